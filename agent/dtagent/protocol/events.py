@@ -1,0 +1,87 @@
+"""Job states and events: what the controller writes, and every client shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class JobState(str, Enum):
+    """What has become of a job.
+
+        PENDING → PREFLIGHT → LAUNCHING → RENDEZVOUS → RUNNING → SUCCEEDED | FAILED
+                      │           │            └───────────┴─► STOPPING → CANCELLED | FAILED
+                      └───────────┴─► FAILED | CANCELLED
+
+    RUNNING → RESTARTING → LAUNCHING is a new attempt; UNKNOWN means no agent and no controller can say.
+    """
+
+    PENDING = "PENDING"
+    PREFLIGHT = "PREFLIGHT"
+    LAUNCHING = "LAUNCHING"
+    RENDEZVOUS = "RENDEZVOUS"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    STOPPING = "STOPPING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job is over."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class EventKind(str, Enum):
+    """What an event tells; `data` of each is described beside it."""
+
+    JOB_STATE = "job_state"
+    """data: state."""
+    NODE_STATE = "node_state"
+    """data: state. `node` names the environment."""
+    FINDING = "finding"
+    """data: code, severity, hint."""
+    PROGRESS = "progress"
+    """What is being done now, for a person to read."""
+    METRIC = "metric"
+    """data: step, loss and what else the script reported. Only in a follower's stream, kept apart on disk."""
+    RANK_FAILED = "rank_failed"
+    """data: exit_code, signal, error, traceback, tail (last lines of its stderr)."""
+    OUTCOME = "outcome"
+    """The last event: data: state, exit_code."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened."""
+
+    seq: int
+    """Position in the job's events.jsonl, from 0."""
+    time: float
+    """Unix time, the login node's clock."""
+    kind: EventKind
+    message: str
+    attempt: int | None = None
+    node: str | None = None
+    rank: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A line a script wrote to `DTTUI_METRICS`; unknown numbers of it are in `extra`."""
+
+    rank: int
+    step: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    gradient_norm: float | None = None
+    epoch: float | None = None
+    time: float | None = None
+    """Unix time at which the line was received where the script gave none."""
+    extra: dict[str, float] = field(default_factory=dict)

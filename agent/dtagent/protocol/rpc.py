@@ -1,0 +1,100 @@
+"""JSON-RPC 2.0, one JSON object a line, UTF-8: versions, limits, error codes and the frame codec of both sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from enum import Enum
+from typing import Any
+
+VERSIONS = (1,)
+"""Protocol versions this side speaks, newest last."""
+
+MAGIC = b"dtagent-bridge 1\n"
+"""First line the bridge writes; whatever a login shell prints before it is discarded."""
+
+MAX_NOISE_BYTES = 64 * 1024
+"""How much a login shell may print before `MAGIC`."""
+
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+"""Longest line either side accepts, newline included."""
+
+MAX_CHUNK_BYTES = 256 * 1024
+"""Most payload bytes a log chunk or an uploaded part carries, so that no frame delays the next one for long."""
+
+MAX_DEPTH = 32
+"""Deepest nesting of a frame."""
+
+
+class ErrorCode(int, Enum):
+    """Codes of a JSON-RPC error object; those below -32000 are the standard's."""
+
+    PARSE = -32700
+    INVALID_REQUEST = -32600
+    UNKNOWN_METHOD = -32601
+    INVALID_PARAMS = -32602
+    INTERNAL = -32603
+    VERSION = 1
+    """No common protocol version."""
+    NO_SUCH_ATTEMPT = 2
+    """The job and attempt are not on this host."""
+    WRONG_STATE = 3
+    """The attempt is in a state that does not allow the call."""
+    REFUSED = 4
+    """The host cannot do it: no room, no free port, not enough GPUs, a path that does not exist."""
+
+
+class FrameError(Exception):
+    """A line that is no frame: too long, not UTF-8, not JSON, too deep or not an object."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Return one frame, newline included. Raises ValueError for NaN, which JSON lacks."""
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Return the object in one frame. Raises FrameError and nothing else, whatever the bytes are."""
+    if len(line) > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of {len(line)} bytes; the limit is {MAX_FRAME_BYTES}")
+    try:
+        message = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"not a JSON frame: {error}") from error
+    if not isinstance(message, dict):
+        raise FrameError(f"a frame must be an object, not {type(message).__name__}")
+    if _depth_exceeds(message, MAX_DEPTH):
+        raise FrameError(f"a frame nested deeper than {MAX_DEPTH}")
+    return message
+
+
+def to_wire(value: Any) -> Any:
+    """Turn a dataclass (or a container of them) into plain JSON values; `None` fields are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        return {name: to_wire(item) for name, item in pairs if item is not None}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: to_wire(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_wire(item) for item in value]
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth_exceeds(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            item
+            for parent in level
+            for item in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,125 @@
+"""Every error dttui raises on purpose. Each has a message (what), a hint (what to do) and the exit code of its kind.
+
+DttuiError                 1   an internal error
+├── UsageError             2   a wrong command line or choice
+│   └── DocumentError      2   a job.yaml or inventory that cannot be used, with all its problems
+├── PreflightError         3   a plan or preflight with errors
+├── HostError              4   a host that cannot be reached or used; carries `host`
+│   ├── HostUnreachableError
+│   ├── HostKeyError           unknown or changed; carries the fingerprint
+│   ├── AuthenticationError
+│   └── AgentError             no agent there, or one that does not answer as it should
+├── LaunchError            5   a launch that failed and was rolled back
+├── JobFailedError       100
+├── NotFinishedError     101
+├── NoSuchJobError       102
+└── CancelledError       103
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a dttui command returns to its caller."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    PREFLIGHT = 3
+    UNREACHABLE = 4
+    LAUNCH = 5
+    JOB_FAILED = 100
+    NOT_FINISHED = 101
+    NO_SUCH_JOB = 102
+    CANCELLED = 103
+
+
+class DttuiError(Exception):
+    """Base of all; `str()` of it is the message alone."""
+
+    exit_code = ExitCode.INTERNAL
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(DttuiError):
+    """The command line, or a choice on screen, cannot be carried out."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PreflightError(DttuiError):
+    """A check before the launch found something that would make it fail."""
+
+    exit_code = ExitCode.PREFLIGHT
+
+
+class HostError(DttuiError):
+    """Something about one host."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+    def __init__(self, host: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.host = host
+
+
+class HostUnreachableError(HostError):
+    """No connection, or one that broke or fell silent."""
+
+
+class HostKeyError(HostError):
+    """The host's key is unknown, or not the one known."""
+
+    def __init__(self, host: str, message: str, hint: str = "", *, fingerprint: str = "") -> None:
+        super().__init__(host, message, hint)
+        self.fingerprint = fingerprint
+        """`SHA256:…` of the key the host showed."""
+
+
+class AuthenticationError(HostError):
+    """The host did not accept who we are, or asked for something nobody was there to answer."""
+
+
+class AgentError(HostError):
+    """The agent is missing, of another version, or answered with an error."""
+
+    def __init__(self, host: str, message: str, hint: str = "", *, code: int | None = None) -> None:
+        super().__init__(host, message, hint)
+        self.code = code
+        """The JSON-RPC error code where the agent gave one."""
+
+
+class LaunchError(DttuiError):
+    """The gang could not be started; every node was rolled back."""
+
+    exit_code = ExitCode.LAUNCH
+
+
+class JobFailedError(DttuiError):
+    """The job ran and failed."""
+
+    exit_code = ExitCode.JOB_FAILED
+
+
+class NotFinishedError(DttuiError):
+    """The job is still running."""
+
+    exit_code = ExitCode.NOT_FINISHED
+
+
+class NoSuchJobError(DttuiError):
+    """No job of that id on this login node."""
+
+    exit_code = ExitCode.NO_SUCH_JOB
+
+
+class CancelledError(DttuiError):
+    """The job was stopped on request."""
+
+    exit_code = ExitCode.CANCELLED

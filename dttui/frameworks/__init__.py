@@ -1,0 +1,1 @@
+"""One module per framework: files and commands per node. Pure."""

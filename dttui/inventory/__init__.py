@@ -1,0 +1,1 @@
+"""Environments and datasets, and where they are read from."""

@@ -1,0 +1,51 @@
+"""The one place that knows where dttui keeps its files on the login node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path, user_config_path, user_state_path
+
+
+def inventory_file() -> Path:
+    """Where the inventory is looked up when `--inventory` does not say: `$DTTUI_INVENTORY`, else the config directory."""
+    named = os.environ.get("DTTUI_INVENTORY")
+    return Path(named).expanduser() if named else user_config_path("dttui") / "inventory.yaml"
+
+
+def known_hosts_file() -> Path:
+    """Where dttui adds the host keys that a person has confirmed; the user's own files are only read."""
+    return user_config_path("dttui") / "known_hosts"
+
+
+def jobs_directory() -> Path:
+    """Parent of the job directories, one a job."""
+    return user_state_path("dttui") / "jobs"
+
+
+def log_file() -> Path:
+    """Where the TUI's own log goes."""
+    return user_state_path("dttui") / "dttui.log"
+
+
+def drafts_directory() -> Path:
+    """Where the TUI writes a job.yaml that has no file of its own yet."""
+    return user_state_path("dttui") / "drafts"
+
+
+def wheel_cache(architecture: str) -> Path:
+    """Where the agent's wheels for one machine architecture are kept between deployments."""
+    return user_cache_path("dttui") / "wheels" / architecture
+
+
+def demo_root() -> Path:
+    """Parent of the state directories of the embedded cluster's agents; on local disk, of a short path."""
+    named = os.environ.get("DTTUI_DEMO_ROOT")
+    return Path(named) if named else Path(f"/var/tmp/dttui-demo-{os.getuid()}")  # noqa: S108 - checked and made 0700 by the agent
+
+
+def shipped(name: str) -> Path:
+    """A directory that ships with dttui, `themes` or `examples`: in the package where installed, else in the checkout."""
+    packaged = Path(__file__).with_name(name)
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / name

@@ -1,0 +1,1 @@
+"""From a job and environments to a Plan. Pure."""

@@ -1,0 +1,1 @@
+"""Use cases, headless: fleet, launch, controller, following, deployment."""

@@ -1,0 +1,1 @@
+"""job.yaml: models, loader, units. Pure but for reading the file."""

@@ -1,0 +1,77 @@
+"""Quantities with units as people write them: `16GB`, `100Gbps`, `5ms`. Parsed to exact integers, printed back the same."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_BYTES = {
+    "B": 1,
+    **{f"{p}B": 1000**i for i, p in enumerate("KMGTP", 1)},
+    **{f"{p}iB": 1024**i for i, p in enumerate("KMGTP", 1)},
+}
+_BITS_PER_SECOND = {"bps": 1, **{f"{p}bps": 1000**i for i, p in enumerate("KMGT", 1)}}
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+
+
+def _parse(text: Any, units: dict[str, int], bare: int | None, example: str) -> int:
+    if isinstance(text, int) and not isinstance(text, bool) and bare is not None:
+        return text * bare
+    match = (
+        re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµ]+)\s*", text)
+        if isinstance(text, str)
+        else None
+    )
+    scale = next((s for u, s in units.items() if match and u.lower() == match[2].lower()), None)
+    if match is None or scale is None:
+        raise ValueError(f"expected a number with a unit ({', '.join(units)}), such as {example}")
+    value = Decimal(match[1]) * scale
+    if value != value.to_integral_value():
+        raise ValueError(f"{text!r} is not a whole number of the smallest unit")
+    return int(value)
+
+
+def _format(value: int, units: dict[str, int]) -> str:
+    unit, scale = max(((u, s) for u, s in units.items() if value % s == 0), key=lambda item: item[1])
+    return f"{value // scale}{unit}"
+
+
+def format_bytes(value: int) -> str:
+    """Return bytes in the largest unit that divides them: 16_000_000_000 → `16GB`."""
+    return _format(value, _BYTES) if value else "0B"
+
+
+Bytes = Annotated[
+    int,
+    BeforeValidator(lambda text: _parse(text, _BYTES, 1, "16GB")),
+    PlainSerializer(format_bytes, return_type=str, when_used="json"),
+    WithJsonSchema({"type": ["string", "integer"], "description": "bytes: 16GB (10⁹), 16GiB (2³⁰)"}),
+]
+"""A size; a bare integer is bytes."""
+
+BitsPerSecond = Annotated[
+    int,
+    BeforeValidator(lambda text: _parse(text, _BITS_PER_SECOND, None, "100Gbps")),
+    PlainSerializer(lambda value: _format(value, _BITS_PER_SECOND), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "bandwidth: 100Gbps"}),
+]
+"""A bandwidth."""
+
+Nanoseconds = Annotated[
+    int,
+    BeforeValidator(lambda text: _parse(text, _NANOSECONDS, None, "5ms")),
+    PlainSerializer(lambda value: _format(value, _NANOSECONDS), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "description": "a time: 5ms"}),
+]
+"""A duration, in nanoseconds."""

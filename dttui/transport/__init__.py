@@ -1,0 +1,1 @@
+"""Ways to a host: SSH, local, and a fake for tests, behind one Protocol."""

@@ -1,0 +1,101 @@
+"""The seam between dttui and a host: connect, then byte streams to commands there. Knows nothing of what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dttui.inventory.models import Environment
+
+
+class RemoteCommand(Enum):
+    """The only commands dttui runs on a host: constant strings, so that nothing is ever quoted. All data goes by stdin.
+
+    The agent's root on a host is `/var/tmp/dtagent-<uid>`; `current` in it is a link to the version in use.
+    """
+
+    AGENT = "agent"
+    """`dtagent connect`: stdio to the daemon's socket. Exits 127 where there is no agent."""
+    BOOTSTRAP = "bootstrap"
+    """Finds a Python ≥ 3.10 and runs the program that comes first on stdin."""
+
+
+class PromptKind(str, Enum):
+    """What a person is asked for."""
+
+    PASSWORD = "password"  # noqa: S105 - a kind, not a password
+    PASSPHRASE = "passphrase"  # noqa: S105
+    ONE_TIME_CODE = "code"
+    HOST_KEY = "host-key"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question that only a person can answer."""
+
+    kind: PromptKind
+    host: str
+    text: str
+    """What to show: the server's own words, or ours, sanitised."""
+    secret: bool = True
+    """Whether the answer must not be echoed."""
+    fingerprint: str = ""
+    """Of the key in question, for `HOST_KEY`; the answer is `yes` to take it."""
+
+
+class Prompter(Protocol):
+    """Asks a person, at a terminal or in the TUI."""
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        """Return the answer; `None` when nobody is there or the person declines."""
+
+
+class ByteStream(Protocol):
+    """Stdin and stdout of one command on a host."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes of its stdout; `b""` at the end."""
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin, waiting while the other side does not read."""
+
+    async def write_eof(self) -> None:
+        """Close its stdin."""
+
+    async def wait(self) -> tuple[int | None, bytes]:
+        """Return its exit status (`None` where unknown) and the last 16 KiB of its stderr, once it ended."""
+
+    async def close(self) -> None:
+        """Let go of it. Safe to call twice."""
+
+
+class Connection(Protocol):
+    """An authenticated way to one host."""
+
+    @property
+    def environment(self) -> Environment:
+        """Where it leads."""
+
+    @property
+    def address(self) -> str:
+        """IP address the connection reached, for training traffic where the inventory names none."""
+
+    async def run(self, command: RemoteCommand) -> ByteStream:
+        """Start a command. Raises HostUnreachableError when the link is gone."""
+
+    async def close(self) -> None:
+        """Close the connection and all its streams. Safe to call twice."""
+
+
+class Transport(Protocol):
+    """Makes connections."""
+
+    async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> Connection:
+        """Connect and authenticate.
+
+        Raises:
+            HostUnreachableError: no answer within `timeout_s`, refused, or no such name.
+            HostKeyError: the key is unknown and was not confirmed, or has changed.
+            AuthenticationError: no credential was accepted.
+        """

@@ -1,0 +1,1 @@
+"""The terminal UI; the only place that imports Textual."""
