@@ -15,9 +15,7 @@ def set_language(language: str | None) -> None:
     """Choose the language of all later messages: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
     global _catalogue
     wanted = language or _from_environment()
-    _catalogue = gettext.translation(
-        "dttui", Path(__file__).with_name("locale"), languages=[wanted], fallback=True
-    )
+    _catalogue = gettext.translation("dttui", Path(__file__).with_name("locale"), languages=[wanted], fallback=True)
 
 
 def _(message: str) -> str:

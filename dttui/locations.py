@@ -9,7 +9,7 @@ from platformdirs import user_cache_path, user_config_path, user_state_path
 
 
 def inventory_file() -> Path:
-    """Where the inventory is looked up when `--inventory` does not say: `$DTTUI_INVENTORY`, else the config directory."""
+    """Where the inventory is when `--inventory` does not say: `$DTTUI_INVENTORY`, else the config directory."""
     named = os.environ.get("DTTUI_INVENTORY")
     return Path(named).expanduser() if named else user_config_path("dttui") / "inventory.yaml"
 
@@ -46,6 +46,6 @@ def demo_root() -> Path:
 
 
 def shipped(name: str) -> Path:
-    """A directory that ships with dttui, `themes` or `examples`: in the package where installed, else in the checkout."""
+    """A directory that ships with dttui, `themes` or `examples`: in the installed package, else in the checkout."""
     packaged = Path(__file__).with_name(name)
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / name

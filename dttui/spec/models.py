@@ -10,9 +10,7 @@ from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
-FrameworkName = Literal[
-    "pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"
-]
+FrameworkName = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
 
 
 def _no_nul(text: str) -> str:
@@ -329,8 +327,7 @@ class Run(Section):
         given = [name for name in ("script", "module", "command") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
-                "give exactly one of script, module and command"
-                + (f", not {' and '.join(given)}" if given else "")
+                "give exactly one of script, module and command" + (f", not {' and '.join(given)}" if given else "")
             )
         if self.command is not None and self.args:
             raise ValueError("args belong to script and module; write them into command")

@@ -1,4 +1,4 @@
-"""Quantities with units as people write them: `16GB`, `100Gbps`, `5ms`. Parsed to exact integers, printed back the same."""
+"""Quantities with units as people write them: `16GB`, `100Gbps`, `5ms`. Exact integers inside."""
 
 from __future__ import annotations
 
@@ -28,11 +28,7 @@ _NANOSECONDS = {
 def _parse(text: Any, units: dict[str, int], bare: int | None, example: str) -> int:
     if isinstance(text, int) and not isinstance(text, bool) and bare is not None:
         return text * bare
-    match = (
-        re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµ]+)\s*", text)
-        if isinstance(text, str)
-        else None
-    )
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµ]+)\s*", text) if isinstance(text, str) else None
     scale = next((s for u, s in units.items() if match and u.lower() == match[2].lower()), None)
     if match is None or scale is None:
         raise ValueError(f"expected a number with a unit ({', '.join(units)}), such as {example}")

@@ -189,7 +189,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class FollowRequest:
-    """Asks for what is new since a cursor, waiting up to `wait_s` for something. A long poll: nothing is lost, nothing comes twice."""
+    """Asks for what is new since a cursor, waiting up to `wait_s` for it: nothing is lost, nothing comes twice."""
 
     key: AttemptKey
     offsets: dict[str, int] = field(default_factory=dict)

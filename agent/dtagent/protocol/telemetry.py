@@ -1,4 +1,4 @@
-"""What a host is (facts) and what it does now (samples). Memory in MiB as NVML counts it; `None` means the source refused."""
+"""What a host is (facts) and does now (samples). Memory in MiB as NVML counts it; `None`: the source refused."""
 
 from __future__ import annotations
 
