@@ -64,7 +64,6 @@ class PrepareRequest:
     """First and last port the master may use."""
     cuda_slots: int
     """How many NVIDIA GPUs the node will use; 0 for CPU and simulated GPUs."""
-    files: list[TextFile] = field(default_factory=list)
     required_paths: list[str] = field(default_factory=list)
     """Absolute paths that must exist here."""
 
@@ -124,8 +123,12 @@ class StartRequest:
     processes: list[ProcessSpec]
     ranks: list[int]
     """Global ranks this node will run, in order of local rank."""
+    files: list[TextFile] = field(default_factory=list)
+    """Generated files, written before anything starts."""
     grace_s: float = 15.0
     """Between TERM and KILL when the attempt is stopped."""
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Environment variables that are never written to disk."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ class NodeStatus:
     reason: str = ""
     started_at: float | None = None
     """Unix time, this host's clock."""
+    ranks_started: list[int] = field(default_factory=list)
+    """Ranks whose process has come as far as running the user's code."""
     exits: list[ProcessExit] = field(default_factory=list)
     failures: list[RankFailure] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
@@ -194,8 +199,8 @@ class FollowRequest:
     key: AttemptKey
     offsets: dict[str, int] = field(default_factory=dict)
     """Bytes already had of each stream: `<rank>.out`, `<rank>.err`, `launcher.err`, `metrics`."""
-    known_state: NodeState | None = None
-    """The state last seen; another one ends the wait."""
+    stamp: str = ""
+    """`FollowReply.stamp` of the reply before; a change of status ends the wait."""
     wait_s: float = 10.0
     max_bytes: int = 256 * 1024
 
@@ -215,5 +220,31 @@ class FollowReply:
     """Status, and the next bytes of each stream that has some. `more` means: ask again at once."""
 
     status: NodeStatus
+    stamp: str
+    """Names this status; opaque."""
     chunks: list[LogChunk] = field(default_factory=list)
     more: bool = False
+
+
+@dataclass(frozen=True)
+class HelloRequest:
+    """The first call on a connection."""
+
+    versions: list[int]
+    """Protocol versions the client speaks."""
+    client: str = ""
+    """Name and version, for the log."""
+
+
+@dataclass(frozen=True)
+class HelloReply:
+    """Who answers."""
+
+    version: int
+    """Newest protocol version that both speak."""
+    agent_version: str
+    hostname: str
+    pid: int
+    boot_id: str
+    time: float
+    """Unix time, this host's clock."""

@@ -139,3 +139,10 @@ class TelemetryReply:
 
     samples: list[HostSample] = field(default_factory=list)
     missed: int = 0
+
+
+@dataclass(frozen=True)
+class FactsRequest:
+    """Asks what a host is, and about these interpreters on it."""
+
+    pythons: list[str] = field(default_factory=list)

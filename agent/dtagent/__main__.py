@@ -1,0 +1,9 @@
+"""`python -m dtagent`."""
+
+from __future__ import annotations
+
+import sys
+
+from dtagent.cli import main
+
+sys.exit(main())

@@ -1,0 +1,151 @@
+"""The one place that knows the file names under the agent's root, and that the root is safe to use."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.errors import RootError
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+"""What a job id or a stream may be called, since both become file names."""
+
+_NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "afs", "lustre", "gpfs", "beegfs", "ceph", "9p", "glusterfs"}
+
+
+def default_root() -> Path:
+    """Local disk, never a home that several hosts may share."""
+    return Path(f"/var/tmp/dtagent-{os.getuid()}")  # noqa: S108 - owner and mode are checked by `secure_root`
+
+
+def secure_root(root: Path) -> Path:
+    """Make the root if it is absent and check that nobody else can get at it.
+
+    Raises:
+        RootError: it is a link, another user's, or on a network file system.
+    """
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = root.lstat()
+    except OSError as error:
+        raise RootError(f"cannot make {root}: {error.strerror}") from error
+    if not stat.S_ISDIR(info.st_mode):
+        raise RootError(f"{root} is not a directory; remove it")
+    if info.st_uid != os.getuid():
+        raise RootError(
+            f"{root} belongs to uid {info.st_uid}, not to you; ask that user or an administrator to remove it"
+        )
+    if info.st_mode & 0o077:
+        root.chmod(0o700)
+    kind = file_system_of(root)
+    if kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs"):
+        raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
+    return root
+
+
+def file_system_of(path: Path) -> str:
+    """Return the type of the file system that holds a path, as /proc/self/mountinfo names it."""
+    target = str(path.resolve())
+    best, kind = "", "unknown"
+    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")
+        if len(point) >= len(best) and (target == point or target.startswith(point.rstrip("/") + "/")):
+            best, kind = point, after.split()[0]
+    return kind
+
+
+def socket_path(root: Path) -> Path:
+    """The daemon's socket; used by its bare name from inside the root, since paths have a limit of 107 bytes."""
+    return root / "agent.sock"
+
+
+@dataclass(frozen=True)
+class AttemptFiles:
+    """The files of one attempt of a job on this host."""
+
+    directory: Path
+
+    @classmethod
+    def of(cls, root: Path, job_id: str, attempt: int) -> AttemptFiles:
+        """Name the directory of an attempt. Raises ValueError for an id that is no file name."""
+        if not NAME.fullmatch(job_id) or attempt < 0:
+            raise ValueError(f"not a job id: {job_id!r}")
+        return cls(root / "jobs" / job_id / str(attempt))
+
+    @property
+    def prepared(self) -> Path:
+        """The prepare request and its reply."""
+        return self.directory / "prepared.json"
+
+    @property
+    def start(self) -> Path:
+        """The start request; its presence means that the attempt was started."""
+        return self.directory / "start.json"
+
+    @property
+    def discarded(self) -> Path:
+        """Tombstone: a start that comes after it is refused."""
+        return self.directory / "discarded"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor for as long as it lives."""
+        return self.directory / "supervisor.lock"
+
+    @property
+    def supervisor(self) -> Path:
+        """Identity of the supervisor: boot id, pid, start time."""
+        return self.directory / "supervisor.json"
+
+    @property
+    def journal(self) -> Path:
+        """What the supervisor has seen."""
+        return self.directory / "journal.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """`<rank>.out`, `<rank>.err`, `launcher.out`, `launcher.err`."""
+        return self.directory / "logs"
+
+    @property
+    def ranks(self) -> Path:
+        """`<rank>.json`: pid and start time of each rank's process."""
+        return self.directory / "ranks"
+
+    @property
+    def failures(self) -> Path:
+        """`<rank>.json`, `launcher.json`: what went wrong, as those saw it who were there."""
+        return self.directory / "failures"
+
+    @property
+    def metrics(self) -> Path:
+        """What the script appends to, `DTTUI_METRICS`."""
+        return self.directory / "metrics.jsonl"
+
+    @property
+    def payload(self) -> Path:
+        """Copies of dtagent's payload scripts, so that an upgrade cannot pull them away."""
+        return self.directory / "payload"
+
+    @property
+    def work(self) -> Path:
+        """The working directory that was sent along."""
+        return self.directory / "work"
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8", opener=_private) as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.rename(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,54 @@
+"""Reading the streams of an attempt from byte offsets: rank logs, launcher logs, metrics."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+
+from dtagent.locations import AttemptFiles
+from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.rpc import MAX_CHUNK_BYTES
+
+METRICS = "metrics"
+_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)")
+
+
+def sizes(files: AttemptFiles) -> dict[str, int]:
+    """Return the length in bytes of every stream there is."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(files.logs) as entries:
+        found = {entry.name: entry.stat().st_size for entry in entries if _STREAM.fullmatch(entry.name)}
+    with contextlib.suppress(FileNotFoundError):
+        found[METRICS] = files.metrics.stat().st_size
+    return found
+
+
+def has_more(files: AttemptFiles, offsets: dict[str, int]) -> bool:
+    """Whether a stream is longer than what the client has of it."""
+    return any(size > offsets.get(stream, 0) for stream, size in sizes(files).items())
+
+
+def read(files: AttemptFiles, offsets: dict[str, int], max_bytes: int) -> tuple[list[LogChunk], bool]:
+    """Return the next bytes of each stream that has some, and whether there are still more.
+
+    The room is shared out evenly, so that a flood on one rank does not hide another.
+    """
+    waiting = {name: size - offsets.get(name, 0) for name, size in sizes(files).items()}
+    waiting = {name: count for name, count in waiting.items() if count > 0}
+    room = min(max_bytes, MAX_CHUNK_BYTES)
+    chunks = []
+    for index, (name, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
+        share = max(1, room // (len(waiting) - index))
+        offset = offsets.get(name, 0)
+        path = files.metrics if name == METRICS else files.logs / name
+        with open(path, "rb") as stream:
+            stream.seek(offset)
+            data = stream.read(min(count, share))
+        room -= len(data)
+        chunks.append(LogChunk(name, offset, base64.b64encode(data).decode("ascii")))
+        if room <= 0:
+            break
+    taken = sum(len(chunk.data) * 3 // 4 for chunk in chunks)
+    return chunks, sum(waiting.values()) > taken

@@ -1,0 +1,48 @@
+"""Which interface leads to an address, and which port is free: what only this host can tell."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+import psutil
+
+
+def interface_toward(address: str) -> tuple[str | None, str | None]:
+    """Return the interface that traffic to `address` leaves by and this host's own address on it.
+
+    For an address of this host itself that is the interface which carries it, not the loopback that the route
+    would name: other hosts come in there. `(None, None)` where the name does not resolve or there is no route.
+    """
+    try:
+        family, _, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            source = probe.getsockname()[0]
+    except OSError:
+        return None, None
+    for interface, entries in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] == source for entry in entries):
+            return interface, source
+    return None, source
+
+
+def reserve_port(first: int, last: int) -> socket.socket | None:
+    """Bind a free port of the range and return its socket, not listening; `None` where every port is taken.
+
+    Close it just before the program that will listen there starts.
+    """
+    ports = list(range(first, last + 1))
+    random.shuffle(ports)
+    for port in ports:
+        # Without SO_REUSEADDR on the probe a port in TIME_WAIT counts as taken, which is what we want.
+        candidate = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
+        try:
+            if candidate.family == socket.AF_INET6:
+                candidate.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            candidate.bind(("", port))
+        except OSError:
+            candidate.close()
+            continue
+        return candidate
+    return None

@@ -1,0 +1,106 @@
+"""Runs a rank's script or module as `__main__`: logs to the rank's own files, and a record of what made it fail.
+
+usage: rank.py SCRIPT [ARG ...] | rank.py -m MODULE [ARG ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+import types
+
+TRACEBACK_LIMIT = 32 * 1024
+
+
+def main(argv: list[str]) -> None:
+    """Redirect, announce, run."""
+    rank = os.environ["RANK"]
+    home = os.path.dirname(os.environ["DTTUI_LOGS"])
+    _redirect(os.environ["DTTUI_LOGS"], rank)
+    _write(os.path.join(home, "ranks", f"{rank}.json"), {"pid": os.getpid(), "start_time": _start_time()})
+    try:
+        _run(argv)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code:
+            _record(home, rank, code, f"SystemExit: {end.code}", None)
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is to be recorded
+        # The frames of this file would only stand in the reader's way.
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        last = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        _record(home, rank, code, last, text)
+        sys.stdout.flush()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        raise SystemExit(code) from None
+
+
+def _run(argv: list[str]) -> None:
+    """Run the target as Python itself would."""
+    if argv[0] == "-m":
+        sys.argv = argv[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        return
+    script = argv[0]
+    sys.argv = argv
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    with open(script, "rb") as stream:
+        code = compile(stream.read(), script, "exec")
+    module = types.ModuleType("__main__")
+    module.__file__ = script
+    module.__dict__["__builtins__"] = __builtins__
+    # Stays in place, unlike with runpy.run_path: pickled classes and worker processes look it up.
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)  # noqa: S102 - running the user's script is the purpose
+
+
+def _redirect(logs: str, rank: str) -> None:
+    """Point stdout and stderr at the rank's files, also for libraries that write to the descriptors."""
+    for descriptor, stream in ((1, "out"), (2, "err")):
+        path = os.path.join(logs, f"{rank}.{stream}")
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+def _record(home: str, rank: str, code: int, error: str, text: str | None) -> None:
+    """Keep what happened for dttui, and for torchrun in the form it expects."""
+    now = time.time()
+    clipped = text[-TRACEBACK_LIMIT:] if text else None
+    body = {"rank": int(rank), "exit_code": code, "time": now, "error": error, "traceback": clipped}
+    _write(os.path.join(home, "failures", f"{rank}.json"), body)
+    elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if elastic and text:
+        extra = {"py_callstack": clipped, "timestamp": str(int(now))}
+        _write(elastic, {"message": {"message": error, "extraInfo": extra}})
+
+
+def _write(path: str, body: object) -> None:
+    """Write JSON so that it is there whole or not at all; a full disk must not hide the real error."""
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w") as stream:
+            json.dump(body, stream)
+        os.rename(temporary, path)
+    except OSError as error:
+        sys.stderr.write(f"dttui: cannot write {path}: {error}\n")
+
+
+def _start_time() -> int:
+    """Return this process's start in clock ticks since boot."""
+    with open("/proc/self/stat", "rb") as stream:
+        return int(stream.read().rpartition(b") ")[2].split()[19])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,51 @@
+"""torchrun, with the failures of its workers kept as data: same arguments, one JSON file more when a worker fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+
+def main(argv: list[str]) -> int:
+    """Run torchrun; return 1 when a worker failed, 128 + N when signal N ended it."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    try:
+        run(parse_args(argv))  # type: ignore[no-untyped-call]  # torch leaves them untyped
+    except ChildFailedError as failed:
+        _record(failed.failures)
+        sys.stderr.write(f"{failed}\n")
+        return 1
+    except SignalException as ended:
+        sys.stderr.write(f"torchrun: ended by {signal.Signals(ended.sigval).name}\n")
+        return 128 + int(ended.sigval)
+    return 0
+
+
+def _record(failures: dict[int, Any]) -> None:
+    """Write `failures/launcher.json`: a list of rank, exit code, signal, time and message."""
+    body = [
+        {
+            "rank": rank,
+            "exit_code": failure.exitcode if failure.exitcode >= 0 else None,
+            "signal": -failure.exitcode if failure.exitcode < 0 else None,
+            "time": failure.timestamp,
+            "error": str(failure.message)[:4096],
+        }
+        for rank, failure in failures.items()
+    ]
+    path = os.path.join(os.path.dirname(os.environ["DTTUI_LOGS"]), "failures", "launcher.json")
+    with open(f"{path}.new", "w") as stream:
+        json.dump(body, stream)
+    os.rename(f"{path}.new", path)
+
+
+if __name__ == "__main__":
+    # What the workers import comes from their own directory, not from this one.
+    sys.path.pop(0)
+    sys.exit(main(sys.argv[1:]))
