@@ -116,6 +116,7 @@ class Nvml:
         if self._lock.acquire(timeout=1.0):
             try:
                 self._detach()
+                self._devices = []
             finally:
                 self._lock.release()
 

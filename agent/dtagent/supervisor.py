@@ -60,6 +60,7 @@ class _Supervisor:
         self._request = request
         self._key = AttemptKey(request["key"]["job_id"], request["key"]["attempt"])
         self._children: dict[int, str] = {}
+        self._handles: list[subprocess.Popen[bytes]] = []
         self._failed = False
         self._signals: list[int] = []
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -92,6 +93,7 @@ class _Supervisor:
                 self._exited(name, 127)
                 return False
         self._children[child.pid] = name
+        self._handles.append(child)  # A Popen that is collected reaps its child, and the exit status would be lost.
         if spec.get("rank") is not None:
             started = processes.identify(child.pid)
             body = {"pid": child.pid, "start_time": started.start_time if started else None}

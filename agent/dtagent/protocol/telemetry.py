@@ -48,7 +48,7 @@ class HostFacts:
     gpus: list[GpuFacts] = field(default_factory=list)
     driver_version: str | None = None
     gpu_note: str | None = None
-    """Why there are no GPUs to show: no driver, a driver that fails."""
+    """Why there are no GPUs to show, or not all: no driver, a driver that fails, a GPU that is lost."""
     addresses: dict[str, list[str]] = field(default_factory=dict)
     """Interface → IP addresses."""
     pythons: list[PythonFacts] = field(default_factory=list)

@@ -1,0 +1,196 @@
+"""The daemon over its socket: versions, refusals, hostile frames, and who may come in."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conversation import Conversation, eventually
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Conversation]:
+    with Conversation(tmp_path / "root") as conversation:
+        yield conversation
+
+
+def test_hello_agrees_on_a_common_version_and_refuses_without_one(agent: Conversation) -> None:
+    assert agent.call("hello", {"versions": [99, 1], "later": "field"})["version"] == 1
+    assert agent.ask("hello", {"versions": [99]})["error"]["code"] == 1
+
+
+def test_two_bridges_share_one_daemon(agent: Conversation) -> None:
+    pid = agent.call("hello", {"versions": [1]})["pid"]
+    with Conversation(agent.root, keep_daemon=True) as other:
+        assert other.call("hello", {"versions": [1]})["pid"] == pid
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"nonsense\n", -32700),
+        (b'{"a": NaN}\n', -32700),
+        (b"[" * 100_000 + b"\n", -32700),
+        (b"\xff\xfe\n", -32700),
+        (b"[1]\n", -32700),
+        (b'{"id": 1, "method": "format-disk"}\n', -32601),
+        (b'{"id": 1, "method": ["x"]}\n', -32601),
+        (b'{"id": 1, "method": "status", "params": [1]}\n', -32602),
+        (b'{"id": 1, "method": "status", "params": {"job_id": 3, "attempt": "x"}}\n', -32602),
+        (b'{"id": 1, "method": "status", "params": {"job_id": "../../etc", "attempt": 0}}\n', -32602),
+        (b'{"id": 1, "method": "status", "params": {"job_id": "unknown", "attempt": 0}}\n', 2),
+    ],
+)
+def test_a_bad_frame_gets_a_typed_error_and_the_daemon_lives_on(agent: Conversation, line: bytes, code: int) -> None:
+    assert agent.ask_raw(line)["error"]["code"] == code
+    assert agent.call("ping")["time"] == pytest.approx(time.time(), abs=60)
+
+
+def test_prepare_is_idempotent_and_reserves_a_port(agent: Conversation) -> None:
+    first = agent.prepare("same")
+    assert agent.prepare("same") == first
+    assert 29500 <= first["master_port"] <= 29999
+    assert first["interface"] == "lo"
+    assert agent.prepare("other")["master_port"] != first["master_port"]
+
+
+def test_prepare_refuses_what_the_host_does_not_have(agent: Conversation) -> None:
+    key = {"job_id": "refused", "attempt": 0}
+    base = {
+        "key": key,
+        "node_rank": 0,
+        "python": sys.executable,
+        "master_address": "127.0.0.1",
+        "reserve_port": False,
+        "port_range": [29500, 29500],
+        "cuda_slots": 0,
+    }
+    assert "/no/dir" in agent.ask("prepare", {**base, "required_paths": ["/no/dir"]})["error"]["message"]
+    assert "/no/python" in agent.ask("prepare", {**base, "python": "/no/python"})["error"]["message"]
+    assert "2 GPUs are wanted" in agent.ask("prepare", {**base, "cuda_slots": 2})["error"]["message"]
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        port = taken.getsockname()[1]
+        reply = agent.ask("prepare", {**base, "reserve_port": True, "port_range": [port, port]})
+    assert "is taken" in reply["error"]["message"]
+
+
+def test_upload_goes_on_where_it_ended_and_stays_inside(agent: Conversation) -> None:
+    agent.prepare("files")
+    key = {"job_id": "files", "attempt": 0}
+
+    def part(path: str, offset: int, data: bytes) -> dict[str, object]:
+        body = {"key": key, "path": path, "offset": offset, "data": base64.b64encode(data).decode()}
+        return agent.ask("upload", body)
+
+    assert part("a/b.txt", 0, b"one")["result"] == 3
+    assert part("a/b.txt", 0, b"one")["result"] == 3  # Sent again: nothing is doubled.
+    assert part("a/b.txt", 3, b"two")["result"] == 6
+    assert (agent.root / "jobs/files/0/work/a/b.txt").read_bytes() == b"onetwo"
+    for path in ("../x", "/etc/x", "a/../../x", ""):
+        assert part(path, 0, b"x")["error"]["code"] == -32602
+
+
+def test_a_discarded_attempt_cannot_be_started_late(agent: Conversation) -> None:
+    agent.prepare("late")
+    assert agent.stop("late")["state"] == "discarded"
+    params = {"key": {"job_id": "late", "attempt": 0}, "node_rank": 0, "processes": [], "ranks": []}
+    assert agent.ask("start", params)["error"]["code"] == 3
+
+
+def test_telemetry_goes_on_after_the_last_sample_seen(agent: Conversation) -> None:
+    first = agent.call("telemetry")["samples"][-1]
+    second = agent.call("telemetry", {"after_seq": first["seq"], "wait_s": 10})["samples"]
+    assert [sample["seq"] for sample in second] == [first["seq"] + 1]
+    assert second[0]["memory_total_mib"] > 0
+    assert second[0]["cpu_percent"] is not None
+
+
+def test_facts_name_the_host_and_why_there_are_no_gpus(agent: Conversation) -> None:
+    facts = agent.call("facts", {"pythons": [sys.executable, "/no/python"]})
+    assert facts["hostname"] == os.uname().nodename
+    assert facts["gpus"] or facts["gpu_note"]
+    assert facts["pythons"][0]["packages"]["torch"]
+    assert "error" in facts["pythons"][1]
+
+
+def test_the_root_and_the_socket_are_closed_to_others(agent: Conversation) -> None:
+    agent.call("ping")
+    assert stat.S_IMODE(agent.root.stat().st_mode) == 0o700
+    assert stat.S_IMODE((agent.root / "agent.sock").stat().st_mode) == 0o600
+
+
+def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(tmp_path / "link")],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert b"is not a directory" in done.stderr
+
+
+def test_a_socket_path_longer_than_an_address_allows_works(tmp_path: Path) -> None:
+    root = tmp_path / ("x" * 100) / ("y" * 100)
+    with Conversation(root) as agent:
+        assert agent.call("ping")
+
+
+def test_the_daemon_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), "--idle-exit", "0.5"],
+        stderr=subprocess.DEVNULL,
+    )
+    assert child.wait(30) == 0
+
+
+def test_a_second_daemon_makes_way(agent: Conversation) -> None:
+    agent.call("ping")
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(agent.root)], timeout=30, check=False
+    )
+    assert done.returncode == 3
+
+
+def test_the_bridge_imports_neither_pydantic_nor_psutil(agent: Conversation) -> None:
+    code = "import sys, dtagent.cli, dtagent.bridge; print(sorted({'pydantic', 'psutil', 'asyncio'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_bridge_ends_when_its_client_hangs_up(agent: Conversation) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(agent.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert other.stdin is not None
+    other.stdin.close()
+    assert eventually(lambda: other.poll() is not None)
+
+
+def test_calls_are_answered_while_a_follower_waits(agent: Conversation) -> None:
+    agent.prepare("waiting")
+    assert agent.child.stdin is not None
+    assert agent.child.stdout is not None
+    follow = {"key": {"job_id": "waiting", "attempt": 0}, "stamp": "", "wait_s": 5}
+    stamp = agent.call("follow", follow)["stamp"]
+    agent.child.stdin.write(json.dumps({"id": 900, "method": "follow", "params": {**follow, "stamp": stamp}}).encode() + b"\n")
+    agent.child.stdin.write(b'{"id": 901, "method": "ping"}\n')
+    agent.child.stdin.flush()
+    assert json.loads(agent.child.stdout.readline())["id"] == 901
+    assert json.loads(agent.child.stdout.readline())["id"] == 900

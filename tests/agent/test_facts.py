@@ -1,0 +1,267 @@
+"""What a host says it is, and what interpreters say of themselves when really run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from dtagent import facts, processes
+from dtagent.interpreters import MOST_AT_ONCE, examine, examine_all
+from dtagent.nvml import Nvml
+
+from tests.agent.nvml_stub import run_child
+
+X86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)  Platinum 8480C\n"
+GRACE = "processor\t: 0\nBogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd4f\n"
+NEW_ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xfff\n"
+AMPERE = "processor\t: 0\nCPU implementer\t: 0xc0\nCPU part\t: 0xac3\n"
+BOARD = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n\nModel\t\t: Raspberry Pi 4 Model B\n"
+POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n"
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
+    return Nvml()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "python"
+        path.write_text(text)
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+def install(directory: Path, name: str, version: str) -> None:
+    """Lay down a distribution whose import would fail."""
+    metadata = directory / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    package = directory / name.replace("-", "_")
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+
+
+def test_the_facts_of_this_host_are_those_of_this_host(no_driver: Nvml) -> None:
+    found = facts.collect([sys.executable], no_driver)
+    system = os.uname()
+    assert (found.hostname, found.kernel, found.architecture) == (socket.gethostname(), system.release, system.machine)
+    assert found.boot_id == processes.boot_id()
+    assert found.booted_at == psutil.boot_time()
+    assert found.cpu_count == len(os.sched_getaffinity(0))
+    assert found.memory_total_mib == psutil.virtual_memory().total // 2**20
+    assert found.cpu_model
+    assert found.os
+    assert found.user
+    assert (found.gpus, found.driver_version) == ([], None)
+    assert found.gpu_note == "no NVIDIA driver: libnvidia-ml.so.1 is not installed"
+    assert [python.path for python in found.pythons] == [sys.executable]
+
+
+def test_cpus_this_process_may_not_use_are_not_counted(no_driver: Nvml) -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert facts.collect([], no_driver).cpu_count == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "architecture", "model"),
+    [
+        (X86, "x86_64", "Intel(R) Xeon(R) Platinum 8480C"),
+        (GRACE, "aarch64", "Arm Neoverse V2"),
+        (NEW_ARM, "aarch64", "Arm part 0xfff"),
+        (AMPERE, "aarch64", "aarch64, implementer 0xc0 part 0xac3"),
+        (BOARD, "aarch64", "Raspberry Pi 4 Model B"),
+        (POWER, "ppc64le", "POWER9, altivec supported"),
+        ("", "riscv64", "riscv64"),
+    ],
+)
+def test_the_processor_is_named_on_every_architecture(cpuinfo: str, architecture: str, model: str) -> None:
+    assert facts.cpu_model(cpuinfo, architecture) == model
+
+
+def test_addresses_are_those_other_hosts_can_reach(monkeypatch: pytest.MonkeyPatch, no_driver: Nvml) -> None:
+    def entry(family: int, address: str) -> SimpleNamespace:
+        return SimpleNamespace(family=family, address=address)
+
+    interfaces = {
+        "lo": [entry(socket.AF_INET, "127.0.0.1"), entry(socket.AF_INET6, "::1"), entry(socket.AF_INET, "10.9.9.9")],
+        "eth0": [
+            entry(socket.AF_INET, "10.0.0.11"),
+            entry(socket.AF_INET6, "2001:db8::11"),
+            entry(socket.AF_INET6, "fe80::1%eth0"),
+            entry(socket.AF_PACKET, "02:00:00:00:00:01"),
+        ],
+        "ib0": [entry(socket.AF_INET6, "fd00::5%ib0")],
+        "usb0": [entry(socket.AF_INET, "169.254.3.1")],
+        "eth1": [entry(socket.AF_PACKET, "02:00:00:00:00:02")],
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
+    assert facts.collect([], no_driver).addresses == {
+        "lo": ["10.9.9.9"],
+        "eth0": ["10.0.0.11", "2001:db8::11"],
+        "ib0": ["fd00::5"],
+    }
+
+
+def test_facts_name_the_gpus_of_the_driver(nvml_stub: Callable[..., dict[str, str]]) -> None:
+    seen = run_child(nvml_stub(gpus=8, settings={"name": "NVIDIA H200"}), "host_facts", "10")["facts"]
+    assert [(gpu["index"], gpu["name"], gpu["memory_total_mib"]) for gpu in seen["gpus"]] == [
+        (index, "NVIDIA H200", 81920) for index in range(8)
+    ]
+    assert seen["driver_version"] == "550.54.15"
+    assert "gpu_note" not in seen
+
+
+def test_facts_come_without_gpus_when_the_driver_hangs(nvml_stub: Callable[..., dict[str, str]]) -> None:
+    seen = run_child(nvml_stub(settings={"hang": "nvmlInitWithFlags"}), "host_facts", "0.3")
+    assert seen["facts"]["gpu_note"] == "the NVIDIA driver has not answered for 0.3 s"
+    assert seen["facts"]["gpus"] == []
+    assert seen["facts"]["hostname"] == socket.gethostname()
+    assert seen["took_s"] < 10
+
+
+def test_an_interpreter_tells_its_version_and_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, "torch", "2.13.0+cu130")
+    install(tmp_path, "nvidia-nccl-cu13", "2.29.7")
+    install(tmp_path, "unrelated", "1.0")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = examine(sys.executable)
+    assert found.error is None
+    assert (found.path, found.executable) == (sys.executable, sys.executable)
+    assert found.version == ".".join(str(part) for part in sys.version_info[:3])
+    assert found.packages["torch"] == "2.13.0+cu130"
+    assert found.packages["nvidia-nccl-cu13"] == "2.29.7"
+    assert "unrelated" not in found.packages
+
+
+def test_modules_of_the_current_directory_do_not_get_in_the_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    monkeypatch.chdir(tmp_path)
+    # The empty entry stands for the current directory.
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert examine(sys.executable).error is None
+
+
+def test_user_site_packages_count_since_jobs_see_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    base = Path(sys.base_prefix) / "bin" / "python3"
+    if not base.exists():
+        pytest.skip("this interpreter has no base installation to look at")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path))
+    install(tmp_path / "lib" / version / "site-packages", "deepspeed", "0.19.8")
+    assert examine(str(base)).packages["deepspeed"] == "0.19.8"
+
+
+def test_a_bare_name_is_looked_up_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, script: Callable[[str], str], tmp_path: Path
+) -> None:
+    script(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = examine("python")
+    assert (found.path, found.executable, found.error) == ("python", sys.executable, None)
+
+
+def test_a_path_in_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert examine("~/python").version is not None
+
+
+def test_what_a_wrapper_prints_is_no_part_of_the_answer(script: Callable[[str], str]) -> None:
+    path = script(f'#!/bin/sh\necho "module load: {{}}"\n{sys.executable} "$@"\necho bye\n')
+    assert examine(path).version is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("no-such-python-here", "no-such-python-here is not on this host's PATH"),
+        ("/opt/nowhere/bin/python", "/opt/nowhere/bin/python is not there"),
+        ("/etc", "/etc is a directory"),
+        ("/etc/passwd", "/etc/passwd is not executable"),
+        ("venv/bin/python", "venv/bin/python is a relative path; give an absolute one, or a name on PATH"),
+        ("", "an empty name is not a path"),
+        ("/bin/true", "/bin/true does not answer as Python does"),
+        ("/bin/false", "/bin/false exits with 1"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_plain_words(path: str, reason: str) -> None:
+    found = examine(path)
+    assert (found.path, found.executable, found.version, found.packages) == (path, None, None, {})
+    assert found.error == reason
+
+
+def test_an_interpreter_that_fails_is_quoted(script: Callable[[str], str]) -> None:
+    path = script("#!/bin/sh\necho 'first' >&2\necho 'libpython3.11.so: cannot open' >&2\nexit 127\n")
+    assert examine(path).error == f"{path} exits with 127: libpython3.11.so: cannot open"
+
+
+def test_an_interpreter_that_dies_of_a_signal_names_it(script: Callable[[str], str]) -> None:
+    path = script("#!/bin/sh\nkill -SEGV $$\n")
+    assert examine(path).error == f"{path} was ended by SIGSEGV"
+
+
+def test_a_file_that_is_no_program_is_told(script: Callable[[str], str]) -> None:
+    path = script("\x7fELF is all it has of a program")
+    assert examine(path).error == f"{path} cannot be run: Exec format error"
+
+
+def test_a_python_too_old_is_named_with_its_version(script: Callable[[str], str]) -> None:
+    body = '{"version": [3, 6, 9], "executable": "/usr/bin/python3.6", "packages": {}}'
+    path = script(f"#!/bin/sh\necho \"$3\"'{body}'\n")
+    found = examine(path)
+    assert (found.version, found.executable) == ("3.6.9", "/usr/bin/python3.6")
+    assert found.error == f"{path} is Python 3.6.9; 3.8 is the oldest that can be used"
+
+
+def test_an_interpreter_that_hangs_is_ended_with_all_it_started(script: Callable[[str], str], tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    path = script(f"#!/bin/sh\nsleep 600 &\necho $! > {pid_file}.new\nmv {pid_file}.new {pid_file}\nwait\n")
+    began = time.monotonic()
+    found = examine(path, timeout_s=1.0)
+    assert found.error == f"{path} gave no answer within 1 s"
+    assert time.monotonic() - began < 20
+    sleeper = int(pid_file.read_text())
+    deadline = time.monotonic() + 10
+    while processes.identify(sleeper) is not None:
+        assert time.monotonic() < deadline, "the interpreter's child lives on"
+        os.sched_yield()
+
+
+def test_several_interpreters_are_asked_side_by_side_and_answer_in_order(script: Callable[[str], str]) -> None:
+    slow = script(f'#!/bin/sh\nsleep 0.3\nexec {sys.executable} "$@"\n')
+    found = examine_all([slow, "no-such-python-here", sys.executable, slow])
+    assert [python.path for python in found] == [slow, "no-such-python-here", sys.executable, slow]
+    assert [python.error is None for python in found] == [True, False, True, True]
+    assert examine_all([]) == []
+
+
+def test_more_interpreters_than_can_be_asked_at_once_are_refused_by_name() -> None:
+    names = [f"no-such-python-{index}" for index in range(MOST_AT_ONCE + 1)]
+    *examined, refused = examine_all(names)
+    assert all(python.error and python.error.endswith("PATH") for python in examined)
+    assert refused.error == f"{names[-1]} was not examined: at most 16 interpreters can be asked about at once"
+
+
+def test_a_signal_without_a_name_is_a_number(script: Callable[[str], str]) -> None:
+    unnamed = signal.SIGRTMIN + 5
+    path = script(f"#!/bin/sh\nkill -{unnamed} $$\n")
+    assert examine(path).error == f"{path} was ended by signal {unnamed}"

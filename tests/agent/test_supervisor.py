@@ -1,0 +1,165 @@
+"""The supervisor with real processes: nothing outlives an attempt, and how each ended is known."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conversation import Conversation, eventually, processes_with
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Conversation]:
+    with Conversation(tmp_path / "root") as conversation:
+        yield conversation
+
+
+def run(agent: Conversation, job_id: str, *commands: list[str], **more: object) -> None:
+    agent.prepare(job_id)
+    agent.start(job_id, list(commands), **more)  # type: ignore[arg-type]  # passed through to the frame
+
+
+def test_a_command_runs_and_its_output_and_exit_code_come_back(agent: Conversation) -> None:
+    run(agent, "plain", ["sh", "-c", "echo out; echo err >&2"])
+    assert agent.streams("plain") == {"0.out": b"out\n", "0.err": b"err\n"}
+    status = agent.status("plain")
+    assert status["state"] == "ended"
+    assert [(item["name"], item["exit_code"]) for item in status["exits"]] == [("0", 0)]
+
+
+def test_a_failing_rank_ends_the_other_ranks_of_the_node(agent: Conversation) -> None:
+    run(agent, "one-fails", ["sh", "-c", "exit 3"], ["sleep", "300"])
+    status = agent.end_of("one-fails")
+    assert {item["name"]: item.get("exit_code", item.get("signal")) for item in status["exits"]} == {
+        "0": 3,
+        "1": signal.SIGTERM,
+    }
+    assert processes_with("DTTUI_JOB_ID=one-fails") == []
+
+
+def test_grandchildren_in_sessions_of_their_own_are_ended_too(agent: Conversation) -> None:
+    script = (
+        "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  time.sleep(300)\n os._exit(0)\nos.wait()"
+    )
+    run(agent, "grandchild", [PYTHON, "-c", script])
+    assert agent.end_of("grandchild")["state"] == "ended"
+    assert processes_with("DTTUI_JOB_ID=grandchild") == []
+
+
+def test_a_descendant_that_drops_its_environment_is_ended_too(agent: Conversation) -> None:
+    # Marked by descent alone: its environment tells nothing.
+    run(agent, "no-mark", ["sh", "-c", "env -i setsid sleep 301 & sleep 0.2"])
+    assert agent.end_of("no-mark")["state"] == "ended"
+    assert not _running("sleep\0301\0")
+
+
+def test_a_rank_that_ignores_term_is_killed_after_the_grace_period(agent: Conversation) -> None:
+    run(agent, "stubborn", ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_s=0.5)
+    eventually(lambda: _log(agent, "stubborn", "0.out") == "ready\n")
+    agent.stop("stubborn")
+    status = agent.end_of("stubborn")
+    assert status["state"] == "ended"
+    assert status["exits"][0]["signal"] == signal.SIGKILL
+    assert processes_with("DTTUI_JOB_ID=stubborn") == []
+
+
+def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> None:
+    run(agent, "graceful", ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
+    eventually(lambda: _log(agent, "graceful", "0.out") == "ready\n")
+    agent.stop("graceful")
+    assert agent.streams("graceful")["0.out"] == b"ready\nsaved\n"
+    assert agent.status("graceful")["reason"] == "stopped"
+
+
+def test_a_forced_stop_does_not_wait(agent: Conversation) -> None:
+    run(agent, "forced", ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_s=600)
+    eventually(lambda: _log(agent, "forced", "0.out") == "ready\n")
+    agent.stop("forced", force=True)
+    assert agent.end_of("forced")["exits"][0]["signal"] == signal.SIGKILL
+
+
+def test_a_command_that_does_not_exist_is_reported_and_not_retried(agent: Conversation) -> None:
+    run(agent, "missing", ["/no/such/program"])
+    streams = agent.streams("missing")
+    assert b"cannot start /no/such/program" in streams["0.err"]
+    assert agent.status("missing")["exits"][0]["exit_code"] == 127
+
+
+def test_a_killed_supervisor_leaves_nothing_and_is_reported_as_lost(agent: Conversation) -> None:
+    run(agent, "orphan", ["sleep", "300"], ["sleep", "300"])
+    eventually(lambda: len(processes_with("DTTUI_JOB_ID=orphan")) == 2)
+    os.kill(_supervisor(agent, "orphan"), signal.SIGKILL)
+    status = agent.end_of("orphan")
+    assert status["state"] == "lost"
+    assert "supervisor" in status["reason"]
+    assert processes_with("DTTUI_JOB_ID=orphan") == []
+
+
+def test_a_killed_daemon_does_not_stop_the_job_and_the_next_one_knows_it(tmp_path: Path) -> None:
+    with Conversation(tmp_path / "root", keep_daemon=True) as first:
+        daemon = first.call("hello", {"versions": [1]})["pid"]
+        run(
+            first,
+            "survivor",
+            [
+                "sh",
+                "-c",
+                "echo a; while [ ! -e /proc/self/nope ] && [ ! -e $0 ]; do sleep 0.05; done; echo b",
+                str(tmp_path / "go"),
+            ],
+        )
+        eventually(lambda: _log(first, "survivor", "0.out") == "a\n")
+        os.kill(daemon, signal.SIGKILL)
+        first.child.wait(30)
+    with Conversation(tmp_path / "root") as second:
+        assert second.call("hello", {"versions": [1]})["pid"] != daemon
+        assert second.status("survivor")["state"] == "running"
+        (tmp_path / "go").touch()
+        assert second.streams("survivor")["0.out"] == b"a\nb\n"
+        assert second.status("survivor")["exits"][0]["exit_code"] == 0
+
+
+def test_secrets_reach_the_process_and_no_file_on_the_host(agent: Conversation) -> None:
+    run(agent, "secret", ["sh", "-c", 'test ${#TOKEN} -eq 12'], secrets={"TOKEN": "hunter2-zeta"})
+    assert agent.end_of("secret")["exits"][0]["exit_code"] == 0
+    written = [path for path in agent.root.rglob("*") if path.is_file() and b"hunter2-zeta" in path.read_bytes()]
+    assert written == []
+
+
+def test_what_was_started_once_is_not_started_again(agent: Conversation, tmp_path: Path) -> None:
+    marker = tmp_path / "runs"
+    command = ["sh", "-c", 'echo x >> "$0"', str(marker)]
+    run(agent, "once", command)
+    agent.end_of("once")
+    agent.start("once", [command])
+    assert agent.end_of("once")["state"] == "ended"
+    assert marker.read_text() == "x\n"
+
+
+def _log(agent: Conversation, job_id: str, stream: str) -> str:
+    path = agent.root / "jobs" / job_id / "0" / "logs" / stream
+    return path.read_text() if path.exists() else ""
+
+
+def _supervisor(agent: Conversation, job_id: str) -> int:
+    import json
+
+    path = agent.root / "jobs" / job_id / "0" / "supervisor.json"
+    return int(json.loads(path.read_text())["pid"])
+
+
+def _running(command: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_text() == command:
+                return True
+        except OSError:
+            continue
+    return False
