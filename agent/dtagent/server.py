@@ -241,7 +241,7 @@ class _Daemon:
         return {"stopping": True}
 
     def _free_gpus(self) -> list[int]:
-        """Return the GPUs that no process holds memory of, as far as the driver tells."""
+        """Return the GPUs that no process holds memory of; one whose driver will not say counts as free."""
         sample = self._sampler.latest()
         return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
 

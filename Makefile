@@ -1,0 +1,46 @@
+# Everything a fresh clone needs: Python ≥ 3.10 with pip, and make. Nothing here needs root.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install demo test check lint soak screenshot clean
+
+help:
+	@echo "make demo        set everything up and run the main job on the embedded cluster"
+	@echo "make test        set everything up and pass all tests"
+	@echo "make check       what gates a change: ruff, mypy, import contracts, tests"
+	@echo "make screenshot  draw the README's pictures from the real app"
+	@echo "make clean       remove the virtual environment and caches"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard dttui/locale/*/LC_MESSAGES/*.po)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (the first time takes some minutes: torch is large)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]' --group dev
+	@touch $@
+
+demo: $(STAMP)
+	@if [ -t 0 ] && [ -t 1 ]; then $(BIN)/dttui --demo; \
+	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+screenshot: $(STAMP)
+	$(BIN)/python -m tests.tui.screens docs
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

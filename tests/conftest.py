@@ -1,0 +1,37 @@
+"""What all tests share: isolation from the person's own settings, and the fixtures of the test cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
+
+__all__ = ["breakable_lab3", "can_have_lab", "lab3"]
+
+_PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
+_NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_SOCK", "SSH_ASKPASS")
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test a home of its own and none of the person's settings."""
+    for name in os.environ:
+        if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith("DTTUI_REQUIRE_")):
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for kind in ("CONFIG", "STATE", "CACHE", "DATA"):
+        directory = home / kind.lower()
+        directory.mkdir()
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(directory))
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    # Short: sockets are made below it, and their paths hold 107 bytes at most.
+    demo_root = tempfile.mkdtemp(prefix="dttui-")
+    monkeypatch.setenv("DTTUI_DEMO_ROOT", demo_root)
+    yield
+    shutil.rmtree(demo_root, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The project's own test cluster: several isolated hosts with real OpenSSH servers on one machine."""
