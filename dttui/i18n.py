@@ -9,13 +9,20 @@ from pathlib import Path
 LANGUAGES = ("en", "zh")
 
 _catalogue: gettext.NullTranslations = gettext.NullTranslations()
+_language = "en"
 
 
-def set_language(language: str | None) -> None:
+def set_language(wanted: str | None) -> None:
     """Choose the language of all later messages: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
-    global _catalogue
-    wanted = language or _from_environment()
-    _catalogue = gettext.translation("dttui", Path(__file__).with_name("locale"), languages=[wanted], fallback=True)
+    global _catalogue, _language
+    _language = wanted or _from_environment()
+    directory = Path(__file__).with_name("locale")
+    _catalogue = gettext.translation("dttui", directory, languages=[_language], fallback=True)
+
+
+def language() -> str:
+    """Return the language chosen."""
+    return _language
 
 
 def _(message: str) -> str:

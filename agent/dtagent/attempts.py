@@ -153,7 +153,7 @@ class Attempts:
             started_at=states[0]["time"] if states else None,
             ranks_started=sorted(int(path.stem) for path in files.ranks.glob("*.json")),
             exits=[
-                ProcessExit(record["name"], record["exit_code"], record["signal"], record["ended_at"])
+                ProcessExit(record["name"], record["ended_at"], record["exit_code"], record["signal"])
                 for record in records
                 if record["event"] == "exit"
             ],
@@ -320,9 +320,9 @@ def _failures(files: AttemptFiles) -> list[RankFailure]:
     return [
         RankFailure(
             rank,
+            float(body.get("time", 0.0)),
             body.get("exit_code"),
             body.get("signal"),
-            float(body.get("time", 0.0)),
             body.get("error"),
             body.get("traceback"),
         )

@@ -5,23 +5,27 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from dttui.i18n import _
+from dttui.spec.problems import PathKey, PlacedValueError
+from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text
 from dttui.spec.units import Bytes
-
-HOST_PATTERN = r"^[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%@\[\]-]*$"
-"""A host name, address or ssh alias; never begins with `-`, which ssh would read as an option."""
 
 
 def _port_range(text: str) -> str:
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
     if not match or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
-        raise ValueError("expected FIRST-LAST with 1024 ≤ FIRST ≤ LAST ≤ 65535, such as 29500-29999")
+        raise ValueError(_("expected FIRST-LAST with 1024 ≤ FIRST ≤ LAST ≤ 65535, such as 29500-29999"))
     return text
 
 
+def _nothing_is_empty(value: object) -> object:
+    return () if value is None else value
+
+
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class GpuResources(_Document):
@@ -29,7 +33,7 @@ class GpuResources(_Document):
 
     count: int = Field(ge=0, le=1024)
     """How many."""
-    type: str | None = None
+    type: Label | None = None
     """Model name, `A100`."""
     memory: Bytes | None = None
     """Memory of each, `80GB`."""
@@ -58,31 +62,31 @@ class Resources(_Document):
 class Environment(_Document):
     """A host offered for training."""
 
-    name: str = Field(min_length=1, max_length=80)
+    name: Label = Field(max_length=80)
     """What the checkbox shows; anything printable."""
-    host: str = Field(pattern=HOST_PATTERN, max_length=255)
+    host: str = Field(pattern=HOST_NAME, max_length=255)
     """Host name, address or alias of ~/.ssh/config."""
-    id: str | None = None
+    id: Annotated[Label, Field(max_length=80)] | None = None
     """What a job's node ids match; the name by default."""
-    kind: str | None = None
+    kind: Label | None = None
     """Free tag, `jupyter`."""
-    zone: str | None = None
+    zone: Label | None = None
     """Availability zone."""
-    image: str | None = None
+    image: Label | None = None
     """Software image, for the person to read."""
-    user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+    user: str | None = Field(default=None, pattern=USER_NAME)
     """Login name."""
     port: int | None = Field(default=None, ge=1, le=65535)
     """SSH port."""
-    identity_file: str | None = None
+    identity_file: Text | None = None
     """Private key."""
-    proxy_jump: str | None = Field(default=None, pattern=HOST_PATTERN)
+    proxy_jump: str | None = Field(default=None, pattern=HOST_NAME)
     """Host to go through."""
-    known_hosts: str | None = None
+    known_hosts: Text | None = None
     """File with this host's key, instead of the user's."""
-    address: str | None = Field(default=None, pattern=HOST_PATTERN)
+    address: str | None = Field(default=None, pattern=HOST_NAME)
     """Address that training traffic uses, where it differs from host."""
-    python: str | None = None
+    python: Text | None = None
     """Interpreter of jobs on this host."""
     port_range: Annotated[str, AfterValidator(_port_range)] = "29500-29999"
     """Ports a job's rendezvous may listen on."""
@@ -90,7 +94,7 @@ class Environment(_Document):
     """Declared resources."""
     local: bool = False
     """This machine: reached without SSH."""
-    agent_root: str | None = None
+    agent_root: Text | None = None
     """State directory of the agent there, where it is not the usual one."""
 
     @property
@@ -118,39 +122,71 @@ class Environment(_Document):
 class DatasetVersion(_Document):
     """One version of a dataset."""
 
-    id: str
+    id: Label
     """Version id."""
-    path: str
+    path: Text
     """Where it lies on every host."""
 
 
 class Dataset(_Document):
     """A dataset of the catalogue."""
 
-    id: str
+    id: Label
     """Dataset id."""
     versions: tuple[DatasetVersion, ...] = Field(min_length=1)
     """Versions, the preferred one first."""
+
+    @model_validator(mode="after")
+    def _unique(self) -> Dataset:
+        seen: set[str] = set()
+        faults: list[tuple[PathKey, str]] = []
+        for index, version in enumerate(self.versions):
+            if version.id in seen:
+                faults.append((("versions", index, "id"), _('version "{id}" is here twice').format(id=version.id)))
+            seen.add(version.id)
+        if faults:
+            raise PlacedValueError(*faults)
+        return self
+
+    def find(self, version: str | None) -> DatasetVersion | None:
+        """Return the version of that id, or the preferred one where `version` is `None`."""
+        if version is None:
+            return self.versions[0]
+        return next((item for item in self.versions if item.id == version), None)
 
 
 class Inventory(_Document):
     """All environments and datasets on offer."""
 
-    environments: tuple[Environment, ...] = ()
+    environments: Annotated[tuple[Environment, ...], BeforeValidator(_nothing_is_empty)] = ()
     """Hosts."""
-    datasets: tuple[Dataset, ...] = ()
+    datasets: Annotated[tuple[Dataset, ...], BeforeValidator(_nothing_is_empty)] = ()
     """Catalogue."""
 
     @model_validator(mode="after")
     def _unique(self) -> Inventory:
-        seen: set[str] = set()
-        for environment in self.environments:
-            if environment.key in seen:
-                raise ValueError(f"two environments are called {environment.key!r}")
-            seen.add(environment.key)
+        faults: list[tuple[PathKey, str]] = []
+        owners: dict[str, int] = {}
+        for index, environment in enumerate(self.environments):
+            for field in ("name", "id"):
+                called = getattr(environment, field)
+                if called is not None and owners.setdefault(called, index) != index:
+                    place: PathKey = ("environments", index, field)
+                    faults.append((place, _('another environment is called "{name}" too').format(name=called)))
+        datasets: set[str] = set()
+        for index, dataset in enumerate(self.datasets):
+            if dataset.id in datasets:
+                faults.append((("datasets", index, "id"), _('dataset "{id}" is here twice').format(id=dataset.id)))
+            datasets.add(dataset.id)
+        if faults:
+            raise PlacedValueError(*faults)
         return self
 
     def find(self, key: str) -> Environment | None:
         """Return the environment whose id, or else whose name, is `key`."""
         by_id = next((item for item in self.environments if item.id == key), None)
         return by_id or next((item for item in self.environments if item.name == key), None)
+
+    def find_dataset(self, dataset: str) -> Dataset | None:
+        """Return the dataset of that id."""
+        return next((item for item in self.datasets if item.id == dataset), None)

@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill
+from dttui.spec.findings import Finding, Severity
 
-class Hole(str, Enum):
-    """What is known only at the start. Written into a plan as `${NAME}`."""
-
-    JOB_ID = "JOB_ID"
-    ATTEMPT = "ATTEMPT"
-    MASTER_PORT = "MASTER_PORT"
-    INTERFACE = "INTERFACE"
-    GPU_IDS = "GPU_IDS"
-    """Comma-separated, as CUDA_VISIBLE_DEVICES takes them."""
-    DIRECTORY = "DIRECTORY"
-    """The attempt's directory on the host."""
-    PAYLOAD = "PAYLOAD"
-    """Directory of dtagent's payload scripts on the host."""
-    PYTHON = "PYTHON"
-
-    def __str__(self) -> str:
-        return "${" + self.value + "}"
-
-
-class Severity(str, Enum):
-    """How bad a finding is; an error forbids the launch."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+__all__ = [
+    "Aggregate",
+    "Bindings",
+    "BoundPlan",
+    "Finding",
+    "Hole",
+    "NodeBinding",
+    "Plan",
+    "PlannedFile",
+    "PlannedNode",
+    "PlannedProcess",
+    "Severity",
+    "fill",
+]
 
 
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Finding(_Value):
-    """Something a plan or a preflight has to say."""
-
-    code: str
-    """Stable name, `cross-zone`."""
-    severity: Severity
-    """How bad it is."""
-    subject: str
-    """What it is about: a node, a key of the job."""
-    message: str
-    """What."""
-    hint: str = ""
-    """What to do."""
 
 
 class Aggregate(_Value):
@@ -76,32 +51,6 @@ class Aggregate(_Value):
     def is_distributed(self) -> bool:
         """Whether more than one node takes part."""
         return self.node_count > 1
-
-
-class PlannedFile(_Value):
-    """A generated file of a node's bundle."""
-
-    path: str
-    """Relative to the attempt's directory."""
-    text: str
-    """Content."""
-    executable: bool = False
-    """Whether it may be run."""
-
-
-class PlannedProcess(_Value):
-    """A command on a node. Strings may hold holes."""
-
-    name: str
-    """`launcher`, or the rank."""
-    argv: tuple[str, ...]
-    """Command and arguments."""
-    env: dict[str, str]
-    """Environment added."""
-    cwd: str
-    """Working directory."""
-    rank: int | None = None
-    """Global rank where the process is one."""
 
 
 class PlannedNode(_Value):
@@ -139,7 +88,7 @@ class Plan(_Value):
     job_name: str
     """Name of the job."""
     framework: str
-    """Framework that made the commands."""
+    """Framework that made the commands; empty where the job names none, which is an error of the plan."""
     backend: str
     """`nccl`, `gloo` or `mpi`."""
     world_size: int
@@ -149,7 +98,7 @@ class Plan(_Value):
     port_range: tuple[int, int]
     """Where the master's port is taken from."""
     upload: str | None
-    """Directory on the login node, beside the job file, that is sent to every host; `None` where nothing is."""
+    """Directory on the login node that is sent to every host, relative to the job file's; `None` where nothing is."""
     nodes: tuple[PlannedNode, ...]
     """Nodes, in order of rank."""
     aggregate: Aggregate
@@ -202,14 +151,3 @@ class BoundPlan(_Value):
     """Nodes' processes are filled in."""
     bindings: Bindings
     """What they were filled with."""
-
-
-def fill(text: str, values: dict[Hole, str]) -> str:
-    """Replace the holes in a string. A hole without a value stays as it is."""
-    for hole, value in values.items():
-        text = text.replace(str(hole), value)
-    return text
-
-
-JsonValue = Any
-"""What json.loads returns."""

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from dttui.i18n import _
+from dttui.spec.problems import PathKey, PlacedValueError
+from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME, Label, ProgramPath, Text
 from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
 
-ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
-
 FrameworkName = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
-
-
-def _no_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_no_nul)]
-"""A string that can be an argument or a path."""
 
 
 class Section(BaseModel):
     """Base of all sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class DataSharding(Section):
@@ -150,7 +141,7 @@ class NetworkRequest(Section):
     """Bandwidth of a link."""
     latency: Nanoseconds | None = None
     """Latency of a link."""
-    interface: str | None = None
+    interface: str | None = Field(default=None, pattern=INTERFACE_NAME)
     """Interface to use, instead of the one the route to the master tells."""
 
 
@@ -166,7 +157,7 @@ class NodeResources(Section):
 class Node(Section):
     """An environment chosen for the job."""
 
-    id: str = Field(min_length=1, max_length=80)
+    id: Label = Field(max_length=80)
     """Id or name of an environment of the inventory."""
     role: Literal["master", "worker", "parameter_server"] = "worker"
     """Role; without a master the first node is it."""
@@ -193,13 +184,20 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        ids = [node.id for node in self.nodes]
-        twice = next((key for key in ids if ids.count(key) > 1), None)
-        if twice:
-            raise ValueError(f"node {twice!r} is listed twice")
-        masters = [node.id for node in self.nodes if node.role == "master"]
-        if len(masters) > 1:
-            raise ValueError(f"more than one master: {', '.join(masters)}")
+        faults: list[tuple[PathKey, str]] = []
+        seen: set[str] = set()
+        master: str | None = None
+        for index, node in enumerate(self.nodes):
+            if node.id in seen:
+                faults.append((("nodes", index, "id"), _('node "{node}" is listed twice').format(node=node.id)))
+            seen.add(node.id)
+            if node.role == "master" and master is not None:
+                message = _('"{first}" is the master already; one node can be it').format(first=master)
+                faults.append((("nodes", index, "role"), message))
+            elif node.role == "master":
+                master = node.id
+        if faults:
+            raise PlacedValueError(*faults)
         return self
 
     @property
@@ -301,18 +299,22 @@ class Monitoring(Section):
 
 
 class Run(Section):
-    """What runs on every rank: a script, a module or a command."""
+    """What runs on every rank: a script, a module or a command.
 
-    script: Text | None = None
-    """Python file: relative to `workdir`."""
-    module: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
+    Arguments and values of `env` may use `${JOB_ID}`, `${ATTEMPT}`, `${DIRECTORY}` (the attempt's own on the host),
+    `${MASTER_PORT}` and `${PYTHON}`; they are filled in at the start.
+    """
+
+    script: ProgramPath | None = None
+    """Python file, relative to `workdir`; without one, to the directory of the job file, which is then sent."""
+    module: str | None = Field(default=None, pattern=MODULE_NAME)
     """Python module, as `python -m` takes it."""
     command: tuple[Text, ...] | None = Field(default=None, min_length=1)
     """Command and arguments; framework `command` only."""
     args: tuple[Text, ...] = ()
     """Arguments of the script or module."""
     workdir: Text | None = None
-    """Working directory. Absolute: a directory on every host. Relative: a directory beside the job file, sent to every host."""
+    """Working directory. Absolute: it is there on every host. Relative: it lies beside the job file and is sent."""
     python: Text | None = None
     """Interpreter; the environment's own by default."""
     env: dict[Annotated[str, Field(pattern=ENV_NAME)], Text] = Field(default_factory=dict)
@@ -326,11 +328,10 @@ class Run(Section):
     def _one_of(self) -> Run:
         given = [name for name in ("script", "module", "command") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                "give exactly one of script, module and command" + (f", not {' and '.join(given)}" if given else "")
-            )
+            message = _("give exactly one of script, module and command")
+            raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
         if self.command is not None and self.args:
-            raise ValueError("args belong to script and module; write them into command")
+            raise PlacedValueError((("args",), _("args belong to script and module; write them into command")))
         return self
 
 
@@ -358,12 +359,23 @@ class Model(Section):
 class DatasetRef(Section):
     """A dataset of the inventory's catalogue."""
 
-    id: str
+    id: Label
     """Dataset id."""
     version: str | None = None
     """Version id; the first by default."""
     path: Text | None = None
     """Path on the hosts, instead of the catalogue's."""
+
+
+def _kind_of_dataset(value: Any) -> str:
+    return "no dataset" if isinstance(value, str) else "a dataset"
+
+
+DatasetChoice = Annotated[
+    Annotated[DatasetRef, Tag("a dataset")] | Annotated[Literal["none"], Tag("no dataset")],
+    Discriminator(_kind_of_dataset),
+]
+"""A dataset, or an explicit none; told apart first, so that a mistake in one is not reported for both."""
 
 
 class Checkpoint(Section):
@@ -399,7 +411,7 @@ class Recovery(Section):
 class Job(Section):
     """One distributed training job."""
 
-    name: str = Field(min_length=1, max_length=120)
+    name: Label = Field(max_length=120)
     """Name of the job."""
     version: str = "1.0.0"
     """Version of the document, the person's own."""
@@ -407,7 +419,7 @@ class Job(Section):
     """How it is launched."""
     run: Run | None = None
     """What runs."""
-    dataset: DatasetRef | Literal["none"] | None = None
+    dataset: DatasetChoice | None = None
     """Dataset of the catalogue, or an explicit `none`."""
     strategy: Strategy = Strategy()
     """How it is made parallel."""

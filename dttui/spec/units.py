@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from dttui.i18n import _
+
 _BYTES = {
     "B": 1,
     **{f"{p}B": 1000**i for i, p in enumerate("KMGTP", 1)},
@@ -27,14 +29,17 @@ _NANOSECONDS = {
 
 def _parse(text: Any, units: dict[str, int], bare: int | None, example: str) -> int:
     if isinstance(text, int) and not isinstance(text, bool) and bare is not None:
+        if text < 0:
+            raise ValueError(_("must not be negative"))
         return text * bare
     match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµ]+)\s*", text) if isinstance(text, str) else None
     scale = next((s for u, s in units.items() if match and u.lower() == match[2].lower()), None)
     if match is None or scale is None:
-        raise ValueError(f"expected a number with a unit ({', '.join(units)}), such as {example}")
+        message = _("expected a number with a unit ({units}), such as {example}")
+        raise ValueError(message.format(units=", ".join(units), example=example))
     value = Decimal(match[1]) * scale
     if value != value.to_integral_value():
-        raise ValueError(f"{text!r} is not a whole number of the smallest unit")
+        raise ValueError(_("{text} is not a whole number of the smallest unit").format(text=text.strip()))
     return int(value)
 
 

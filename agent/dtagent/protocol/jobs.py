@@ -78,12 +78,12 @@ class PrepareReply:
     """Absolute path of the interpreter."""
     payload: str
     """Absolute path of the directory with dtagent's payload scripts."""
-    interface: str | None
+    interface: str | None = None
     """Network interface that leads to the master address; `None` where none could be told."""
-    source_address: str | None
+    source_address: str | None = None
     """This host's own address on that interface."""
-    master_port: int | None
-    gpu_ids: list[int]
+    master_port: int | None = None
+    gpu_ids: list[int] = field(default_factory=list)
     """Indices of the NVIDIA GPUs set aside, as many as `cuda_slots`."""
 
 
@@ -145,10 +145,10 @@ class ProcessExit:
     """How one process of the attempt ended."""
 
     name: str
-    exit_code: int | None
-    signal: int | None
     ended_at: float
     """Unix time, this host's clock."""
+    exit_code: int | None = None
+    signal: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ class RankFailure:
     """What a failed rank, or the launcher that watched it, left behind."""
 
     rank: int
-    exit_code: int | None
-    signal: int | None
     time: float
     """Unix time, this host's clock."""
-    error: str | None
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None
     """Last line of the exception, `ValueError: …`."""
-    traceback: str | None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True)

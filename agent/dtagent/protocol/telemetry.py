@@ -11,8 +11,8 @@ class GpuFacts:
 
     index: int
     name: str
-    uuid: str | None
-    memory_total_mib: int | None
+    uuid: str | None = None
+    memory_total_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class PythonFacts:
 
     path: str
     """As asked for."""
-    executable: str | None
-    version: str | None
+    executable: str | None = None
+    version: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
     """Distribution name → version, of those that matter to training: torch, deepspeed, …"""
     error: str | None = None
@@ -59,8 +59,8 @@ class GpuProcess:
     """A process that holds memory of a GPU."""
 
     pid: int
-    user: str | None
-    memory_used_mib: int | None
+    user: str | None = None
+    memory_used_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class RankSample:
 
     rank: int
     pid: int
-    cpu_percent: float | None
+    cpu_percent: float | None = None
     """100 is one core."""
-    memory_used_mib: int | None
+    memory_used_mib: int | None = None
     """Resident set."""
-    threads: int | None
-    state: str | None
+    threads: int | None = None
+    state: str | None = None
     """`running`, `sleeping`, `disk-sleep`, …"""
     local_rank: int | None = None
 

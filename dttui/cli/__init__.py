@@ -1,0 +1,92 @@
+"""The `dttui` command. Wiring only: arguments to use cases, errors to exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+
+from dttui.cli.arguments import make_parser
+from dttui.errors import DttuiError, ExitCode
+from dttui.i18n import _, set_language
+from dttui.sanitize import clean
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run dttui; return the exit status of DESIGN §4.1."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    set_language(_language_of(arguments))
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.DEBUG if options.verbose else logging.ERROR, format="%(levelname)s %(message)s"
+    )
+    logging.getLogger("paramiko").setLevel(logging.DEBUG if options.verbose > 1 else logging.CRITICAL)
+    try:
+        return int(_run(options))
+    except DttuiError as error:
+        _print_error(error, options)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return int(ExitCode.CANCELLED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except Exception as error:  # The top of the program: a stack trace is not what a person should see.
+        logging.getLogger("dttui").debug("internal error", exc_info=True)
+        told = _("internal error: {error}").format(error=f"{type(error).__name__}: {error}")
+        hint = _("Run again with -v for the details, and report it.")
+        _print_error(DttuiError(told, hint), options)
+        return int(ExitCode.INTERNAL)
+
+
+def _run(options: Namespace) -> int:
+    verb = options.verb or ("apply" if options.apply else "tui")
+    if verb == "tui":
+        from dttui.cli.screen import open_screen
+
+        return open_screen(options)
+    from dttui.cli import hosts, inspect, run
+
+    commands: dict[str, Callable[[Namespace], int | Awaitable[int]]] = {
+        "apply": run.apply,
+        "stop": run.stop,
+        "plan": run.show_plan,
+        "validate": run.validate,
+        "ps": inspect.ps,
+        "status": inspect.status,
+        "logs": inspect.logs,
+        "envs": hosts.envs,
+        "agents": hosts.agents,
+    }
+    result = commands[verb](options)
+    return result if isinstance(result, int) else asyncio.run(_wait(result))
+
+
+async def _wait(result: Awaitable[int]) -> int:
+    return await result
+
+
+def _language_of(arguments: list[str]) -> str | None:
+    """Find --lang before the parser is made, since its own help is in that language."""
+    for index, argument in enumerate(arguments):
+        if argument == "--lang" and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith("--lang="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _print_error(error: DttuiError, options: Namespace) -> None:
+    if options.output in ("json", "jsonl"):
+        problems = getattr(error, "problems", None)
+        body: dict[str, object] = {"error": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
+        if problems is not None:
+            body["problems"] = [problem.as_dict() for problem in problems]
+        print(json.dumps(body, ensure_ascii=False))
+    sys.stderr.write(f"dttui: {clean(error.message)}\n")
+    if error.hint:
+        sys.stderr.write(f"  → {clean(error.hint)}\n")

@@ -1,0 +1,82 @@
+"""The command line: verbs, options and their help."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+
+from dttui import __version__
+from dttui.i18n import LANGUAGES, _
+
+
+def make_parser() -> ArgumentParser:
+    """Return the parser of the whole command line."""
+    common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
+    _add_common(common)
+    parser = ArgumentParser(
+        prog="dttui",
+        description=_("Compose, launch and watch distributed training on the hosts you can SSH to."),
+        formatter_class=RawDescriptionHelpFormatter,
+        epilog=_(
+            "exit codes: 0 ok · 1 internal error · 2 usage or invalid file · 3 preflight failed ·\n"
+            "4 a host can't be reached · 5 launch failed, rolled back · 100 job failed ·\n"
+            "101 not finished · 102 no such job · 103 cancelled"
+        ),
+    )
+    _add_common(parser)
+    parser.set_defaults(inventory=None, demo=False, output="human", yes=False, lang=None, verbose=0)
+    parser.add_argument("--version", action="version", version=f"dttui {__version__}")
+    parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
+    parser.add_argument("--detach", action="store_true", help=_("start the job and leave it to its controller"))
+    parser.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
+    parser.add_argument("--theme", help=_("colour theme of the screen"))
+    verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"))
+
+    tui = verbs.add_parser("tui", parents=[common], help=_("open the screen (the default)"))
+    tui.add_argument("file", nargs="?", metavar="JOB.YAML", help=_("job to start from"))
+    tui.add_argument("--theme", default=None, help=_("colour theme of the screen"))
+    apply = verbs.add_parser("apply", parents=[common], help=_("run a job without the screen, to its end"))
+    apply.add_argument("file", metavar="JOB.YAML")
+    apply.add_argument("--detach", action="store_true", help=_("start the job and leave it to its controller"))
+    apply.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
+    plan = verbs.add_parser("plan", parents=[common], help=_("show what would run"))
+    plan.add_argument("file", metavar="JOB.YAML")
+    validate = verbs.add_parser("validate", parents=[common], help=_("check a job file"))
+    validate.add_argument("file", metavar="JOB.YAML")
+
+    envs = verbs.add_parser("envs", parents=[common], help=_("list environments; trust a host's key; import hosts"))
+    envs.add_argument("action", nargs="?", choices=["list", "trust", "import"], default="list")
+    envs.add_argument("name", nargs="*", help=_("environments; for import, aliases of ~/.ssh/config"))
+    envs.add_argument("--fingerprint", help=_("trust: the fingerprint you were told, SHA256:…"))
+    agents = verbs.add_parser("agents", parents=[common], help=_("install the agent on hosts"))
+    agents.add_argument("action", choices=["deploy"])
+    agents.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
+    agents.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))
+
+    ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"))
+    ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
+    status = verbs.add_parser("status", parents=[common], help=_("show one job"))
+    _add_job(status)
+    logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
+    _add_job(logs)
+    logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
+    logs.add_argument("--node", help=_("only this node"))
+    logs.add_argument("--rank", type=int, help=_("only this rank"))
+    logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
+    logs.add_argument("-n", "--lines", type=int, metavar="N", help=_("only the last N lines of each file"))
+    stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
+    _add_job(stop)
+    stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
+    return parser
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    parser.add_argument("--inventory", metavar="FILE", help=_("inventory of environments"))
+    parser.add_argument("--demo", action="store_true", help=_("use the embedded cluster: three environments here"))
+    parser.add_argument("--output", choices=["human", "json", "jsonl"], help=_("format of the results"))
+    parser.add_argument("--yes", action="store_true", help=_("go on in spite of warnings"))
+    parser.add_argument("--lang", choices=LANGUAGES, help=_("language of messages"))
+    parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
+
+
+def _add_job(parser: ArgumentParser) -> None:
+    parser.add_argument("job", nargs="?", default="last", metavar="JOB", help=_("job id, the start of it, or `last`"))

@@ -1,0 +1,151 @@
+"""`envs` and `agents`: the environments of an inventory, their host keys, and the agent on them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.sources import choose, inventory_path, read_inventory
+from dttui.errors import ExitCode, HostError, UsageError
+from dttui.i18n import _
+from dttui.inventory.ssh_hosts import import_ssh_config
+from dttui.inventory.writer import add_environments
+from dttui.sanitize import clean
+from dttui.services.deploy import deploy_all
+from dttui.services.fleet import EnvironmentState, EnvironmentStatus, Fleet
+from dttui.services.trust import trust_host
+from dttui.transport.routes import Transports
+
+SETTLE_S = 25.0
+
+
+async def envs(options: Namespace) -> int:
+    """List environments with their live state, trust a host's key, or import hosts."""
+    if options.action == "import":
+        return _import(options)
+    if options.action == "trust":
+        return await _trust(options)
+    environments = choose(read_inventory(options), options.name)
+    transport = Transports()
+    fleet = Fleet(environments, transport, TerminalPrompter())
+    fleet.start()
+    try:
+        await fleet.settle(SETTLE_S)
+    finally:
+        await fleet.close()
+        await transport.close()
+    statuses = list(fleet.statuses.values())
+    if options.output == "human":
+        for status in statuses:
+            print(clean(_row(status)))
+            if status.hint:
+                sys.stderr.write(f"    → {clean(status.hint)}\n")
+    else:
+        rows = [_as_data(status) for status in statuses]
+        print(json.dumps(rows, ensure_ascii=False) if options.output == "json" else "\n".join(map(json.dumps, rows)))
+    return ExitCode.OK if all(status.sample for status in statuses) else ExitCode.UNREACHABLE
+
+
+async def agents(options: Namespace) -> int:
+    """Install the agent on hosts, all at once; say what became of each."""
+    environments = choose(read_inventory(options), options.name)
+    wheelhouse = Path(options.wheelhouse) if options.wheelhouse else None
+    transport = Transports()
+    try:
+        results = await deploy_all(
+            environments,
+            transport,
+            TerminalPrompter(),
+            wheelhouse=wheelhouse,
+            on_progress=_show_step,
+        )
+    finally:
+        await transport.close()
+    failed = [item for item in results if isinstance(item, Exception)]
+    for environment, item in zip(environments, results, strict=True):
+        if options.output != "human":
+            row = {"host": environment.key, "error": item.message} if isinstance(item, HostError) else vars(item)
+            print(json.dumps(row, ensure_ascii=False))
+        elif isinstance(item, HostError):
+            sys.stderr.write(f"✗ {clean(item.message)}\n" + (f"    → {clean(item.hint)}\n" if item.hint else ""))
+        else:
+            what = _("installed") if item.changed else _("up to date")
+            print(f"✓ {environment.key}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}")
+    return ExitCode.UNREACHABLE if failed else ExitCode.OK
+
+
+def _show_step(host: str, step: str) -> None:
+    sys.stderr.write(f"{host}: {clean(step)}\n")
+
+
+async def _trust(options: Namespace) -> int:
+    if not options.name:
+        raise UsageError(_("name the environments to trust"), "dttui envs trust NAME --fingerprint SHA256:…")
+    environments = choose(read_inventory(options), options.name)
+    if options.fingerprint and len(environments) > 1:
+        raise UsageError(_("one fingerprint belongs to one host"))
+    worst = ExitCode.OK
+    transports = Transports()
+    for environment in environments:
+        try:
+            taken = await trust_host(environment, transports, TerminalPrompter(), options.fingerprint)
+        except HostError as error:
+            sys.stderr.write(f"✗ {clean(error.message)}\n    → {clean(error.hint)}\n")
+            worst = ExitCode.UNREACHABLE
+        else:
+            print(_("{host}: trusts {fingerprint}").format(host=environment.key, fingerprint=taken))
+    await transports.close()
+    return worst
+
+
+def _import(options: Namespace) -> int:
+    found = import_ssh_config(Path("~/.ssh/config").expanduser())
+    chosen = [item for item in found if not options.name or item.name in options.name]
+    missing = set(options.name) - {item.name for item in found}
+    if missing:
+        raise UsageError(
+            _("~/.ssh/config has no host {name}").format(name=", ".join(sorted(missing))),
+            _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
+        )
+    path = inventory_path(options)
+    before = {item.key for item in read_inventory(options, required=False).environments}
+    new = [item for item in chosen if item.key not in before]
+    add_environments(path, new)
+    print(_("{count} hosts added to {path}").format(count=len(new), path=path))
+    return ExitCode.OK
+
+
+def _row(status: EnvironmentStatus) -> str:
+    environment, facts, sample = status.environment, status.facts, status.sample
+    gpu = environment.resources.gpu
+    if facts is not None and facts.gpus:
+        gpus = f"{len(facts.gpus)}×{facts.gpus[0].name}"
+    else:
+        gpus = f"{gpu.count}×{gpu.type or 'GPU'}" + (_(" simulated") if gpu.simulated else "") if gpu else "–"
+    uptime = _("up {hours:.0f} h").format(hours=(time.time() - facts.booted_at) / 3600) if facts else ""
+    use = f"CPU {sample.cpu_percent:.0f}%" if sample and sample.cpu_percent is not None else ""
+    mark = "●" if status.is_usable else "○" if status.state is not EnvironmentState.UNHEALTHY else "✗"
+    parts = [
+        f"{mark} {environment.key:<20} {status.state.value:<12} {environment.zone or '–':<12} {gpus:<18}",
+        use,
+        uptime,
+    ]
+    return "  ".join(part for part in [*parts, status.reason] if part)
+
+
+def _as_data(status: EnvironmentStatus) -> dict[str, object]:
+    from dtagent.protocol.rpc import to_wire
+
+    return {
+        "name": status.environment.key,
+        "state": status.state.value,
+        "reason": status.reason,
+        "hint": status.hint,
+        "zone": status.environment.zone,
+        "facts": to_wire(status.facts),
+        "sample": to_wire(status.sample),
+    }

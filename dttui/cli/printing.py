@@ -1,0 +1,168 @@
+"""What headless commands print: progress to stderr, results to stdout, in the three formats."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.rpc import to_wire
+
+from dttui.i18n import _
+from dttui.planning.models import Finding, Plan
+from dttui.sanitize import clean
+from dttui.services.jobs import JobDirectory
+from dttui.services.view import JobView
+
+METRIC_INTERVAL_S = 1.0
+_MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
+
+
+class Printer:
+    """Shows a job as it goes."""
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._metric_at = 0.0
+
+    def note(self, text: str) -> None:
+        """Say something to the person, not to the reader of results."""
+        sys.stderr.write(f"{text}\n")
+
+    def event(self, event: Event) -> None:
+        """Show one event."""
+        if self._output == "jsonl":
+            print(json.dumps(to_wire(event), ensure_ascii=False), flush=True)
+            return
+        text = self._text(event)
+        if text:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S', time.localtime(event.time))}  {clean(text)}\n")
+
+    def summary(self, view: JobView, directory: JobDirectory) -> None:
+        """Print the result."""
+        if self._output == "jsonl":
+            return
+        if self._output == "json":
+            print(json.dumps(job_document(view, directory), ensure_ascii=False, indent=2))
+            return
+        if view.failures:
+            sys.stderr.write(failure_text(view))
+        newest = view.newest_metric
+        loss = f" · loss {newest.loss:.4f}" if newest and newest.loss is not None else ""
+        step = f" · step {newest.step}" if newest and newest.step is not None else ""
+        print(f"{view.job_id} {view.state.value}{step}{loss} · {clean(view.reason)}")
+        print(_("logs and telemetry: {path}").format(path=directory.path))
+
+    def _text(self, event: Event) -> str:
+        if event.kind is EventKind.METRIC:
+            if event.time - self._metric_at < METRIC_INTERVAL_S:
+                return ""
+            self._metric_at = event.time
+            return _metric_text(event.data)
+        if event.kind is EventKind.JOB_STATE:
+            return f"{event.data['state']}  {event.message}"
+        if event.kind is EventKind.NODE_STATE:
+            return f"  {event.node}: {event.data['state']}" + (f" ({event.message})" if event.message else "")
+        if event.kind is EventKind.FINDING:
+            hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
+            return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}{hint}"
+        if event.kind is EventKind.OUTCOME:
+            return ""
+        return event.message
+
+
+def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
+    """Print findings, a line each."""
+    for finding in findings:
+        hint = f" → {finding.hint}" if finding.hint else ""
+        mark = _MARKS[finding.severity.value]
+        print(clean(f"{mark} {finding.code} ({finding.subject}): {finding.message}{hint}"), file=stream or sys.stdout)
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan for a person to read: the sum, then each node with its command."""
+    total = plan.aggregate
+    types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items()) or "–"
+    lines = [
+        _("{name}: {framework}, backend {backend}, world size {size} on {count} nodes").format(
+            name=plan.job_name,
+            framework=plan.framework,
+            backend=plan.backend,
+            size=plan.world_size,
+            count=len(plan.nodes),
+        ),
+        _("GPUs {gpus} ({types}) · CPUs {cpus} · memory {memory:.0f} GB · zones: {zones}").format(
+            gpus=total.gpu_count,
+            types=types,
+            cpus=total.cpu_count,
+            memory=total.memory_bytes / 1e9,
+            zones=", ".join(total.zones) or "–",
+        ),
+    ]
+    for node in plan.nodes:
+        mark = "★" if node.node_rank == 0 else " "
+        ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"
+        simulated = _(" (simulated GPUs)") if node.simulated else ""
+        lines.append(
+            f"{mark} {node.node_rank} {node.name}  {node.address}  "
+            + _("ranks {ranks}").format(ranks=ranks)
+            + simulated
+        )
+        for process in node.processes:
+            lines.append(f"      {process.name}: {' '.join(process.argv)}")
+    return clean("\n".join(lines))
+
+
+def failure_text(view: JobView) -> str:
+    """Return the first failure with its traceback or last lines, and a line for each other one."""
+    first, *others = view.failures
+    lines = [f"✗ {first.message}"]
+    shown = first.traceback.strip().splitlines() if first.traceback else list(first.tail)
+    lines += [f"    {line}" for line in shown[-20:]]
+    lines += [f"  {_('then')}: {other.message}" for other in others[:8]]
+    return clean("\n".join(lines)) + "\n"
+
+
+def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
+    """Return a job's outcome as data."""
+    newest = view.newest_metric
+    return {
+        "job_id": view.job_id,
+        "name": view.plan.job_name if view.plan else view.job_id,
+        "state": view.state.value,
+        "reason": view.reason,
+        "exit_code": view.exit_code,
+        "attempt": view.attempt,
+        "world_size": view.plan.world_size if view.plan else None,
+        "started_at": view.started_at,
+        "ended_at": view.ended_at if view.state is not JobState.UNKNOWN else None,
+        "nodes": [
+            {
+                "name": name,
+                "node_rank": node.plan.node_rank,
+                "ranks": node.plan.ranks,
+                "state": node.state,
+                "message": node.message,
+            }
+            for name, node in view.nodes.items()
+        ],
+        "metric": to_wire(newest) if newest else None,
+        "failures": [to_wire(failure) for failure in view.failures],
+        "directory": str(directory.path),
+    }
+
+
+def _metric_text(data: dict[str, Any]) -> str:
+    parts = []
+    if "step" in data:
+        parts.append(_("step {step}").format(step=f"{data['step']:,}"))
+    if "loss" in data:
+        parts.append(f"loss {data['loss']:.4f}")
+    if "tokens_per_s" in data:
+        parts.append(f"{data['tokens_per_s'] / 1000:.1f}k tok/s")
+    elif "samples_per_s" in data:
+        parts.append(_("{rate:.0f} samples/s").format(rate=data["samples_per_s"]))
+    return "  ".join(parts)

@@ -1,0 +1,38 @@
+"""Opening the TUI: the only place outside dttui.tui that imports it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from dttui import locations
+from dttui.cli.sources import inventory_path, read_inventory
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.spec import load_job
+from dttui.transport.routes import Transports
+
+
+def open_screen(options: Namespace) -> int:
+    """Show the screen until the person leaves it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            _("the screen needs a terminal"), _("Run a job without it: dttui --apply job.yaml; or see dttui --help.")
+        )
+    from dttui.tui.app import TuiOptions, run_app
+
+    file = getattr(options, "file", None)
+    if file is None and options.demo:
+        file = str(locations.shipped("examples") / "gpt" / "job.yaml")
+    return run_app(
+        TuiOptions(
+            inventory=read_inventory(options, required=False),
+            inventory_path=None if options.demo else inventory_path(options),
+            transport=Transports(),
+            demo=options.demo,
+            theme=options.theme,
+            draft=load_job(Path(file)) if file else None,
+            base=Path(file).resolve().parent if file else Path.cwd(),
+        )
+    )

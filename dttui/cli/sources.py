@@ -1,0 +1,62 @@
+"""Which inventory and which job a command line means."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from dttui import locations
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.demo import demo_inventory
+from dttui.inventory.reader import load_inventory
+from dttui.services.launch import Submission
+from dttui.spec import load_job
+
+
+def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
+    """Return the inventory of --demo, --inventory or the default place; empty where that is absent and not required.
+
+    Raises:
+        UsageError: it cannot be read, or there is none.
+    """
+    if options.demo:
+        return demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
+    path = inventory_path(options)
+    if options.inventory is None and not path.exists():
+        if not required:
+            return Inventory()
+        raise UsageError(
+            _("there is no inventory at {path}").format(path=path),
+            _("Name one with --inventory, import hosts with `dttui envs import`, or try --demo."),
+        )
+    return load_inventory(path)
+
+
+def inventory_path(options: Namespace) -> Path:
+    """Return where the inventory is, or would be."""
+    return Path(options.inventory).expanduser() if options.inventory else locations.inventory_file()
+
+
+def read_submission(options: Namespace, file: str) -> Submission:
+    """Return the job of a file together with the inventory. Raises UsageError with every problem and its place."""
+    path = Path(file)
+    job = load_job(path)
+    return Submission(job, read_inventory(options), path.resolve().parent, path.read_text(encoding="utf-8"))
+
+
+def choose(inventory: Inventory, names: list[str]) -> list[Environment]:
+    """Return the environments named, all for none. Raises UsageError for a name that is not there."""
+    chosen = []
+    for name in names:
+        found = inventory.find(name)
+        if found is None:
+            known = ", ".join(item.key for item in inventory.environments[:12])
+            raise UsageError(
+                _("there is no environment {name}").format(name=name),
+                _("The inventory has: {names}").format(names=known),
+            )
+        chosen.append(found)
+    return chosen or list(inventory.environments)

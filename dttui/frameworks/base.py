@@ -1,0 +1,115 @@
+"""What a framework is to the planner: a name to choose, and the files and commands of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.spec.findings import Finding
+from dttui.spec.models import Job, Run
+
+
+@dataclass(frozen=True)
+class NodeLayout:
+    """One node's place in the job."""
+
+    name: str
+    """The environment's key."""
+    node_rank: int
+    """0 is the master."""
+    address: str
+    """Where other nodes reach it."""
+    slots: int
+    """Processes on it."""
+    cuda_slots: int
+    """How many of the slots are NVIDIA GPUs."""
+    simulated: bool
+    """Whether its GPUs are simulated."""
+    ranks: tuple[int, ...]
+    """Global ranks, contiguous."""
+    interface: str | None = None
+    """Network interface the job asks for; `None` where the route to the master decides."""
+
+
+@dataclass(frozen=True)
+class DatasetLocation:
+    """The dataset of a job, looked up."""
+
+    id: str
+    """Dataset id."""
+    version: str | None
+    """Version id; `None` where the job gives the path itself and no version."""
+    path: str
+    """Where it lies on every host."""
+
+
+@dataclass(frozen=True)
+class JobLayout:
+    """All that a framework needs to know to write the bundle of every node."""
+
+    job: Job
+    """The job as written."""
+    run: Run
+    """What runs; `job.run`, known to be there."""
+    backend: str
+    """`nccl`, `gloo` or `mpi`."""
+    master_address: str
+    """Where the rendezvous store listens."""
+    world_size: int
+    """Ranks in all."""
+    nodes: tuple[NodeLayout, ...]
+    """Nodes, in order of rank."""
+    cwd: str
+    """Working directory of the processes; may hold holes."""
+    dataset: DatasetLocation | None
+    """The dataset; `None` for an explicit none."""
+    _tables: dict[Callable[[NodeLayout], str], tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def table(self, entry: Callable[[NodeLayout], str]) -> tuple[str, ...]:
+        """Return `entry` of every node, made once a layout: each node's bundle lists all nodes."""
+        if entry not in self._tables:
+            self._tables[entry] = tuple(entry(node) for node in self.nodes)
+        return self._tables[entry]
+
+
+class Framework(Protocol):
+    """A way to launch a job. Pure: the same layout gives the same bundle."""
+
+    @property
+    def name(self) -> str:
+        """What `framework:` in a job file says."""
+
+    @property
+    def label(self) -> str:
+        """What a select shows."""
+
+    @property
+    def summary(self) -> str:
+        """Its kind of parallelism, in a word or two."""
+
+    @property
+    def description(self) -> str:
+        """What it is for, in a sentence."""
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What it offers, one phrase each."""
+
+    @property
+    def requires(self) -> Sequence[str]:
+        """Python packages that must be there on every host."""
+
+    @property
+    def available(self) -> bool:
+        """Whether this version of dttui can launch it."""
+
+    def check(self, job: Job) -> list[Finding]:
+        """Return what in the job does not go with this framework."""
+
+    def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
+        """Return the generated files of one node."""
+
+    def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
+        """Return the commands of one node."""

@@ -1,0 +1,71 @@
+"""What a framework writes for one node: files and commands, with named holes for what only the start can know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Hole(str, Enum):
+    """What is known only at the start. Written into a plan as `${NAME}`."""
+
+    JOB_ID = "JOB_ID"
+    ATTEMPT = "ATTEMPT"
+    MASTER_PORT = "MASTER_PORT"
+    INTERFACE = "INTERFACE"
+    GPU_IDS = "GPU_IDS"
+    """Comma-separated, as CUDA_VISIBLE_DEVICES takes them."""
+    DIRECTORY = "DIRECTORY"
+    """The attempt's directory on the host."""
+    PAYLOAD = "PAYLOAD"
+    """Directory of dtagent's payload scripts on the host."""
+    PYTHON = "PYTHON"
+
+    def __str__(self) -> str:
+        return "${" + self.value + "}"
+
+
+_HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r")\}")
+
+
+class PlannedFile(BaseModel):
+    """A generated file of a node's bundle."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    path: str
+    """Relative to the attempt's directory."""
+    text: str
+    """Content. Holes in it stand inside JSON-style quoted strings or are numbers."""
+    executable: bool = False
+    """Whether it may be run."""
+
+
+class PlannedProcess(BaseModel):
+    """A command on a node. Strings may hold holes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: str
+    """`launcher`, or the rank."""
+    argv: tuple[str, ...]
+    """Command and arguments."""
+    env: dict[str, str]
+    """Environment added."""
+    cwd: str
+    """Working directory."""
+    rank: int | None = None
+    """Global rank where the process is one."""
+
+
+def fill(text: str, values: Mapping[Hole, str]) -> str:
+    """Replace the holes in a string, once: what a value brings along is not looked at. A hole without one stays."""
+    return _HOLE.sub(lambda match: values.get(Hole(match[1]), match[0]), text)
+
+
+def holes_in(text: str) -> set[Hole]:
+    """Return the holes of a string."""
+    return {Hole(match[1]) for match in _HOLE.finditer(text)}

@@ -1,0 +1,79 @@
+"""Any command, once a slot, with the variables that torchrun would set. What it makes of them is its own affair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.config_file import config_file
+from dttui.frameworks.environment import process_environment
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error
+from dttui.spec.models import Job
+
+
+class Command:
+    """Starts `run.command` once a slot on every node."""
+
+    name = "command"
+    requires: Sequence[str] = ()
+    available = True
+
+    @property
+    def label(self) -> str:
+        """What a select shows."""
+        return _("Command")
+
+    @property
+    def summary(self) -> str:
+        """Its kind of parallelism."""
+        return _("any command, once a slot")
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return _("Programs that find their place from RANK, WORLD_SIZE and MASTER_ADDR by themselves.")
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What it offers."""
+        return (_("no framework needed"), _("one process a slot"), _("the variables of torchrun"))
+
+    def check(self, job: Job) -> list[Finding]:
+        """Return what in the job does not go with a plain command."""
+        if job.run is not None and job.run.command is None:
+            given = "run.script" if job.run.script is not None else "run.module"
+            message = _("the framework command starts run.command, and the job gives {given}").format(given=given)
+            hint = _("Write run.command, such as [python3, train.py], or choose the framework pytorch-ddp.")
+            return [error("run-mismatch", given, message, hint)]
+        return []
+
+    def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
+        """Return the script's settings."""
+        return (config_file(layout),)
+
+    def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
+        """Return one process a slot, named by its rank."""
+        return tuple(
+            PlannedProcess(
+                name=str(rank),
+                argv=(*layout.run.prefix, *(layout.run.command or ())),
+                env=process_environment(layout, node, _place(layout, node, local_rank, rank)),
+                cwd=layout.cwd,
+                rank=rank,
+            )
+            for local_rank, rank in enumerate(node.ranks)
+        )
+
+
+def _place(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(layout.world_size),
+        "LOCAL_WORLD_SIZE": str(node.slots),
+        "GROUP_RANK": str(node.node_rank),
+        "MASTER_ADDR": layout.master_address,
+        "MASTER_PORT": str(Hole.MASTER_PORT),
+    }

@@ -1,0 +1,54 @@
+"""The JSON file that carries everything meant for the training script: `DTTUI_CONFIG`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from dttui.frameworks.base import JobLayout
+from dttui.frameworks.bundle import PlannedFile
+from dttui.frameworks.environment import CONFIG_FILE
+from dttui.spec.models import DataParallel, Logging
+
+
+def config_file(layout: JobLayout) -> PlannedFile:
+    """Return the file, the same on every node. Every key is always there; what the job does not say is null.
+
+    `training`, `distributed` and `resources` are the blocks of the seed DSL's own config file (its section 6.2), with
+    the world size counted in processes.
+    """
+    job = layout.job
+    data = job.strategy.data_parallel or DataParallel()
+    dataset = layout.dataset
+    training = {"batch_size": data.batch_size, "num_workers": data.num_workers}
+    document = {
+        "name": job.name,
+        "version": job.version,
+        "framework": job.framework,
+        "backend": layout.backend,
+        "world_size": layout.world_size,
+        "node_count": len(layout.nodes),
+        **training,
+        "data_sharding": _plain(data.data_sharding),
+        "dataset": {"id": dataset.id, "version": dataset.version, "path": dataset.path} if dataset else None,
+        "strategy": _plain(job.strategy),
+        "model": _plain(job.model),
+        "communication": _plain(job.communication),
+        "logging": (job.monitoring.logging or Logging()).model_dump(mode="json"),
+        "metrics": list(job.monitoring.metrics),
+        "visualization": _plain(job.monitoring.visualization),
+        "training": training,
+        "distributed": {
+            "backend": layout.backend,
+            "world_size": layout.world_size,
+            "node_count": len(layout.nodes),
+        },
+        "resources": {"gpu_count": sum(node.slots for node in layout.nodes if node.cuda_slots or node.simulated)},
+    }
+    return PlannedFile(path=CONFIG_FILE, text=json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+
+
+def _plain(section: BaseModel | None) -> dict[str, Any] | None:
+    return None if section is None else section.model_dump(mode="json", exclude_none=True)

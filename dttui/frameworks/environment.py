@@ -1,0 +1,50 @@
+"""The environment that every process of a job finds, whatever its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import Hole
+
+CONFIG_FILE = "dttui_config.json"
+"""The file that `DTTUI_CONFIG` names, relative to the attempt's directory."""
+METRICS_FILE = "metrics.jsonl"
+"""The file that `DTTUI_METRICS` names, relative to the attempt's directory."""
+LOGS_DIRECTORY = "logs"
+"""The directory that `DTTUI_LOGS` names, relative to the attempt's directory."""
+
+
+def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables of a process on a node: common ones, then the framework's `own`, then those of `run.env`.
+
+    A variable whose interface stays unknown is dropped when the plan is bound.
+    """
+    interface = node.interface or str(Hole.INTERFACE)
+    checkpoint = layout.job.recovery.checkpoint
+    variables = {
+        "PYTHONUNBUFFERED": "1",
+        # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores.
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": interface,
+        # Without the "=" NCCL takes the name for a prefix, and eth1 would also mean eth10.
+        "NCCL_SOCKET_IFNAME": f"={interface}",
+        "DTTUI_JOB_ID": str(Hole.JOB_ID),
+        "DTTUI_ATTEMPT": str(Hole.ATTEMPT),
+        "DTTUI_NODE_RANK": str(node.node_rank),
+        "DTTUI_NODE_COUNT": str(len(layout.nodes)),
+        "DTTUI_NODE_ADDRESSES": ",".join(layout.table(_address)),
+        "DTTUI_MASTER_ADDRESS": layout.master_address,
+        "DTTUI_CHECKPOINT_DIR": checkpoint.dir if checkpoint else f"{Hole.DIRECTORY}/checkpoints",
+        "DTTUI_METRICS": f"{Hole.DIRECTORY}/{METRICS_FILE}",
+        "DTTUI_LOGS": f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}",
+        "DTTUI_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}",
+        "DTTUI_BACKEND": layout.backend,
+    }
+    if node.cuda_slots:
+        variables["CUDA_VISIBLE_DEVICES"] = str(Hole.GPU_IDS)
+    return {**variables, **(own or {}), **layout.run.env}
+
+
+def _address(node: NodeLayout) -> str:
+    return node.address

@@ -1,0 +1,82 @@
+"""What chosen environments add up to: GPUs by type, CPUs, memory, zones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui.inventory.models import Environment
+from dttui.planning.gpu_names import gpu_type
+from dttui.planning.models import Aggregate
+
+_MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An environment, and what is known of its host."""
+
+    environment: Environment
+    facts: HostFacts | None = None
+    """What its agent says; wins over what the inventory declares, but for simulated GPUs."""
+
+    @property
+    def gpu_count(self) -> int | None:
+        """GPUs it has; `None` where neither its agent nor the inventory says."""
+        if self.facts is not None and not self.environment.simulated:
+            return len(self.facts.gpus)
+        declared = self.environment.resources.gpu
+        return declared.count if declared is not None else None
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The type of each GPU, in the host's order; shorter than the count where types are not known."""
+        if self.facts is not None and not self.environment.simulated:
+            return tuple(gpu_type(gpu.name) for gpu in self.facts.gpus)
+        declared = self.environment.resources.gpu
+        return (gpu_type(declared.type),) * declared.count if declared is not None and declared.type else ()
+
+    @property
+    def gpu_memory_bytes(self) -> int | None:
+        """Memory of its smallest GPU."""
+        if self.facts is not None and not self.environment.simulated:
+            sizes = [gpu.memory_total_mib for gpu in self.facts.gpus if gpu.memory_total_mib is not None]
+            return min(sizes) * _MIB if sizes else None
+        declared = self.environment.resources.gpu
+        return declared.memory if declared is not None else None
+
+    @property
+    def cpu_count(self) -> int | None:
+        """Logical CPUs."""
+        if self.facts is not None:
+            return self.facts.cpu_count
+        declared = self.environment.resources.cpu
+        return declared.cores if declared is not None else None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Host memory."""
+        if self.facts is not None:
+            return self.facts.memory_total_mib * _MIB
+        declared = self.environment.resources.cpu
+        return declared.memory if declared is not None else None
+
+
+def aggregate(choices: Iterable[Choice]) -> Aggregate:
+    """Add up what environments have, in the order in which they were chosen. What is not known counts as nothing."""
+    chosen = list(choices)
+    types: dict[str, int] = {}
+    for choice in chosen:
+        for name in choice.gpu_types:
+            types[name] = types.get(name, 0) + 1
+    return Aggregate(
+        node_count=len(chosen),
+        gpu_count=sum(choice.gpu_count or 0 for choice in chosen),
+        gpu_types=types,
+        simulated_gpu_count=sum(choice.gpu_count or 0 for choice in chosen if choice.environment.simulated),
+        cpu_count=sum(choice.cpu_count or 0 for choice in chosen),
+        memory_bytes=sum(choice.memory_bytes or 0 for choice in chosen),
+        zones=tuple(dict.fromkeys(choice.environment.zone for choice in chosen if choice.environment.zone)),
+    )

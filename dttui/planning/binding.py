@@ -1,0 +1,75 @@
+"""Fills the holes of a Plan for one attempt. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from dttui.errors import LaunchError
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, holes_in
+from dttui.i18n import _
+from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
+
+
+def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
+    """Return the plan with its holes filled.
+
+    A variable that names the network interface is left out where the host could not tell it.
+
+    Raises:
+        LaunchError: a node has no binding, or fewer GPUs than it needs.
+    """
+    nodes = []
+    for node in plan.nodes:
+        binding = bindings.nodes.get(node.name)
+        if binding is None:
+            raise LaunchError(_("{node} has not answered how it is to be started").format(node=node.name))
+        if len(binding.gpu_ids) < node.cuda_slots:
+            message = _("{node} set aside {given} GPUs of {wanted}")
+            message = message.format(node=node.name, given=len(binding.gpu_ids), wanted=node.cuda_slots)
+            raise LaunchError(message, _("Other processes may hold them; choose fewer GPUs or another environment."))
+        nodes.append(_bound_node(node, _values(bindings, binding)))
+    return BoundPlan(plan=plan.model_copy(update={"nodes": tuple(nodes)}), bindings=bindings)
+
+
+def _values(bindings: Bindings, binding: NodeBinding) -> dict[Hole, str]:
+    values = {
+        Hole.JOB_ID: bindings.job_id,
+        Hole.ATTEMPT: str(bindings.attempt),
+        Hole.MASTER_PORT: str(bindings.master_port),
+        Hole.GPU_IDS: ",".join(str(index) for index in binding.gpu_ids),
+        Hole.DIRECTORY: binding.directory,
+        Hole.PAYLOAD: binding.payload,
+        Hole.PYTHON: binding.python,
+    }
+    if binding.interface:
+        values[Hole.INTERFACE] = binding.interface
+    return values
+
+
+def _bound_node(node: PlannedNode, values: dict[Hole, str]) -> PlannedNode:
+    return node.model_copy(
+        update={
+            "files": tuple(_bound_file(file, values) for file in node.files),
+            "processes": tuple(_bound_process(process, values) for process in node.processes),
+        }
+    )
+
+
+def _bound_file(file: PlannedFile, values: dict[Hole, str]) -> PlannedFile:
+    quoted = {hole: json.dumps(value, ensure_ascii=False)[1:-1] for hole, value in values.items()}
+    return file.model_copy(update={"text": fill(file.text, quoted)})
+
+
+def _bound_process(process: PlannedProcess, values: dict[Hole, str]) -> PlannedProcess:
+    environment = {
+        name: fill(value, values)
+        for name, value in process.env.items()
+        if Hole.INTERFACE in values or Hole.INTERFACE not in holes_in(value)
+    }
+    return process.model_copy(
+        update={
+            "argv": tuple(fill(argument, values) for argument in process.argv),
+            "env": environment,
+            "cwd": fill(process.cwd, values),
+        }
+    )

@@ -1,0 +1,67 @@
+"""What a job must say before it can run, and what it says that this version does not act upon."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from dttui.frameworks import get_framework
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error, info
+from dttui.spec.models import Job
+
+
+def check_completeness(job: Job) -> list[Finding]:
+    """Return what is missing, and what the framework makes of the rest."""
+    findings: list[Finding] = []
+    if job.run is None:
+        message = _("the job does not say what to run")
+        findings.append(error("run-missing", "run", message, _("Add run: with script, module or command.")))
+    if job.framework is None:
+        message = _("the job does not say which framework launches it")
+        findings.append(error("framework-missing", "framework", message, _("Write framework: pytorch-ddp.")))
+    else:
+        findings += get_framework(job.framework).check(job)
+    servers = [node.id for node in job.cluster.nodes if node.role == "parameter_server"]
+    if servers and job.framework != "tensorflow":
+        message = _("{nodes}: parameter_server is a role for TensorFlow alone").format(nodes=", ".join(servers))
+        findings.append(error("parameter-server", "cluster.nodes", message, _("Write role: worker.")))
+    recovery = job.recovery
+    shared = recovery.checkpoint is not None and recovery.checkpoint.shared
+    if recovery.on_node_failure == "replace" and not shared:
+        message = _("a node can be replaced only where all hosts see the same checkpoints")
+        hint = _("Set recovery.checkpoint with shared: true, or another on_node_failure.")
+        findings.append(error("replace-needs-shared", "recovery.on_node_failure", message, hint))
+    return findings
+
+
+def check_unused(job: Job) -> list[Finding]:
+    """Name the keys that are read, checked and kept, and that nothing acts upon yet."""
+    keys = _set_keys("recovery", job.recovery, except_for=("checkpoint",))
+    if job.recovery.checkpoint is not None:
+        keys += _set_keys("recovery.checkpoint", job.recovery.checkpoint, except_for=("dir",))
+    if job.cluster.topology is not None:
+        keys.append("cluster.topology")
+    networks = {"resources.network": job.resources.network}
+    networks.update({f"cluster.nodes[{index}].network": node.network for index, node in enumerate(job.cluster.nodes)})
+    for path, network in networks.items():
+        keys += _set_keys(path, network, except_for=("interface",))
+    storage = job.resources.storage
+    if storage is not None:
+        keys += _set_keys("resources.storage.local", storage.local, except_for=("path",))
+        keys += _set_keys("resources.storage.shared", storage.shared, except_for=("path",))
+    if not keys:
+        return []
+    message = _("this version reads these and does not act upon them yet: {keys}").format(keys=", ".join(keys))
+    return [info("not-acted-upon", keys[0], message)]
+
+
+def _set_keys(path: str, section: BaseModel | None, *, except_for: tuple[str, ...]) -> list[str]:
+    """Return the keys of a section that are set to something other than their default."""
+    if section is None:
+        return []
+    fields = type(section).model_fields
+    return [
+        f"{path}.{name}"
+        for name, field in fields.items()
+        if name not in except_for and getattr(section, name) != field.get_default(call_default_factory=True)
+    ]

@@ -1,0 +1,233 @@
+"""The state of the compose screen and its rules: what a tick does, who is master, what is missing. No widgets."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from dtagent.protocol.telemetry import HostFacts
+from pydantic import ValidationError
+
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.inventory.models import Environment, Inventory
+from dttui.planning.aggregate import Choice
+from dttui.spec.document import describe_error
+from dttui.spec.findings import Finding, error
+from dttui.spec.models import Cluster, DatasetRef, FrameworkName, Job, Node, Run, Section
+
+ProgramKind = Literal["script", "module", "command"]
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+_KEPT_OF_RUN = ("python", "env", "secrets", "prefix")
+
+
+@dataclass(frozen=True)
+class ComposeState:
+    """What a person has put together so far. Fields without a rule are changed by `dataclasses.replace`."""
+
+    task_name: str = ""
+    """Name of the job."""
+    selected: tuple[str, ...] = ()
+    """Keys of the ticked environments, in the order in which they were ticked."""
+    master: str | None = None
+    """Key of the master; the first ticked, unless another was chosen."""
+    framework: FrameworkName | None = "pytorch-ddp"
+    """How the job is launched."""
+    dataset: DatasetRef | Literal["none"] | None = None
+    """A dataset, an explicit none, or nothing chosen yet."""
+    program: str = ""
+    """Script, module, or the beginning of the command."""
+    program_kind: ProgramKind = "script"
+    """What `program` is."""
+    arguments: str = ""
+    """Arguments, as on a command line."""
+    workdir: str = ""
+    """Working directory; empty where the job gives none."""
+    base: Job | None = None
+    """The job this began with: what the screen does not show is taken over from it."""
+    base_nodes: tuple[tuple[str, Node], ...] = ()
+    """Nodes of that job, by the key of their environment."""
+
+    @classmethod
+    def from_job(cls, job: Job, inventory: Inventory) -> ComposeState:
+        """Return the state that shows a job; nodes the inventory lacks stay ticked, for the plan to complain of."""
+
+        def key_of(node: Node) -> str:
+            environment = inventory.find(node.id)
+            return environment.key if environment is not None else node.id
+
+        nodes = {key_of(node): node for node in reversed(job.cluster.nodes)}
+        master = job.cluster.master
+        kind, program, arguments = _program(job.run)
+        return cls(
+            task_name=job.name,
+            selected=tuple(dict.fromkeys(key_of(node) for node in job.cluster.nodes)),
+            master=key_of(master) if master is not None else None,
+            framework=job.framework or ("command" if kind == "command" else "pytorch-ddp"),
+            dataset=job.dataset,
+            program=program,
+            program_kind="command" if job.framework == "command" and not program else kind,
+            arguments=arguments,
+            workdir=(job.run.workdir or "") if job.run is not None else "",
+            base=job,
+            base_nodes=tuple(nodes.items()),
+        )
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether more than one environment is ticked."""
+        return len(self.selected) > 1
+
+    def has_badge(self, key: str) -> bool:
+        """Whether an environment is shown as the master: only where there is more than one."""
+        return self.is_distributed and key == self.master
+
+    def toggle(self, key: str) -> ComposeState:
+        """Tick an environment, or untick it. The first ticked is master; without it, the first that is left."""
+        if key in self.selected:
+            selected = tuple(item for item in self.selected if item != key)
+        else:
+            selected = (*self.selected, key)
+        master = self.master if self.master in selected else next(iter(selected), None)
+        return replace(self, selected=selected, master=master)
+
+    def choose_master(self, key: str) -> ComposeState:
+        """Make another environment the master."""
+        return replace(self, master=key)
+
+    def choose_framework(self, framework: FrameworkName) -> ComposeState:
+        """Choose how the job is launched; whether the program is a script or a command follows from it."""
+        kind: ProgramKind = self.program_kind
+        if framework == "command":
+            kind = "command"
+        elif kind == "command":
+            kind = "script"
+        return replace(self, framework=framework, program_kind=kind)
+
+    def choose_dataset(self, dataset: str, version: str | None = None) -> ComposeState:
+        """Choose a dataset of the catalogue."""
+        chosen = DatasetRef(id=dataset) if version is None else DatasetRef(id=dataset, version=version)
+        return replace(self, dataset=chosen)
+
+    def choose_no_dataset(self) -> ComposeState:
+        """Say that the script needs no dataset of the catalogue."""
+        return replace(self, dataset="none")
+
+    def environments(self, inventory: Inventory) -> tuple[Environment, ...]:
+        """Return the ticked environments that the inventory has, in the order of ticking."""
+        found = (inventory.find(key) for key in self.selected)
+        return tuple(environment for environment in found if environment is not None)
+
+    def choices(self, inventory: Inventory, facts: Mapping[str, HostFacts]) -> tuple[Choice, ...]:
+        """Return the ticked environments with what is known of their hosts."""
+        return tuple(Choice(item, facts.get(item.key)) for item in self.environments(inventory))
+
+    def validate(self) -> tuple[Finding, ...]:
+        """Return what keeps the job from being launched, in the order in which a person is told."""
+        findings: list[Finding] = []
+        if not self.task_name.strip():
+            findings.append(error("name-missing", "name", _("Enter a task name")))
+        if self.dataset is None:
+            findings.append(error("dataset-missing", "dataset", _("Choose a dataset, or none")))
+        if not self.selected:
+            findings.append(error("environment-missing", "cluster.nodes", _("Tick at least one environment")))
+        if self.is_distributed and self.master not in self.selected:
+            findings.append(error("master-invalid", "cluster.nodes", _("Choose a valid master")))
+        if self.is_distributed and not self.framework:
+            findings.append(error("framework-missing", "framework", _("Choose a framework")))
+        if not self.program.strip():
+            findings.append(error("script-missing", "run", _("Enter the script to run")))
+        typed = self.arguments if self.program_kind != "command" else f"{self.program} {self.arguments}"
+        if not _can_be_split(typed):
+            message = _("The arguments have a quotation mark that is not closed")
+            findings.append(error("arguments-invalid", "run.args", message))
+        return tuple(findings)
+
+    def to_job(self) -> Job:
+        """Return the job as composed. It may lack what `validate` asks for, but not its name.
+
+        Raises:
+            UsageError: a field holds what no job can: no name, arguments that cannot be split, a script that begins
+                with a dash.
+        """
+        fatal = ("name-missing", "arguments-invalid")
+        refusal = next((finding for finding in self.validate() if finding.code in fatal), None)
+        if refusal is not None:
+            raise UsageError(refusal.message)
+        parts: dict[str, Any] = _set_fields(self.base) if self.base is not None else {}
+        cluster = _set_fields(self.base.cluster) if self.base is not None else {}
+        shown = {
+            "name": self.task_name.strip(),
+            "framework": self.framework,
+            "run": self._run() if self.program.strip() else None,
+            "dataset": self.dataset,
+            "cluster": Cluster(**{**cluster, "nodes": self._nodes()}),
+        }
+        parts = {name: value for name, value in {**parts, **shown}.items() if value is not None}
+        return _made(Job, parts)
+
+    def _run(self) -> Run:
+        run = self.base.run if self.base is not None else None
+        parts = {name: value for name, value in _set_fields(run).items() if name in _KEPT_OF_RUN} if run else {}
+        arguments = tuple(shlex.split(self.arguments))
+        program = self.program.strip()
+        if self.program_kind == "command":
+            parts["command"] = (*shlex.split(program), *arguments)
+        else:
+            parts[self.program_kind] = program
+            if arguments:
+                parts["args"] = arguments
+        if self.workdir.strip():
+            parts["workdir"] = self.workdir.strip()
+        return _made(Run, parts)
+
+    def _nodes(self) -> tuple[Node, ...]:
+        """Mark the master, but where it is the first anyway and the job began without a mark."""
+        known = dict(self.base_nodes)
+        marked = not known or any(node.role == "master" for node in known.values())
+        marks = self.is_distributed and (marked or self.master != self.selected[0])
+        return tuple(self._node(key, known.get(key), marks=marks) for key in self.selected)
+
+    def _node(self, key: str, known: Node | None, *, marks: bool) -> Node:
+        parts = _set_fields(known) if known is not None else {"id": key}
+        if marks and key == self.master:
+            parts["role"] = "master"
+        elif parts.get("role") == "master" and self.is_distributed:
+            parts["role"] = "worker"
+        return Node(**parts)
+
+
+def _program(run: Run | None) -> tuple[ProgramKind, str, str]:
+    if run is None:
+        return "script", "", ""
+    if run.command is not None:
+        return "command", shlex.quote(run.command[0]), shlex.join(run.command[1:])
+    if run.module is not None:
+        return "module", run.module, shlex.join(run.args)
+    return "script", run.script or "", shlex.join(run.args)
+
+
+def _can_be_split(text: str) -> bool:
+    try:
+        shlex.split(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _made(model: type[SectionT], parts: dict[str, Any]) -> SectionT:
+    try:
+        return model(**parts)
+    except ValidationError as fault:
+        detail = fault.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in detail["loc"])
+        said = describe_error(detail)
+        raise UsageError(f"{key}: {said}" if key else said) from fault
+
+
+def _set_fields(section: Any) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in type(section).model_fields if name in section.model_fields_set}

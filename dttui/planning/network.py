@@ -1,0 +1,134 @@
+"""How the nodes of a job reach each other: backend, zones, addresses. Looks nothing up."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.planning.roster import Member
+from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.models import Job
+
+_SSH_PORT = 22
+_LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"}
+LOOPBACK = "127.0.0.1"
+"""Where the only node of a job reaches itself, whatever others call it."""
+
+
+def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Finding]]:
+    """Return `nccl` or `gloo`, and what is to be said about it: NCCL needs a CUDA GPU in every slot."""
+    protocol = job.communication.protocol
+    subject = "communication.protocol"
+    without = [member.name for member in members if not member.cuda_slots]
+    backend = "nccl" if members and not without else "gloo"
+    findings: list[Finding] = []
+    if without and len(without) < len(members):
+        message = _("{nodes} run without a CUDA GPU, and the others with: all talk by gloo, which is slower")
+        hint = _("Choose environments of one kind.")
+        findings.append(warning("mixed-devices", subject, message.format(nodes=", ".join(without)), hint))
+    if protocol == "NCCL" and backend == "gloo" and members:
+        message = _("gloo is used instead of NCCL, which needs a CUDA GPU in every slot")
+        findings.append(info("gloo-instead-of-nccl", subject, message))
+    elif protocol == "MPI":
+        message = _("torch as installed from its packages has no MPI")
+        findings.append(error("mpi", subject, message, _("Write protocol: NCCL, or leave it out.")))
+    elif protocol == "gRPC" and job.framework != "tensorflow":
+        backend = "gloo"
+        message = _("gRPC is TensorFlow's; gloo is used")
+        findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
+    return backend, findings
+
+
+def master_address(members: tuple[Member, ...]) -> str:
+    """Return where the rendezvous store is reached; a job of one node does not depend on what others call it."""
+    return members[0].address if len(members) > 1 else LOOPBACK
+
+
+def check_network(members: tuple[Member, ...]) -> list[Finding]:
+    """Return what zones and addresses mean for a job of several nodes."""
+    findings = _simulated(members)
+    if len(members) < 2:
+        return findings
+    zones = tuple(dict.fromkeys(member.environment.zone for member in members if member.environment.zone))
+    if len(zones) > 1:
+        message = _("training across zones may suffer from the latency between them: {zones}")
+        hint = _("Choose environments of one zone where you can.")
+        findings.append(warning("cross-zone", "cluster.nodes", message.format(zones=", ".join(zones)), hint))
+    findings += _same_machines(members)
+    return findings + _master(members)
+
+
+def _simulated(members: tuple[Member, ...]) -> list[Finding]:
+    names = [member.name for member in members if member.environment.simulated]
+    if not names:
+        return []
+    message = _("simulated GPUs: {nodes} train on CPU").format(nodes=", ".join(names))
+    return [info("simulated", "cluster.nodes", message)]
+
+
+def _master(members: tuple[Member, ...]) -> list[Finding]:
+    master = members[0]
+    elsewhere = [item.name for item in members if not item.environment.local and not _is_loopback(item.address)]
+    hint = _("Set `address` of {name} in the inventory to one in the hosts' own network.").format(name=master.name)
+    if _is_loopback(master.address) and elsewhere:
+        message = _("{others} cannot reach the master {name} by {address}, which every host has to itself")
+        message = message.format(others=", ".join(elsewhere), name=master.name, address=master.address)
+        return [error("master-loopback", master.name, message, hint)]
+    if _is_public(master.address):
+        message = _("the master's address {address} is public, and its rendezvous store asks for no password")
+        return [warning("master-public", master.name, message.format(address=master.address), hint)]
+    return []
+
+
+def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
+    """Find environments that are one host; the embedded cluster's are kept apart by their agents' directories."""
+    findings: list[Finding] = []
+    seen: dict[object, Member] = {}
+    for member in members:
+        environment, address = member.environment, _plain(member.address)
+        if environment.local:
+            marks: list[object] = [("agent", environment.agent_root), ("local address", address)]
+            conflicts: list[object] = [("agent", environment.agent_root), ("remote address", address)]
+        else:
+            marks = [("remote address", address), _endpoint(environment)]
+            conflicts = [*marks, ("local address", address)]
+        first = next((seen[mark] for mark in conflicts if mark in seen), None)
+        if first is not None:
+            message = _("two nodes with one address: {one} and {other} are both {address}")
+            message = message.format(one=first.name, other=member.name, address=member.address)
+            hint = _("Untick one, or set `address` of each in the inventory to the one the others reach it by.")
+            findings.append(error("same-address", member.name, message, hint))
+        for mark in marks:
+            seen.setdefault(mark, member)
+    return findings
+
+
+def _endpoint(environment: Environment) -> tuple[str, int, str | None]:
+    return _plain(environment.host), environment.port or _SSH_PORT, environment.proxy_jump
+
+
+def _plain(address: str) -> str:
+    """Return one spelling of an address."""
+    address = address.strip("[]").rstrip(".").casefold()
+    if address in _LOOPBACK_NAMES:
+        return LOOPBACK
+    ip = _ip(address)
+    return str(ip) if ip is not None else address
+
+
+def _is_loopback(address: str) -> bool:
+    ip = _ip(_plain(address))
+    return ip is not None and ip.is_loopback
+
+
+def _is_public(address: str) -> bool:
+    ip = _ip(_plain(address))
+    return ip is not None and ip.is_global
+
+
+def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None

@@ -1,0 +1,152 @@
+"""Who takes part in a job: its nodes found in the inventory, in order of rank, with the slots each has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui.i18n import _
+from dttui.inventory.models import Environment, Inventory
+from dttui.planning.aggregate import Choice
+from dttui.planning.gpu_names import gpu_type
+from dttui.spec.findings import Finding, error, warning
+from dttui.spec.models import CpuRequest, GpuRequest, Job, Node
+from dttui.spec.problems import did_you_mean
+from dttui.spec.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node of the job."""
+
+    node: Node
+    """As the job names it."""
+    choice: Choice
+    """The environment, and what is known of its host."""
+    slots: int
+    """Processes: GPUs asked for, else all it has, else one."""
+    cuda_slots: int
+    """How many of the slots are NVIDIA GPUs."""
+
+    @property
+    def environment(self) -> Environment:
+        """The environment."""
+        return self.choice.environment
+
+    @property
+    def name(self) -> str:
+        """The environment's key."""
+        return self.choice.environment.key
+
+    @property
+    def address(self) -> str:
+        """Where other nodes reach it; an IPv6 address without brackets."""
+        return self.choice.environment.training_address.strip("[]")
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The nodes of a job, the master first."""
+
+    members: tuple[Member, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return sum(member.slots for member in self.members)
+
+
+def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) -> Roster:
+    """Find the job's nodes: the master is node rank 0, the others follow as listed."""
+    findings: list[Finding] = []
+    members: dict[str, Member] = {}
+    if not job.cluster.nodes:
+        message = _("no environment is chosen")
+        findings.append(error("no-nodes", "cluster.nodes", message, _("List at least one under cluster.nodes.")))
+    master = job.cluster.master
+    known = {item.name: item for item in inventory.environments}
+    known |= {item.id: item for item in inventory.environments if item.id is not None}
+    for node in sorted(job.cluster.nodes, key=lambda item: item is not master):
+        environment = known.get(node.id)
+        if environment is None:
+            findings.append(_unknown(node, inventory))
+        elif environment.key in members:
+            message = _("{node} is the environment {name}, which is listed already")
+            message = message.format(node=node.id, name=environment.name)
+            findings.append(error("same-environment", node.id, message, _("Remove one of the two.")))
+        else:
+            choice = Choice(environment, facts.get(environment.key))
+            gpu, cpu = _requests(job, node)
+            slots, found = _slots(choice, gpu)
+            findings += found + _shortages(choice, gpu, cpu)
+            uses_cuda = not environment.simulated and gpu.count != 0 and (gpu.count or choice.gpu_count)
+            members[environment.key] = Member(node, choice, slots, slots if uses_cuda else 0)
+    return Roster(tuple(members.values()), tuple(findings))
+
+
+def _unknown(node: Node, inventory: Inventory) -> Finding:
+    names = [name for item in inventory.environments for name in (item.name, item.id) if name]
+    hint = did_you_mean(node.id, names) or _("Environments there are: {names}.").format(names=", ".join(names[:10]))
+    if not names:
+        hint = _("The inventory has no environments; add some, or use the embedded cluster by --demo.")
+    message = _('the inventory has no environment "{name}"').format(name=node.id)
+    return error("unknown-environment", node.id, message, hint)
+
+
+def _requests(job: Job, node: Node) -> tuple[GpuRequest, CpuRequest]:
+    """Return what the job asks of a node; what the node itself does not say comes from the job's `resources`."""
+    own_gpu = (node.resources and node.resources.gpu) or GpuRequest()
+    own_cpu = (node.resources and node.resources.cpu) or CpuRequest()
+    gpu, cpu = job.resources.gpu or GpuRequest(), job.resources.cpu or CpuRequest()
+    return (
+        gpu.model_copy(update=own_gpu.model_dump(exclude_none=True)),
+        cpu.model_copy(update=own_cpu.model_dump(exclude_none=True)),
+    )
+
+
+def _slots(choice: Choice, request: GpuRequest) -> tuple[int, list[Finding]]:
+    name = choice.environment.key
+    available = choice.gpu_count
+    findings: list[Finding] = []
+    declared = choice.environment.resources.gpu
+    if declared is not None and available is not None and available != declared.count:
+        note = choice.facts.gpu_note if choice.facts is not None else None
+        message = _("{node} is declared with {declared} GPUs and has {available}")
+        message = message.format(node=name, declared=declared.count, available=available)
+        findings.append(warning("gpu-count-differs", name, message, note or _("Correct it in the inventory.")))
+    if request.count is None:
+        return available or 1, findings
+    if request.count and available is None:
+        message = _("nothing is known of the GPUs of {node}; {wanted} are taken to be there")
+        findings.append(warning("gpus-unknown", name, message.format(node=name, wanted=request.count)))
+    elif available is not None and request.count > available:
+        message = _("{wanted} GPUs are asked of {node}, which has {available}")
+        message = message.format(wanted=request.count, node=name, available=available)
+        findings.append(error("too-many-gpus", name, message, _("Ask for fewer, or choose another environment.")))
+    return request.count or 1, findings
+
+
+def _shortages(choice: Choice, gpu: GpuRequest, cpu: CpuRequest) -> list[Finding]:
+    """Compare least amounts with what is known; what is not known is not complained of."""
+    name = choice.environment.key
+    findings: list[Finding] = []
+    amounts = (
+        ("gpu-memory", _("memory a GPU"), gpu.memory, choice.gpu_memory_bytes, format_bytes),
+        ("cpu-cores", _("logical CPUs"), cpu.cores, choice.cpu_count, str),
+        ("host-memory", _("host memory"), cpu.memory, choice.memory_bytes, format_bytes),
+    )
+    for code, what, wanted, available, shown in amounts:
+        if wanted is not None and available is not None and wanted > available:
+            message = _("{node}: {what}: {wanted} asked for, {available} there")
+            message = message.format(node=name, what=what, wanted=shown(wanted), available=shown(available))
+            findings.append(
+                error(f"too-little-{code}", name, message, _("Ask for less, or choose another environment."))
+            )
+    if gpu.type and choice.gpu_types and gpu_type(gpu.type).casefold() not in map(str.casefold, choice.gpu_types):
+        message = _("the job asks for {wanted}, and {node} has {there}")
+        message = message.format(wanted=gpu.type, node=name, there=", ".join(dict.fromkeys(choice.gpu_types)))
+        findings.append(warning("gpu-type-differs", name, message))
+    return findings

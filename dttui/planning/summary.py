@@ -1,0 +1,35 @@
+"""What the compose screen and the headless printer say of a job that is about to start, or has just been started."""
+
+from __future__ import annotations
+
+from dttui.frameworks import get_framework
+from dttui.i18n import _, ngettext
+from dttui.inventory.models import Inventory
+from dttui.planning.compose import ComposeState
+from dttui.planning.estimate import ONE_NODE_S
+from dttui.planning.models import Aggregate
+
+
+def success_message(state: ComposeState, inventory: Inventory, aggregate: Aggregate) -> tuple[str, str]:
+    """Return title and description of what is said once a job is launched."""
+    title = _("Training job created")
+    if not state.is_distributed:
+        names = ", ".join(item.name for item in state.environments(inventory))
+        return title, _("uses environment: {name}").format(name=names)
+    nodes = ngettext("{count} node", "{count} nodes", len(state.selected)).format(count=len(state.selected))
+    gpus = ngettext("{count} GPU in all", "{count} GPUs in all", aggregate.gpu_count)
+    description = _("distributed · {nodes} · {gpus}")
+    return title, description.format(nodes=nodes, gpus=gpus.format(count=aggregate.gpu_count))
+
+
+def estimate_text(state: ComposeState) -> str:
+    """Return what the summary says of the start."""
+    if state.is_distributed:
+        label = get_framework(state.framework).label if state.framework else _("no framework")
+        return _("Distributed training · uses {framework}").format(framework=label)
+    return _("Quick start: training is expected to begin within {seconds:.0f} seconds").format(seconds=ONE_NODE_S)
+
+
+def network_note() -> str:
+    """Return the note of the panel for distributed training."""
+    return _("Distributed training runs on several nodes at once; make sure that all of them can reach each other")

@@ -1,0 +1,224 @@
+"""A client of one agent: JSON-RPC over a byte stream, replies decoded strictly. Knows nothing of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from typing import Any, TypeVar
+
+from dtagent.protocol import rpc
+from dtagent.protocol.jobs import HelloReply, HelloRequest
+from pydantic import TypeAdapter, ValidationError
+
+from dttui import __version__
+from dttui.errors import AgentError, HostUnreachableError
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.sanitize import clean
+from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
+
+Reply = TypeVar("Reply")
+
+HELLO_TIMEOUT_S = 30.0
+"""Long enough for a cold interpreter on a busy host with a slow disk."""
+PING_INTERVAL_S = 15.0
+"""Keeps the bridge, which ends after a minute of silence, and notices a dead link."""
+
+
+class AgentClient:
+    """One conversation with one agent."""
+
+    def __init__(self, environment: Environment, connection: Connection, stream: ByteStream) -> None:
+        self.environment = environment
+        self.connection = connection
+        self.hello: HelloReply | None = None
+        self.clock_offset_s = 0.0
+        """The host's clock minus ours."""
+        self._stream = stream
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lost: HostUnreachableError | None = None
+
+    @classmethod
+    async def connect(
+        cls, environment: Environment, transport: Transport, prompter: Prompter, timeout_s: float
+    ) -> AgentClient:
+        """Connect to a host, reach its agent and agree on a version.
+
+        Raises:
+            HostError: the host or its agent cannot be reached.
+        """
+        connection = await transport.connect(environment, prompter, timeout_s)
+        try:
+            client = cls(environment, connection, await connection.run(RemoteCommand.AGENT))
+            await client._greet()
+        except BaseException:
+            await connection.close()
+            raise
+        return client
+
+    @property
+    def name(self) -> str:
+        """The environment's key."""
+        return self.environment.key
+
+    async def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = 30.0) -> Reply:
+        """Ask the agent.
+
+        Args:
+            method: a method of the agent.
+            request: a dataclass of dtagent.protocol, or `None`.
+            reply: what the answer is decoded to.
+            timeout_s: how long to wait for it.
+
+        Raises:
+            HostUnreachableError: the link is gone, or no answer came.
+            AgentError: the agent refused; `code` is its reason.
+        """
+        if self._lost is not None:
+            raise self._lost
+        number = next(self._numbers)
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        params = {} if request is None else rpc.to_wire(request)
+        try:
+            await self._stream.write(rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+            frame = await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError as error:
+            raise HostUnreachableError(
+                self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
+            ) from error
+        finally:
+            self._waiting.pop(number, None)
+        if "error" in frame:
+            raise self._refusal(method, frame["error"])
+        try:
+            return _adapter(reply).validate_python(frame.get("result"))
+        except ValidationError as error:
+            raise AgentError(
+                self.name,
+                _("{host}: the agent's answer to {method} makes no sense").format(host=self.name, method=method),
+            ) from error
+
+    async def close(self) -> None:
+        """End the conversation and the connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._lose(_("{host}: the connection was closed").format(host=self.name))
+        await self._stream.close()
+        await self.connection.close()
+
+    async def _greet(self) -> None:
+        try:
+            buffered = await asyncio.wait_for(self._skip_noise(), HELLO_TIMEOUT_S)
+        except asyncio.TimeoutError as error:
+            raise AgentError(self.name, _("{host}: the agent did not start").format(host=self.name)) from error
+        self._tasks = [
+            asyncio.create_task(self._receive(buffered)),
+            asyncio.create_task(self._keep_alive()),
+        ]
+        before = time.time()
+        request = HelloRequest(list(rpc.VERSIONS), f"dttui {__version__}")
+        self.hello = await self.call("hello", request, HelloReply, HELLO_TIMEOUT_S)
+        self.clock_offset_s = self.hello.time - (before + time.time()) / 2
+
+    async def _skip_noise(self) -> bytes:
+        """Read up to the bridge's first line; return what came after it."""
+        noise = b""
+        while rpc.MAGIC not in noise:
+            data = await self._stream.read()
+            noise += data
+            if not data:
+                raise await self._missing(noise)
+            if len(noise) > rpc.MAX_NOISE_BYTES + len(rpc.MAGIC):
+                raise AgentError(
+                    self.name,
+                    _("{host}: the login shell prints without end").format(host=self.name),
+                    _("Silence the shell's start-up files for non-interactive logins."),
+                )
+        return noise.partition(rpc.MAGIC)[2]
+
+    async def _missing(self, noise: bytes) -> AgentError:
+        with contextlib.suppress(asyncio.TimeoutError):
+            status, stderr = await asyncio.wait_for(self._stream.wait(), 5.0)
+            said = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
+            if status in (126, 127):
+                return AgentError(
+                    self.name,
+                    _("{host}: there is no agent on this host").format(host=self.name),
+                    _("Install it: dttui agents deploy {host}").format(host=self.name),
+                )
+            reason = said[-1] if said else _("exit status {status}").format(status=status)
+            return AgentError(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
+        return AgentError(self.name, _("{host}: the agent did not start").format(host=self.name))
+
+    async def _receive(self, buffered: bytes) -> None:
+        reason = _("{host}: the connection ended").format(host=self.name)
+        try:
+            while True:
+                *lines, buffered = buffered.split(b"\n")
+                for line in lines:
+                    self._dispatch(rpc.decode(line))
+                if len(buffered) > rpc.MAX_FRAME_BYTES:
+                    raise rpc.FrameError("a frame without end")
+                data = await self._stream.read()
+                if not data:
+                    return
+                buffered += data
+        except rpc.FrameError as error:
+            reason = _("{host}: the agent sent nonsense: {error}").format(host=self.name, error=clean(str(error)))
+        except HostUnreachableError as error:
+            reason = error.message
+        finally:
+            self._lose(reason)
+
+    def _dispatch(self, frame: dict[str, Any]) -> None:
+        future = self._waiting.get(frame["id"]) if isinstance(frame.get("id"), int) else None
+        if future is not None and not future.done():
+            future.set_result(frame)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is None:
+            self._lost = HostUnreachableError(self.name, reason)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._lost)
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(PING_INTERVAL_S)
+            try:
+                await self.call("ping", None, dict, PING_INTERVAL_S)
+            except (HostUnreachableError, AgentError) as error:
+                self._lose(error.message)
+                return
+
+    def _refusal(self, method: str, error: Any) -> AgentError:
+        body = error if isinstance(error, dict) else {}
+        code = body.get("code") if isinstance(body.get("code"), int) else None
+        message = clean(str(body.get("message", "")))
+        if code == rpc.ErrorCode.VERSION:
+            return AgentError(
+                self.name,
+                _("{host}: agent and dttui have no common version: {message}").format(host=self.name, message=message),
+                _("Upgrade the agent: dttui agents deploy {host}").format(host=self.name),
+                code=code,
+            )
+        return AgentError(
+            self.name,
+            _("{host}: {message}").format(host=self.name, message=message or method),
+            code=code,
+        )
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[Reply]) -> TypeAdapter[Reply]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]

@@ -1,0 +1,105 @@
+"""Talking to the controller of a job over its socket: stop it, and answer what it asks. Watching goes by files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+from dtagent.protocol import rpc
+
+from dttui.errors import NotFinishedError
+from dttui.i18n import _
+from dttui.services.jobs import JobDirectory
+from dttui.transport.base import Prompt, Prompter, PromptKind
+
+DIAL_DEADLINE_S = 20.0
+
+
+class ControllerClient:
+    """One connection to a controller. While it is open, the controller's questions go to `prompter`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, prompter: Prompter | None) -> None:
+        self._writer = writer
+        self._prompter = prompter
+        self._answers: set[asyncio.Task[None]] = set()
+        self._listener = asyncio.create_task(self._listen(reader))
+
+    @classmethod
+    async def connect(
+        cls, directory: JobDirectory, prompter: Prompter | None = None, *, wait: bool = False
+    ) -> ControllerClient:
+        """Connect to a job's controller.
+
+        Args:
+            directory: the job.
+            prompter: who answers the controller's questions; `None` when nobody does.
+            wait: the controller is only just starting.
+
+        Raises:
+            NotFinishedError: no controller is there.
+        """
+        deadline = asyncio.get_running_loop().time() + (DIAL_DEADLINE_S if wait else 0.0)
+        while True:
+            try:
+                reader, writer = await _dial(directory)
+                break
+            except OSError as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise NotFinishedError(
+                        _("no controller watches job {id}").format(id=directory.job_id),
+                        _("See {path}.").format(path=directory.controller_log),
+                    ) from error
+                await asyncio.sleep(0.02)
+        client = cls(reader, writer, prompter)
+        await client._send({"method": "attach", "prompts": prompter is not None})
+        return client
+
+    async def stop(self, *, force: bool = False) -> None:
+        """Ask for the job to be stopped; with `force` at once, without the grace period."""
+        await self._send({"method": "stop", "force": force})
+
+    async def close(self) -> None:
+        """Leave; the job goes on."""
+        self._listener.cancel()
+        for task in self._answers:
+            task.cancel()
+        await asyncio.gather(self._listener, *self._answers, return_exceptions=True)
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(rpc.encode(message))
+            await self._writer.drain()
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError, ValueError, rpc.FrameError):
+            while line := await reader.readline():
+                message = rpc.decode(line)
+                if message.get("method") == "prompt" and self._prompter is not None:
+                    task = asyncio.create_task(self._answer(message))
+                    self._answers.add(task)
+                    task.add_done_callback(self._answers.discard)
+
+    async def _answer(self, message: dict[str, Any]) -> None:
+        if self._prompter is None:
+            return
+        prompt = Prompt(
+            PromptKind(message["kind"]), message["host"], message["text"], message["secret"], message["fingerprint"]
+        )
+        answer = await self._prompter.ask(prompt)
+        await self._send({"method": "answer", "id": message["id"], "value": answer})
+
+
+async def _dial(directory: JobDirectory) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open the socket through a descriptor of its directory, whose path may be longer than a socket address allows."""
+    descriptor = os.open(directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return await asyncio.open_unix_connection(
+            f"/proc/self/fd/{descriptor}/{directory.socket.name}", limit=rpc.MAX_FRAME_BYTES
+        )
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,351 @@
+"""Looks at a host, or installs dtagent on it. dttui pushes this text there: the standard library of Python 3.10 only.
+
+Its input is one line of JSON, the request, and for an installation the bytes of the wheels, in the order of `files`.
+Its output is lines of JSON behind `MARK`: `{"step": …}` on the way, then `{"result": …}` or `{"refusal": code, …}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import platform
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MARK = b"dttui-deploy: "
+MANIFEST = "manifest.json"
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "gfs2", "glusterfs", "gpfs"}
+    | {"lustre", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs"}
+)
+PIP_OPTIONS = (
+    *("--isolated", "--no-input", "--disable-pip-version-check", "--root-user-action=ignore", "--no-cache-dir"),
+    *("--quiet", "--no-color", "--progress-bar=off", "--no-warn-script-location"),
+    *("--no-index", "--only-binary=:all:", "--require-hashes"),
+)
+IMPORTS = "import dtagent.cli, psutil, pynvml, dacite"
+VENV_TIMEOUT_S = 60
+PIP_TIMEOUT_S = 150
+CHECK_TIMEOUT_S = 30
+
+
+class Refusal(Exception):
+    """Why this host is not, or could not be, given an agent: a code and what goes with it."""
+
+    def __init__(self, code: str, **details: object) -> None:
+        super().__init__(code)
+        self.code = code
+        self.details = details
+
+
+def main(source: io.FileIO) -> int:
+    """Read the request, do it, and say how it ended; return the exit status."""
+    os.umask(0o077)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _stop)
+    # A login shell may have printed something without a line end.
+    os.write(1, b"\n")
+    try:
+        say(**_answer(io.BufferedReader(source)))
+    except BrokenPipeError:
+        return 1
+    return 0
+
+
+def _answer(stream: BinaryIO) -> dict[str, Any]:
+    try:
+        request = json.loads(stream.readline())
+        root = Path(request["root"] or f"/var/tmp/dtagent-{os.getuid()}")  # noqa: S108 - owner and mode are checked
+        return {"result": install(root, request, stream) if request["action"] == "install" else probe(root)}
+    except Refusal as refusal:
+        return {"refusal": refusal.code, **refusal.details}
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return {"refusal": "disk-full", "path": str(root)}
+        return {"refusal": "system", "path": error.filename or str(root), "reason": error.strerror or str(error)}
+
+
+def _stop(number: int, _frame: object) -> None:
+    # An exception, so that what is half made is removed on the way out.
+    sys.exit(128 + number)
+
+
+def say(**message: object) -> None:
+    """Write one line of the answer."""
+    line = MARK + json.dumps(message).encode() + b"\n"
+    while line:
+        line = line[os.write(1, line) :]
+
+
+def probe(root: Path) -> dict[str, Any]:
+    """Say what this host is and what is installed. Writes nothing."""
+    anchor = inspect_root(root)
+    space = os.statvfs(anchor)
+    current = _current(root)
+    version, reason = None, ""
+    if current:
+        try:
+            version = check(root / "agents" / current)
+        except Refusal as refusal:
+            reason = str(refusal.details.get("output", ""))
+    return {
+        "root": str(root),
+        "python": platform.python_version(),
+        "implementation": sys.implementation.name,
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "executable": sys.executable,
+        "has_venv": importlib.util.find_spec("venv") is not None,
+        "architecture": platform.machine() if sys.maxsize > 2**32 else f"{platform.machine()} (32 bit)",
+        "libc": _libc(),
+        "free_bytes": space.f_bavail * space.f_frsize,
+        "executable_mount": not space.f_flag & os.ST_NOEXEC,
+        "current": current,
+        "version": version,
+        "broken": reason,
+    }
+
+
+def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, Any]:
+    """Make a venv, install the wheels that come by `stream` into it, check it, and make it the current one."""
+    digest = request["digest"]
+    inspect_root(root)
+    agents = root / "agents"
+    made = [path for path in (agents, root) if not path.exists()]
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root.chmod(0o700)
+    agents.mkdir(exist_ok=True)
+    staging = agents / f".new-{digest}-{os.getpid()}"
+    final = agents / digest
+    with _sole_deployment(agents):
+        previous = _current(root)
+        _remove([path for path in agents.iterdir() if path.name.startswith(".") and not _in_use(path)])
+        try:
+            say(step="receive")
+            wheels = _receive(staging / "incoming", request["files"], stream)
+            say(step="venv")
+            _run("venv-failed", [sys.executable, "-I", "-m", "venv", "--without-pip", str(staging)], VENV_TIMEOUT_S)
+            say(step="install")
+            _pip_install(staging, wheels, request["requirements"])
+            shutil.rmtree(wheels)
+            _relocate(staging, final)
+            _write_manifest(staging)
+            say(step="check")
+            version = check(staging)
+            say(step="switch")
+            _replace(final, staging)
+            switch_current(root, digest)
+        except BaseException:
+            _remove([staging])
+            for path in made:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            raise
+        _remove([path for path in agents.iterdir() if path.name not in (digest, previous) and not _in_use(path)])
+    return {"version": version, "directory": str(final)}
+
+
+def check(venv: Path) -> str:
+    """Return the version that the agent in `venv` says, having seen that every file is as it was installed."""
+    try:
+        manifest: dict[str, str] = json.loads((venv / MANIFEST).read_text())
+        for name, expected in manifest.items():
+            if hashlib.sha256((venv / name).read_bytes()).hexdigest() != expected:
+                raise Refusal("check-failed", output=f"{name} has changed")
+    except (OSError, ValueError) as error:
+        raise Refusal("check-failed", output=str(error)) from error
+    python = str(venv / "bin" / "python")
+    _run("check-failed", [python, "-I", "-c", IMPORTS], CHECK_TIMEOUT_S)
+    output = _run("check-failed", [python, "-I", "-m", "dtagent", "--version"], CHECK_TIMEOUT_S)
+    name, _, version = output.strip().partition(" ")
+    if name != "dtagent" or not version:
+        raise Refusal("check-failed", output=output)
+    return version
+
+
+def inspect_root(root: Path) -> Path:
+    """Refuse a root that is unsafe to use; return it, or the nearest directory above it that exists."""
+    if os.path.lexists(root):
+        info = root.lstat()
+        if not stat.S_ISDIR(info.st_mode):
+            raise Refusal("root-not-directory", path=str(root))
+        if info.st_uid != os.getuid():
+            raise Refusal("root-not-ours", path=str(root), uid=info.st_uid)
+        if info.st_mode & 0o022:
+            raise Refusal("root-open", path=str(root))
+    anchor = next(path for path in (root, *root.parents) if path.is_dir())
+    kind = file_system_of(anchor.resolve())
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise Refusal("network-file-system", path=str(root), kind=kind)
+    return anchor
+
+
+def file_system_of(path: Path) -> str:
+    """Return the type of the file system that holds `path`; of two mounts at one place the later one shows."""
+    longest, kind = "", ""
+    for line in Path("/proc/self/mountinfo").read_bytes().decode(errors="surrogateescape").splitlines():
+        fields, _, rest = line.partition(" - ")
+        place = fields.split(" ")[4]
+        for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            place = place.replace(code, character)
+        if len(place) >= len(longest) and path.is_relative_to(place):
+            longest, kind = place, rest.split(" ")[0]
+    return kind
+
+
+def _libc() -> str:
+    # musl has no such name, and neither os.confstr nor its constants there.
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return ""
+
+
+def _current(root: Path) -> str | None:
+    """Return the name of the version in use."""
+    try:
+        return Path(os.readlink(root / "current")).name
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _sole_deployment(agents: Path) -> Iterator[None]:
+    descriptor = os.open(agents, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise Refusal("busy", path=str(agents.parent)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _receive(directory: Path, files: list[dict[str, Any]], stream: BinaryIO) -> Path:
+    directory.mkdir(parents=True)
+    for file in files:
+        content = stream.read(file["size"])
+        if hashlib.sha256(content).hexdigest() != file["sha256"]:
+            raise Refusal("corrupt", name=file["name"], received=len(content), size=file["size"])
+        (directory / file["name"]).write_bytes(content)
+    return directory
+
+
+def _pip_install(venv: Path, wheels: Path, requirements: str) -> None:
+    listed = wheels / "requirements.txt"
+    listed.write_text(requirements)
+    pip = next(wheels.glob("pip-*.whl")) / "pip"
+    argv = [str(venv / "bin" / "python"), "-I", str(pip), "install", *PIP_OPTIONS]
+    argv += [f"--find-links={wheels}", "-r", str(listed)]
+    # In the same file system, whose room was looked at; /tmp may be full or small.
+    temporary = wheels / "tmp"
+    temporary.mkdir()
+    _run("pip-failed", argv, PIP_TIMEOUT_S, TMPDIR=str(temporary))
+
+
+def _run(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
+    """Run a program without what the user's environment says to Python and pip; return what it printed."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
+    }
+    environment.update(extra, PIP_CONFIG_FILE=os.devnull)
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd="/",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Refusal(code, output=f"not done after {timeout_s:g} s") from error
+    except OSError as error:
+        raise Refusal(code, output=str(error)) from error
+    output = done.stdout.decode(errors="replace")
+    if done.returncode:
+        if os.strerror(errno.ENOSPC) in output or os.strerror(errno.EDQUOT) in output:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise Refusal(code, output=output[-4000:] or f"exit status {done.returncode}")
+    return output
+
+
+def _relocate(staging: Path, final: Path) -> None:
+    """Let scripts and settings, which name the place where they were made, name the one where they will be."""
+    for path in (*(staging / "bin").iterdir(), staging / "pyvenv.cfg"):
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            if os.fsencode(staging) in content:
+                path.write_bytes(content.replace(os.fsencode(staging), os.fsencode(final)))
+
+
+def _write_manifest(venv: Path) -> None:
+    """Note the hash of every file, and bring them to the disk; tmp cleaners take single files out of /var/tmp."""
+    hashes: dict[str, str] = {}
+    for path in sorted(venv.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
+            with path.open("rb") as stream:
+                hashes[str(path.relative_to(venv))] = hashlib.sha256(stream.read()).hexdigest()
+                os.fsync(stream.fileno())
+    with (venv / MANIFEST).open("w") as stream:
+        json.dump(hashes, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _replace(final: Path, staging: Path) -> None:
+    if final.exists():
+        final.rename(final.with_name(f".old-{final.name}-{os.getpid()}"))
+    staging.rename(final)
+
+
+def switch_current(root: Path, digest: str) -> None:
+    """Point `current` at a version in one step: whoever looks finds the old one or the new one."""
+    link = root / f".current-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    try:
+        link.symlink_to(Path("agents", digest))
+        link.replace(root / "current")
+    finally:
+        link.unlink(missing_ok=True)
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _in_use(version: Path) -> bool:
+    """Whether a process of ours runs from a version: its command line, environment or mapped files name it."""
+    needle = os.fsencode(version.resolve()) + b"/"
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ", "maps"):
+            with contextlib.suppress(OSError):
+                if process.stat().st_uid == os.getuid() and needle in (process / name).read_bytes():
+                    return True
+    return False
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(globals()["stdin"]))

@@ -1,0 +1,81 @@
+"""What to tell a person when the deployment program refused: one message and one hint for each of its codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dttui.errors import AgentError
+from dttui.i18n import _
+from dttui.sanitize import clean
+
+_MAX_OUTPUT_LINES = 3
+
+
+def refused(host: str, refusal: dict[str, Any]) -> AgentError:
+    """Return the error for a refusal, `{"refusal": code, …}`, of the program on a host."""
+    details = {name: _tail(value) if name == "output" else clean(str(value)) for name, value in refusal.items()}
+    describe = _DESCRIPTIONS.get(details["refusal"], _unknown)
+    try:
+        message, hint = describe()
+        message, hint = message.format(**details), hint.format(**details)
+    except KeyError:
+        message, hint = _unknown()[0].format(refusal=details["refusal"]), ""
+    return AgentError(host, f"{host}: {message}", hint)
+
+
+def _tail(output: object) -> str:
+    lines = [line for line in clean(str(output)).splitlines() if line.strip()]
+    return " ".join(line.strip() for line in lines[-_MAX_OUTPUT_LINES:])
+
+
+def _unknown() -> tuple[str, str]:
+    return _("the installation was refused: {refusal}"), ""
+
+
+_DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
+    "root-not-directory": lambda: (
+        _("{path} is a link or a file, where the agent's directory should be"),
+        _("Look who made it, and remove it."),
+    ),
+    "root-not-ours": lambda: (
+        _("{path} belongs to another user (uid {uid})"),
+        _("Ask that user or an administrator to remove it."),
+    ),
+    "root-open": lambda: (
+        _("others can write to {path}"),
+        _("Look what is in it; then remove it, or: chmod 700 {path}"),
+    ),
+    "network-file-system": lambda: (
+        _("{path} is on a network file system ({kind}); the agent needs a local disk"),
+        _("Ask an administrator for a local /var/tmp on this host."),
+    ),
+    "busy": lambda: (
+        _("another deployment is at work in {path}"),
+        _("Try again when it has ended."),
+    ),
+    "disk-full": lambda: (
+        _("the disk or your quota was full before the agent was installed; what was begun has been removed ({path})"),
+        _("Make room there and deploy again."),
+    ),
+    "corrupt": lambda: (
+        _("{name} did not arrive as it was sent ({received} of {size} bytes); nothing was installed"),
+        _("Deploy again; if it stays so, something on the way changes the data."),
+    ),
+    "venv-failed": lambda: (
+        _("its Python could not make a virtual environment: {output}"),
+        _("Name another Python in the inventory: python: /path/to/python3"),
+    ),
+    "pip-failed": lambda: (
+        _("pip could not install the agent: {output}"),
+        _("Name another Python in the inventory: python: /path/to/python3"),
+    ),
+    "check-failed": lambda: (
+        _("the agent was installed, but does not run: {output}"),
+        _("The version used until now stays. Name another Python in the inventory: python: /path/to/python3"),
+    ),
+    "system": lambda: (
+        _("{path}: {reason}"),
+        _("Look at that path on the host."),
+    ),
+}

@@ -1,0 +1,172 @@
+"""The live state of an inventory's environments: one conversation each, kept up, so that a screen only has to look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dtagent.protocol.telemetry import (
+    FactsRequest,
+    HostFacts,
+    HostSample,
+    TelemetryReply,
+    TelemetryRequest,
+)
+
+from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
+from dttui.inventory.models import Environment
+from dttui.services.agent import AgentClient
+from dttui.transport.base import Prompter, Transport
+
+CONNECT_TIMEOUT_S = 20.0
+FACTS_TIMEOUT_S = 60.0
+TELEMETRY_WAIT_S = 10.0
+RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Between attempts to reach a host, growing."""
+CONNECTIONS_AT_ONCE = 32
+
+
+class EnvironmentState(str, Enum):
+    """How an environment is.
+
+    CONNECTING → IDLE ⇄ BUSY ⇄ UNHEALTHY
+         └────► UNREACHABLE | NO_AGENT | REFUSED → CONNECTING after a while
+    """
+
+    CONNECTING = "connecting"
+    IDLE = "idle"
+    BUSY = "busy"
+    """A job of dttui runs there, or another process holds GPU memory."""
+    UNHEALTHY = "unhealthy"
+    """A GPU reports an error."""
+    UNREACHABLE = "unreachable"
+    NO_AGENT = "no agent"
+    """SSH works; dtagent is missing there, or does not answer."""
+    REFUSED = "refused"
+    """Its key or our credentials were not accepted."""
+
+
+@dataclass(frozen=True)
+class EnvironmentStatus:
+    """What is known of one environment now."""
+
+    environment: Environment
+    state: EnvironmentState = EnvironmentState.CONNECTING
+    reason: str = ""
+    hint: str = ""
+    facts: HostFacts | None = None
+    sample: HostSample | None = None
+    since: float = 0.0
+    """Unix time at which it came into this state."""
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Jobs of dttui that run there."""
+        return tuple(self.sample.ranks) if self.sample else ()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a job could start there."""
+        return self.state in (EnvironmentState.IDLE, EnvironmentState.BUSY)
+
+
+class Fleet:
+    """Watches environments until it is closed; reads are instant."""
+
+    def __init__(self, environments: Iterable[Environment], transport: Transport, prompter: Prompter) -> None:
+        self._transport = transport
+        self._prompter = prompter
+        self._gate = asyncio.Semaphore(CONNECTIONS_AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.statuses: dict[str, EnvironmentStatus] = {
+            item.key: EnvironmentStatus(item, since=time.time()) for item in environments
+        }
+        """By environment key, in the inventory's order."""
+
+    def start(self) -> None:
+        """Begin to watch all environments."""
+        for key in self.statuses:
+            self._tasks[key] = asyncio.create_task(self._watch(key))
+
+    def retry(self, key: str) -> None:
+        """Try to reach an environment again now."""
+        if key in self._tasks and self.statuses[key].state is not EnvironmentState.IDLE:
+            self._tasks[key].cancel()
+            self._tasks[key] = asyncio.create_task(self._watch(key))
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until each environment is known to be well or not, or the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and any(_is_pending(status) for status in self.statuses.values()):
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _watch(self, key: str) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._follow(key)
+                failures = 0
+            except HostError as error:
+                known = self.statuses[key].sample is not None
+                failures = 0 if known else failures
+                self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _follow(self, key: str) -> None:
+        environment = self.statuses[key].environment
+        async with self._gate:
+            client = await AgentClient.connect(environment, self._transport, self._prompter, CONNECT_TIMEOUT_S)
+        try:
+            request = FactsRequest([environment.python or "python3"])
+            facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
+            self._set(key, self.statuses[key].state, facts=facts)
+            after: int | None = None
+            while True:
+                reply = await client.call(
+                    "telemetry", TelemetryRequest(after, TELEMETRY_WAIT_S), TelemetryReply, TELEMETRY_WAIT_S + 20
+                )
+                if reply.samples:
+                    after = reply.samples[-1].seq
+                    state, reason = _judge(reply.samples[-1])
+                    self._set(key, state, reason=reason, hint="", sample=reply.samples[-1])
+        finally:
+            with contextlib.suppress(HostError):
+                await client.close()
+
+    def _set(self, key: str, state: EnvironmentState, **changes: object) -> None:
+        before = self.statuses[key]
+        since = before.since if state is before.state else time.time()
+        self.statuses[key] = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
+
+
+def _is_pending(status: EnvironmentStatus) -> bool:
+    return status.state is EnvironmentState.CONNECTING or (status.is_usable and status.sample is None)
+
+
+def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
+    broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
+    if broken:
+        return EnvironmentState.UNHEALTHY, "; ".join(broken)
+    if sample.ranks:
+        return EnvironmentState.BUSY, ", ".join(sample.ranks)
+    users = {process.user or "?" for gpu in sample.gpus for process in gpu.processes or ()}
+    return (EnvironmentState.BUSY, ", ".join(sorted(users))) if users else (EnvironmentState.IDLE, "")
+
+
+def _state_of(error: HostError) -> EnvironmentState:
+    if isinstance(error, AgentError):
+        return EnvironmentState.NO_AGENT
+    if isinstance(error, (HostKeyError, AuthenticationError)):
+        return EnvironmentState.REFUSED
+    return EnvironmentState.UNREACHABLE

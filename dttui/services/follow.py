@@ -1,0 +1,149 @@
+"""Following a job by its directory, live or after the end: every client reads the same files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from dtagent.protocol.events import Event, EventKind, Metric
+from dtagent.protocol.telemetry import HostSample
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.planning.models import Plan
+from dttui.services.jobs import JobDirectory, parse_event
+from dttui.services.view import JobView
+
+_METRIC = TypeAdapter(Metric)
+_SAMPLE = TypeAdapter(HostSample)
+READ_BYTES = 1 << 20
+
+
+class LineReader:
+    """Whole new lines of a file that grows."""
+
+    def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:
+        """Read from the start; with `last_bytes`, of what is there at first only the lines in that many last bytes."""
+        self._path = path
+        self._offset = 0
+        self._last_bytes = last_bytes
+
+    def read(self) -> list[bytes]:
+        """Return the complete lines that came since the last call, at most about 1 MiB of them."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
+            if self._last_bytes is not None:
+                self._skip(stream, self._last_bytes)
+            stream.seek(self._offset)
+            data = stream.read(READ_BYTES)
+            whole = data[: data.rfind(b"\n") + 1]
+            if not whole and len(data) == READ_BYTES:
+                whole = data + b"\n"
+                self._offset -= 1
+            self._offset += len(whole)
+            return whole.split(b"\n")[:-1]
+        return []
+
+    def _skip(self, stream: BinaryIO, last_bytes: int) -> None:
+        self._last_bytes = None
+        size = stream.seek(0, os.SEEK_END)
+        if size > last_bytes:
+            stream.seek(size - last_bytes)
+            self._offset = size - last_bytes + len(stream.readline(READ_BYTES))
+
+
+class JobFollower:
+    """Keeps a JobView up to date from a job's files."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self.directory = directory
+        self.view = JobView(directory.job_id)
+        self._events = LineReader(directory.events)
+        self._metrics = LineReader(directory.metrics)
+        self._samples: dict[str, LineReader] = {}
+
+    def poll(self) -> list[Event]:
+        """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
+        if self.view.plan is None:
+            self._read_plan()
+        new = []
+        for line in self._events.read():
+            event = parse_event(line)
+            if event is not None:
+                self.view.apply(event)
+                new.append(event)
+        for line in self._metrics.read():
+            new.extend(self._metric(line))
+        for name, reader in self._samples.items():
+            lines = reader.read()
+            if lines:
+                with contextlib.suppress(ValidationError):
+                    self.view.nodes[name].sample = _SAMPLE.validate_json(lines[-1])
+        return new
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event has been read."""
+        return self.view.exit_code is not None
+
+    def _read_plan(self) -> None:
+        with contextlib.suppress(OSError, ValidationError):
+            self.view.set_plan(Plan.model_validate_json(self.directory.plan.read_bytes()))
+            self._samples = {name: LineReader(self.directory.samples(name)) for name in self.view.nodes}
+
+    def _metric(self, line: bytes) -> list[Event]:
+        try:
+            metric = _METRIC.validate_json(line)
+        except ValidationError:
+            return []
+        self.view.add_metric(metric)
+        data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
+        return [
+            Event(
+                -1,
+                metric.time or 0.0,
+                EventKind.METRIC,
+                "",
+                self.view.attempt,
+                None,
+                metric.rank,
+                {**data, **metric.extra},
+            )
+        ]
+
+
+class LogFollower:
+    """New bytes of a job's log files, by node and stream."""
+
+    def __init__(self, directory: JobDirectory, attempt: int) -> None:
+        self._directory = directory
+        self._attempt = attempt
+        self._readers: dict[tuple[str, str], LineReader] = {}
+
+    def poll(self, nodes: list[str]) -> list[tuple[str, str, list[bytes]]]:
+        """Return (node, stream, new whole lines) of every stream that has some; stream is `3.out`, `launcher.err`."""
+        found = []
+        for node in nodes:
+            with contextlib.suppress(FileNotFoundError):
+                for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
+                    reader = self._readers.setdefault((node, path.name), LineReader(path))
+                    lines = reader.read()
+                    if lines:
+                        found.append((node, path.name, lines))
+        return found
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """Return the last lines of a log file; empty where there is no file."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - 64 * 1024))
+            return stream.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def with_time(metric: Metric, received: float) -> Metric:
+    """Return the metric with the time it was received at, where the script gave none."""
+    return metric if metric.time is not None else replace(metric, time=received)

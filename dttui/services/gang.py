@@ -1,0 +1,383 @@
+"""One attempt of a job across all its nodes: all of them start or none, and the first failure ends them all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.jobs import AttemptKey, NodeState, PrepareReply
+from dtagent.protocol.telemetry import FactsRequest, HostFacts
+
+from dttui.errors import (
+    CancelledError,
+    DttuiError,
+    HostError,
+    JobFailedError,
+    LaunchError,
+    PreflightError,
+)
+from dttui.i18n import _
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Bindings, BoundPlan, Finding, NodeBinding, Plan, Severity
+from dttui.planning.binding import bind
+from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.node_run import NodeRun
+from dttui.services.outcome import rank_failures
+from dttui.services.preflight import check_hosts
+from dttui.services.upload import list_upload, send
+from dttui.transport.base import Prompter, Transport
+
+Result = TypeVar("Result")
+
+GRACE_S = 15.0
+STOP_DEADLINE_S = GRACE_S + 30.0
+"""How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
+ROLLBACK_DEADLINE_S = 30.0
+FACTS_TIMEOUT_S = 60.0
+
+
+class Gang:
+    """Runs one attempt. `run` returns when the job succeeded and raises the error that says how else it ended."""
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        log: EventLog,
+        transport: Transport,
+        prompter: Prompter,
+        *,
+        inventory: Inventory,
+        plan: Plan,
+        replan: Callable[[Inventory, dict[str, HostFacts]], Plan],
+        base: Any,
+        secrets: dict[str, str],
+        attempt: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._log = log
+        self._transport = transport
+        self._prompter = prompter
+        self._inventory = inventory
+        self._plan = plan
+        self._replan = replan
+        self._base = base
+        self._secrets = secrets
+        self._key = AttemptKey(directory.job_id, attempt)
+        self._state = JobState.PENDING
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._force = False
+        self._cancelled = False
+        self._told: dict[str, str] = {}
+        self._nodes = self._make_nodes()
+
+    def request_stop(self, *, force: bool) -> None:
+        """Stop the job: gracefully, or at once."""
+        self._force = self._force or force
+        self._stopping.set()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run the attempt to its end.
+
+        Raises:
+            HostError: a host could not be reached; nothing was started.
+            PreflightError: a check failed; nothing was started.
+            LaunchError: the start failed and was rolled back.
+            JobFailedError: it ran and failed.
+            CancelledError: it was stopped on request.
+        """
+        try:
+            self._enter(JobState.PREFLIGHT, _("checking {count} hosts").format(count=len(self._nodes)))
+            await self._unless_stopped(self._preflight())
+            self._enter(JobState.LAUNCHING, _("preparing {count} hosts").format(count=len(self._nodes)))
+            bound = await self._launch()
+            await self._watch(bound)
+        finally:
+            await asyncio.gather(*(node.close() for node in self._nodes))
+
+    def _make_nodes(self) -> list[NodeRun]:
+        nodes = []
+        for planned in self._plan.nodes:
+            environment = self._inventory.find(planned.name)
+            if environment is None:
+                raise LaunchError(_("there is no environment {name}").format(name=planned.name))
+            nodes.append(
+                NodeRun(
+                    environment,
+                    planned,
+                    self._key,
+                    self._directory,
+                    self._transport,
+                    self._prompter,
+                    self._changed.set,
+                )
+            )
+        return nodes
+
+    def _enter(self, state: JobState, message: str) -> None:
+        """The one place where the job's state changes."""
+        self._state = state
+        self._log.add(EventKind.JOB_STATE, message, attempt=self._key.attempt, data={"state": state.value})
+
+    # --- before anything is started -------------------------------------------------------------------------------
+
+    async def _preflight(self) -> None:
+        await self._on_all(lambda node: self._reach(node))
+        facts = dict(zip([node.name for node in self._nodes], await self._on_all(self._facts), strict=True))
+        self._plan = self._replan(self._with_addresses(), facts)
+        findings = [*self._plan.findings, *check_hosts(self._plan, facts)]
+        for finding in findings:
+            self._tell(finding)
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+        if errors:
+            more = _(" (and {count} more)").format(count=len(errors) - 1) if len(errors) > 1 else ""
+            raise PreflightError(errors[0].message + more, errors[0].hint)
+        self._directory.plan.write_text(self._plan.model_dump_json(indent=2), encoding="utf-8")
+        for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
+            node.planned = planned
+
+    async def _reach(self, node: NodeRun) -> None:
+        await node.connect()
+        self._note(node, "connected", _("reached"))
+
+    async def _facts(self, node: NodeRun) -> HostFacts:
+        client = await node.connect()
+        return await client.call("facts", FactsRequest([node.planned.python]), HostFacts, FACTS_TIMEOUT_S)
+
+    def _with_addresses(self) -> Inventory:
+        """Give each environment without an address the one we reached it by: hosts may not know each other's names."""
+        reached = {node.name: node.client.connection.address for node in self._nodes if node.client is not None}
+        environments = tuple(
+            item if item.address or item.key not in reached else item.model_copy(update={"address": reached[item.key]})
+            for item in self._inventory.environments
+        )
+        return self._inventory.model_copy(update={"environments": environments})
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def _launch(self) -> BoundPlan:
+        try:
+            return await self._unless_stopped(self._prepare_and_start())
+        except (HostError, OSError) as error:
+            await self._roll_back()
+            message = error.message if isinstance(error, HostError) else str(error)
+            hint = error.hint if isinstance(error, HostError) else ""
+            raise LaunchError(_("{reason}; every host was rolled back").format(reason=message), hint) from error
+        except CancelledError:
+            await self._roll_back()
+            raise
+
+    async def _prepare_and_start(self) -> BoundPlan:
+        replies = await self._on_all(lambda node: node.prepare(self._plan.master_address, self._plan.port_range))
+        bound = bind(self._plan, self._bindings(replies))
+        for node, reply in zip(self._nodes, replies, strict=True):
+            self._note(node, "prepared", _("ready"), gpu_ids=reply.gpu_ids)
+        if self._plan.upload is not None:
+            files = list_upload(self._base / self._plan.upload)
+            sent = sum(await self._on_all(lambda node: send(node.client, self._key, files) if node.client else _zero()))
+            self._log.add(
+                EventKind.PROGRESS,
+                _("sent {files} files, {size:.1f} MB in all").format(files=len(files), size=sent / 1e6),
+                attempt=self._key.attempt,
+            )
+        path = self._directory.bound_plan(self._key.attempt)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(bound.model_dump_json(indent=2), encoding="utf-8")
+        planned = {item.name: item for item in bound.plan.nodes}
+        await self._on_all(lambda node: node.start(planned[node.name], GRACE_S, self._secrets))
+        return bound
+
+    def _bindings(self, replies: list[PrepareReply]) -> Bindings:
+        port = replies[0].master_port
+        if port is None:
+            raise LaunchError(_("{host}: no port was reserved").format(host=self._nodes[0].name))
+        return Bindings(
+            job_id=self._key.job_id,
+            attempt=self._key.attempt,
+            master_port=port,
+            nodes={
+                node.name: NodeBinding(
+                    directory=reply.directory,
+                    payload=reply.payload,
+                    python=reply.python,
+                    interface=reply.interface,
+                    gpu_ids=tuple(reply.gpu_ids),
+                )
+                for node, reply in zip(self._nodes, replies, strict=True)
+            },
+        )
+
+    async def _roll_back(self) -> None:
+        self._log.add(EventKind.PROGRESS, _("rolling back"), attempt=self._key.attempt)
+        followers = [asyncio.create_task(self._clean(node)) for node in self._nodes]
+        _done, pending = await asyncio.wait(followers, timeout=ROLLBACK_DEADLINE_S)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*followers, return_exceptions=True)
+        for node in self._nodes:
+            if not node.is_over:
+                self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+
+    async def _clean(self, node: NodeRun) -> None:
+        try:
+            await node.stop(force=True)
+            await node.follow()
+        except HostError as error:
+            self._note(node, "lost", error.message)
+            return
+        self._note(node, "ended", _("clean"))
+
+    # --- run ----------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, bound: BoundPlan) -> None:
+        self._enter(JobState.RENDEZVOUS, _("waiting for {count} ranks").format(count=bound.plan.world_size))
+        followers = [asyncio.create_task(node.follow()) for node in self._nodes]
+        samplers = [asyncio.create_task(node.record_samples()) for node in self._nodes]
+        for follower in followers:
+            follower.add_done_callback(lambda _task: self._changed.set())
+        stop_deadline: float | None = None
+        try:
+            while not all(follower.done() for follower in followers):
+                await self._wait_for_change(stop_deadline)
+                self._report()
+                if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
+                    self._enter(JobState.RUNNING, _("all {count} ranks run").format(count=bound.plan.world_size))
+                must_stop = self._stopping.is_set() or any(node.has_failed or node.is_lost for node in self._nodes)
+                if must_stop and stop_deadline is None:
+                    stop_deadline = time.monotonic() + STOP_DEADLINE_S
+                    await self._stop_all()
+                elif self._force and stop_deadline is not None:
+                    await self._stop_all()
+                if stop_deadline is not None and time.monotonic() > stop_deadline:
+                    self._give_up_silent()
+        finally:
+            for task in (*followers, *samplers):
+                task.cancel()
+            results = await asyncio.gather(*followers, return_exceptions=True)
+            await asyncio.gather(*samplers, return_exceptions=True)
+        self._report()
+        self._conclude(results)
+
+    async def _wait_for_change(self, stop_deadline: float | None) -> None:
+        timeout = None if stop_deadline is None else max(0.1, stop_deadline - time.monotonic())
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout)
+        except asyncio.TimeoutError:
+            return
+        self._changed.clear()
+
+    async def _stop_all(self) -> None:
+        failed = next((node.name for node in self._nodes if node.has_failed or node.is_lost), None)
+        if self._state is not JobState.STOPPING:
+            why = _("a failure on {host} ends all").format(host=failed) if failed else _("stopping on request")
+            self._enter(JobState.STOPPING, why)
+            self._cancelled = failed is None
+        force, self._force = self._force, False
+        targets = [node for node in self._nodes if not node.is_over and node.silent_since is None]
+        await asyncio.gather(*(node.stop(force=force) for node in targets), return_exceptions=True)
+
+    def _give_up_silent(self) -> None:
+        for node in self._nodes:
+            if not node.is_over:
+                node.is_lost = True
+                self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+        for node in self._nodes:
+            if node.is_lost and node.client is not None:
+                node.silent_since = node.silent_since or time.time()
+
+    def _report(self) -> None:
+        """Say what is new about each node."""
+        for node in self._nodes:
+            if node.is_lost:
+                continue
+            if node.silent_since is not None:
+                since = time.strftime("%H:%M:%S", time.localtime(node.silent_since))
+                self._note(node, "unknown", _("not reachable since {time}").format(time=since))
+            elif node.status is not None:
+                exits = [item for item in node.status.exits if item.exit_code != 0]
+                state = "failed" if exits and node.status.state is NodeState.ENDED else node.status.state.value
+                self._note(node, state, node.status.reason)
+            if node.broken_metric:
+                finding = Finding(
+                    code="loss-not-finite",
+                    severity=Severity.WARNING,
+                    subject=node.name,
+                    message=_("{host} reports a loss that is no number: {line}").format(
+                        host=node.name, line=node.broken_metric
+                    ),
+                )
+                self._tell(finding)
+
+    def _conclude(self, results: Iterable[object]) -> None:
+        refused = [item for item in results if isinstance(item, HostError)]
+        failures = rank_failures(self._directory, self._nodes)
+        if self._cancelled and not any(node.is_lost for node in self._nodes):
+            raise CancelledError(_("stopped on request"))
+        for failure in failures:
+            self._log.add(EventKind.RANK_FAILED, failure.message, attempt=self._key.attempt, node=failure.node,
+                          rank=failure.rank, data=failure.data)  # fmt: skip
+        if refused:
+            raise JobFailedError(refused[0].message, refused[0].hint)
+        if failures:
+            raise JobFailedError(failures[0].message)
+        lost = [node.name for node in self._nodes if node.is_lost]
+        if lost:
+            raise JobFailedError(
+                _("{hosts} could not be reached").format(hosts=", ".join(lost)),
+                _("What runs there is unknown; look at the host when it is back."),
+            )
+
+    # --- shared ---------------------------------------------------------------------------------------------------------
+
+    async def _on_all(self, act: Callable[[NodeRun], Awaitable[Result]]) -> list[Result]:
+        """Do something on all nodes at once. When some fail, all others are awaited first and every failure is told."""
+        results = await asyncio.gather(*(act(node) for node in self._nodes), return_exceptions=True)
+        failed = [
+            (node, item) for node, item in zip(self._nodes, results, strict=True) if isinstance(item, BaseException)
+        ]
+        for node, error in failed:
+            if isinstance(error, DttuiError):
+                self._note(node, "failed", error.message)
+        if failed:
+            raise failed[0][1]
+        return [item for item in results if not isinstance(item, BaseException)]
+
+    async def _unless_stopped(self, work: Awaitable[Result]) -> Result:
+        """Await the work, or give it up when a stop is asked for meanwhile."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise CancelledError(_("stopped on request, before anything ran"))
+        finally:
+            stop.cancel()
+
+    def _note(self, node: NodeRun, state: str, message: str, **data: object) -> None:
+        if self._told.get(node.name) != f"{state} {message}":
+            self._told[node.name] = f"{state} {message}"
+            self._log.add(EventKind.NODE_STATE, message, attempt=self._key.attempt, node=node.name,
+                          data={"state": state, **data})  # fmt: skip
+
+    def _tell(self, finding: Finding) -> None:
+        name = f"finding {finding.code} {finding.subject}"
+        if self._told.get(name) != finding.message:
+            self._told[name] = finding.message
+            data = {
+                "code": finding.code,
+                "severity": finding.severity.value,
+                "subject": finding.subject,
+                "hint": finding.hint,
+            }
+            self._log.add(EventKind.FINDING, finding.message, attempt=self._key.attempt, data=data)
+
+
+async def _zero() -> int:
+    return 0

@@ -1,0 +1,243 @@
+"""The job directories on the login node: the one place that knows the file names in them, and how to find a job."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.rpc import to_wire
+from pydantic import TypeAdapter, ValidationError
+
+from dttui import locations
+from dttui.errors import NoSuchJobError, UsageError
+from dttui.i18n import _
+
+EVENT = TypeAdapter(Event)
+
+
+@dataclass(frozen=True)
+class JobDirectory:
+    """The files of one job."""
+
+    path: Path
+
+    @property
+    def job_id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @property
+    def document(self) -> Path:
+        """job.yaml as it was given."""
+        return self.path / "job.yaml"
+
+    @property
+    def launch(self) -> Path:
+        """What the controller needs besides: inventory, directory to send, interpreter, language."""
+        return self.path / "launch.json"
+
+    @property
+    def plan(self) -> Path:
+        """The plan."""
+        return self.path / "plan.json"
+
+    @property
+    def events(self) -> Path:
+        """All events, a line each."""
+        return self.path / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """What the ranks reported, a line each."""
+        return self.path / "telemetry" / "metrics.jsonl"
+
+    @property
+    def socket(self) -> Path:
+        """The controller's socket; connected to by its bare name, since paths have a limit of 107 bytes."""
+        return self.path / "controller.sock"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the controller for as long as it lives."""
+        return self.path / "controller.lock"
+
+    @property
+    def controller_log(self) -> Path:
+        """The controller's own log."""
+        return self.path / "controller.log"
+
+    def bound_plan(self, attempt: int) -> Path:
+        """The plan of one attempt, without holes."""
+        return self.path / "attempts" / str(attempt) / "plan.json"
+
+    def samples(self, node: str) -> Path:
+        """Telemetry of one node, a line a sample."""
+        return self.path / "telemetry" / f"{_file_name(node)}.jsonl"
+
+    def logs(self, attempt: int, node: str) -> Path:
+        """Directory of one node's log files: `<rank>.out`, `<rank>.err`, `launcher.out`, `launcher.err`."""
+        return self.path / "logs" / str(attempt) / _file_name(node)
+
+    def has_controller(self) -> bool:
+        """Whether a controller owns the job now."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def read_events(self) -> list[Event]:
+        """Return all events written so far; a torn last line is left out."""
+        return list(_events(self.events))
+
+
+@dataclass(frozen=True)
+class JobSummary:
+    """One line of `dttui ps`."""
+
+    job_id: str
+    name: str
+    state: JobState
+    reason: str
+    started_at: float | None
+    """Unix time."""
+    ended_at: float | None
+    nodes: int
+    world_size: int
+    framework: str
+
+
+def create(name: str) -> JobDirectory:
+    """Make the directory of a new job; its id is made of the name, the time and a few random letters."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "job"
+    job_id = f"{slug}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    directory = JobDirectory(locations.jobs_directory() / job_id)
+    try:
+        for path in (directory.path, directory.path / "telemetry", directory.path / "logs"):
+            path.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise UsageError(
+            _("cannot make {path}: {reason}").format(path=directory.path, reason=error.strerror),
+            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+        ) from error
+    return directory
+
+
+def find(job_id: str) -> JobDirectory:
+    """Return a job by its id, by the start of it where that is unique, or the newest one for `last`.
+
+    Raises:
+        NoSuchJobError: none, or several.
+    """
+    known = [path for path in _directories() if path.name == job_id]
+    if not known:
+        known = [path for path in _directories() if path.name.startswith(job_id)]
+    if job_id == "last":
+        known = sorted(_directories(), key=lambda path: path.stat().st_mtime)[-1:]
+    if len(known) == 1:
+        return JobDirectory(known[0])
+    if known:
+        names = ", ".join(sorted(path.name for path in known)[:5])
+        raise NoSuchJobError(_("{id} could be any of: {names}").format(id=job_id, names=names))
+    raise NoSuchJobError(
+        _("there is no job {id} on this login node").format(id=job_id), _("`dttui ps` lists the jobs.")
+    )
+
+
+def summarize(directory: JobDirectory) -> JobSummary:
+    """Tell where a job stands, from its files."""
+    events = directory.read_events()
+    states = [event for event in events if event.kind is EventKind.JOB_STATE]
+    state = JobState(states[-1].data["state"]) if states else JobState.PENDING
+    reason = states[-1].message if states else ""
+    if not state.is_final and not directory.has_controller():
+        state, reason = JobState.UNKNOWN, _("no controller watches this job")
+    plan: dict[str, object] = {}
+    with contextlib.suppress(OSError, ValueError):
+        plan = json.loads(directory.plan.read_text())
+    nodes = plan.get("nodes", [])
+    world_size = plan.get("world_size", 0)
+    return JobSummary(
+        job_id=directory.job_id,
+        name=str(plan.get("job_name", directory.job_id)),
+        state=state,
+        reason=reason,
+        started_at=events[0].time if events else None,
+        ended_at=events[-1].time if events and state.is_final else None,
+        nodes=len(nodes) if isinstance(nodes, list) else 0,
+        world_size=world_size if isinstance(world_size, int) else 0,
+        framework=str(plan.get("framework", "")),
+    )
+
+
+def list_jobs() -> list[JobSummary]:
+    """Return all jobs, the newest first."""
+    found = [summarize(JobDirectory(path)) for path in _directories()]
+    return sorted(found, key=lambda job: job.started_at or 0.0, reverse=True)
+
+
+class EventLog:
+    """Appends to a job's events.jsonl. Only the controller has one."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self._path = directory.events
+        self._next = len(directory.read_events())
+
+    def add(self, kind: EventKind, message: str, **fields: object) -> Event:
+        """Write one event and return it."""
+        event = EVENT.validate_python(
+            {"seq": self._next, "time": time.time(), "kind": kind, "message": message, **fields}
+        )
+        append_line(self._path, json.dumps(to_wire(event), ensure_ascii=False))
+        self._next += 1
+        return event
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line in one write, so that a reader never sees half of it mixed with another."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line.encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Decode one line of events.jsonl; `None` where it is torn."""
+    try:
+        return EVENT.validate_json(line)
+    except ValidationError:
+        return None
+
+
+def _events(path: Path) -> Iterator[Event]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        for line in stream:
+            event = parse_event(line)
+            if event is not None:
+                yield event
+
+
+def _directories() -> list[Path]:
+    root = locations.jobs_directory()
+    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+
+
+def _file_name(node: str) -> str:
+    """Return a node's name as a file name: what is not plain is written as its code point."""
+    return re.sub(r"[^A-Za-z0-9._-]|^\.", lambda match: f"~{ord(match[0]):x}", node)

@@ -1,0 +1,208 @@
+"""One node of one attempt, seen from the login node: the conversation with its agent and what comes back from it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dtagent.protocol.jobs import (
+    AttemptKey,
+    FollowReply,
+    FollowRequest,
+    NodeState,
+    NodeStatus,
+    PrepareReply,
+    PrepareRequest,
+    ProcessSpec,
+    StartRequest,
+    StopRequest,
+    TextFile,
+)
+from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.telemetry import TelemetryReply, TelemetryRequest
+
+from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.inventory.models import Environment
+from dttui.planning.models import PlannedNode
+from dttui.services import metrics
+from dttui.services.agent import AgentClient
+from dttui.services.jobs import JobDirectory, append_line
+from dttui.transport.base import Prompter, Transport
+
+CONNECT_TIMEOUT_S = 20.0
+RECONNECT_S = 3.0
+FOLLOW_WAIT_S = 10.0
+METRICS_STREAM = "metrics"
+_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics")
+
+
+@dataclass
+class NodeRun:
+    """State of one node; `on_change` is called after every change that matters."""
+
+    environment: Environment
+    planned: PlannedNode
+    key: AttemptKey
+    directory: JobDirectory
+    transport: Transport
+    prompter: Prompter
+    on_change: Callable[[], None]
+    client: AgentClient | None = None
+    status: NodeStatus | None = None
+    silent_since: float | None = None
+    """Unix time at which the link was lost; `None` while it is there."""
+    is_lost: bool = False
+    """Given up: it could not be reached when it had to be."""
+    clock_offset_s: float = 0.0
+    broken_metric: str = ""
+    """The first line that reported a loss which is no number."""
+    _offsets: dict[str, int] = field(default_factory=dict)
+    _metric_rest: bytes = b""
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def name(self) -> str:
+        """The environment's key."""
+        return self.planned.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come from it."""
+        return self.is_lost or (self.status is not None and self.status.state.is_final)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something of the attempt went wrong there."""
+        status = self.status
+        if status is None:
+            return False
+        bad_exit = any(item.exit_code != 0 for item in status.exits)
+        return bad_exit or status.state in (NodeState.LOST, NodeState.UNKILLABLE)
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether every rank runs the user's code, or has already run it."""
+        return self.status is not None and set(self.planned.ranks) <= set(self.status.ranks_started)
+
+    async def connect(self) -> AgentClient:
+        """Connect, or return the connection there is. Raises HostError."""
+        async with self._connecting:
+            if self.client is None:
+                self.client = await AgentClient.connect(
+                    self.environment, self.transport, self.prompter, CONNECT_TIMEOUT_S
+                )
+                self.clock_offset_s = self.client.clock_offset_s
+            return self.client
+
+    async def prepare(self, master_address: str, port_range: tuple[int, int]) -> PrepareReply:
+        """Make the host ready. Raises HostError."""
+        node = self.planned
+        request = PrepareRequest(
+            key=self.key,
+            node_rank=node.node_rank,
+            python=node.python,
+            master_address=master_address,
+            reserve_port=node.node_rank == 0,
+            port_range=port_range,
+            cuda_slots=node.cuda_slots,
+            required_paths=list(node.required_paths),
+        )
+        return await (await self.connect()).call("prepare", request, PrepareReply)
+
+    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str]) -> None:
+        """Start the bound processes. Raises HostError."""
+        specs = [
+            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank) for item in bound.processes
+        ]
+        files = [TextFile(item.path, item.text, item.executable) for item in bound.files]
+        request = StartRequest(self.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets)
+        self.status = await (await self.connect()).call("start", request, NodeStatus)
+
+    async def stop(self, *, force: bool) -> None:
+        """Ask the host to end its part. Raises HostError."""
+        request = StopRequest(self.key, force)
+        self.status = await (await self.connect()).call("stop", request, NodeStatus)
+
+    async def follow(self) -> None:
+        """Fetch logs, metrics and status until the node's part is over, through any number of lost connections."""
+        stamp = ""
+        while not self.is_lost:
+            try:
+                request = FollowRequest(self.key, dict(self._offsets), stamp, FOLLOW_WAIT_S)
+                reply = await (await self.connect()).call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+            except HostError as error:
+                await self._lose_link(error)
+                continue
+            stamp = reply.stamp
+            self.silent_since = None
+            self._store(reply)
+            if self.status != reply.status:
+                self.status = reply.status
+                self.on_change()
+            if reply.status.state.is_final and not reply.chunks and not reply.more:
+                return
+
+    async def record_samples(self) -> None:
+        """Write the host's telemetry to the job's directory until cancelled."""
+        after: int | None = None
+        path = self.directory.samples(self.name)
+        while True:
+            try:
+                request = TelemetryRequest(after, FOLLOW_WAIT_S)
+                reply = await (await self.connect()).call("telemetry", request, TelemetryReply, FOLLOW_WAIT_S + 20)
+            except HostError:
+                await asyncio.sleep(RECONNECT_S)  # `follow` says so and connects again.
+                continue
+            for sample in reply.samples:
+                after = sample.seq
+                append_line(path, json.dumps(to_wire(sample)))
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        if self.client is not None:
+            with contextlib.suppress(HostError):
+                await self.client.close()
+
+    async def _lose_link(self, error: HostError) -> None:
+        if isinstance(error, AgentError) and error.code is not None:
+            raise error  # The agent answered: it knows nothing of this attempt, and asking again will not help.
+        if self.silent_since is None:
+            self.silent_since = time.time()
+            self.on_change()
+        client, self.client = self.client, None
+        if client is not None:
+            with contextlib.suppress(HostUnreachableError):
+                await client.close()
+        await asyncio.sleep(RECONNECT_S)
+
+    def _store(self, reply: FollowReply) -> None:
+        folder = self.directory.logs(self.key.attempt, self.name)
+        for chunk in reply.chunks:
+            # Names become file names and offsets decide what is new: an agent is not trusted with either.
+            if chunk.offset != self._offsets.get(chunk.stream, 0) or not _STREAM.fullmatch(chunk.stream):
+                continue
+            data = base64.b64decode(chunk.data)
+            self._offsets[chunk.stream] = chunk.offset + len(data)
+            if chunk.stream == METRICS_STREAM:
+                self._store_metrics(data)
+                continue
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (folder / chunk.stream).open("ab") as stream:
+                stream.write(data)
+
+    def _store_metrics(self, data: bytes) -> None:
+        *lines, self._metric_rest = (self._metric_rest + data).split(b"\n")
+        now = time.time()
+        for line in lines:
+            metric = metrics.parse_line(line, self.planned.ranks[0], now)
+            if metric is not None:
+                append_line(self.directory.metrics, json.dumps(to_wire(metric)))
+            if metrics.is_broken(line) and not self.broken_metric:
+                self.broken_metric = line.decode(errors="replace")[:200]
+                self.on_change()

@@ -1,0 +1,101 @@
+"""Why a job failed: the failures of all nodes on one clock, the earliest first, each in plain words."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtagent.protocol.jobs import NodeState, ProcessExit, RankFailure
+
+from dttui.i18n import _
+from dttui.services.follow import tail
+from dttui.services.jobs import JobDirectory
+from dttui.services.node_run import NodeRun
+
+TAIL_LINES = 30
+
+
+@dataclass(frozen=True)
+class FoundFailure:
+    """One rank, or one launcher, that broke."""
+
+    node: str
+    rank: int | None
+    message: str
+    data: dict[str, Any]
+    """As the event RANK_FAILED carries it."""
+
+    @property
+    def time(self) -> float:
+        """Unix time, the login node's clock."""
+        return float(self.data["time"])
+
+
+def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun]) -> list[FoundFailure]:
+    """Return what failed, the first cause first. Ranks that were merely ended by our own stop are left out."""
+    found: list[FoundFailure] = []
+    for node in nodes:
+        found.extend(_of_node(directory, node))
+    return sorted(found, key=lambda failure: failure.time)
+
+
+def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
+    status = node.status
+    if status is None:
+        return []
+    logs = directory.logs(node.key.attempt, node.name)
+    found = []
+    by_rank = {failure.rank: failure for failure in status.failures}
+    for item in status.exits:
+        if item.name.isdigit() and item.exit_code != 0 and int(item.name) not in by_rank:
+            by_rank[int(item.name)] = RankFailure(int(item.name), item.ended_at, item.exit_code, item.signal)
+    for rank, failure in by_rank.items():
+        if failure.signal == signal.SIGTERM and failure.error is None:
+            continue
+        lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
+        found.append(_failure(node, rank, failure, lines))
+    launcher = next((item for item in status.exits if not item.name.isdigit() and _is_own_fault(item)), None)
+    if launcher is not None and not found:
+        lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
+        failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
+        found.append(_failure(node, None, failure, lines))
+    if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
+        left = ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
+        message = _("{host}: {reason}").format(host=node.name, reason=status.reason)
+        if left:
+            message = _("{host}: these processes cannot be ended: {left}").format(host=node.name, left=left)
+        found.append(FoundFailure(node.name, None, message, {"time": status.started_at or 0.0, "tail": []}))
+    return found
+
+
+def _is_own_fault(item: ProcessExit) -> bool:
+    """Whether a launcher failed by itself, and not because a stop ended it."""
+    return item.exit_code not in (0, 128 + signal.SIGTERM) and item.signal != signal.SIGTERM
+
+
+def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str]) -> FoundFailure:
+    who = _("rank {rank} on {host}").format(rank=rank, host=node.name)
+    if rank is None:
+        who = _("the launcher on {host}").format(host=node.name)
+    if failure.signal is not None:
+        name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
+        how = _("{who} was ended by signal {name}").format(who=who, name=name)
+    else:
+        how = _("{who} exited with code {code}").format(who=who, code=failure.exit_code)
+    if failure.error and not failure.error.startswith("SystemExit"):
+        how = f"{how}: {failure.error}"
+    return FoundFailure(
+        node.name,
+        rank,
+        how,
+        {
+            "time": failure.time - node.clock_offset_s,
+            "exit_code": failure.exit_code,
+            "signal": failure.signal,
+            "error": failure.error,
+            "traceback": failure.traceback,
+            "tail": lines,
+        },
+    )

@@ -1,0 +1,185 @@
+"""From a Source to a model: every mistake pydantic finds becomes a Problem with its place and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dttui.i18n import _
+from dttui.spec.problems import (
+    DocumentError,
+    PathKey,
+    PlacedValueError,
+    Problem,
+    did_you_mean,
+    format_path,
+    printable,
+    shown,
+)
+from dttui.spec.schema_walk import key_homes, literal_choices, models_at
+from dttui.spec.text import describe_pattern
+from dttui.spec.yaml_source import Source
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_MAX_KEYS_LISTED = 12
+
+
+def validate(source: Source, model: type[ModelT]) -> ModelT:
+    """Return the document as a model.
+
+    Values must have the type the model says: `yes` is no boolean and `"4"` no number. The one exception: where text is
+    expected, a plain scalar counts as the text that was written, so that `args: [--steps, 100]` needs no quotes.
+
+    Raises:
+        DocumentError: with every problem found.
+    """
+    try:
+        return _validated(source, model)
+    except ValidationError as error:
+        raise DocumentError(_problems(error, source, model)) from error
+
+
+def _validated(source: Source, model: type[ModelT]) -> ModelT:
+    try:
+        return model.model_validate(source.data, strict=True)
+    except ValidationError as error:
+        texts: dict[PathKey, str] = {}
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            path = _path(detail, source)
+            text = source.written(path)
+            if detail["type"] == "string_type" and text is not None and source.value(path) is not None:
+                texts[path] = text
+        if not texts:
+            raise
+        return model.model_validate(_with_texts(source.data, texts, ()), strict=True)
+
+
+def _with_texts(data: Any, texts: dict[PathKey, str], path: PathKey) -> Any:
+    if isinstance(data, dict):
+        return {key: _with_texts(item, texts, (*path, key)) for key, item in data.items()}
+    if isinstance(data, tuple):
+        return tuple(_with_texts(item, texts, (*path, index)) for index, item in enumerate(data))
+    return texts.get(path, data)
+
+
+def describe_error(detail: ErrorDetails) -> str:
+    """Return what pydantic's error says was expected, in our words."""
+    return _expected(detail, detail.get("ctx", {}), detail.get("input"))
+
+
+def _path(detail: ErrorDetails, source: Source) -> PathKey:
+    """Return where in the document an error is; pydantic's own path also holds union members and `[key]`."""
+    path: PathKey = ()
+    for key in detail["loc"]:
+        if source.has((*path, key)):
+            path = (*path, key)
+    if detail["type"] == "missing":
+        path = (*path, detail["loc"][-1])
+    return path
+
+
+def _problems(error: ValidationError, source: Source, model: type[BaseModel]) -> list[Problem]:
+    details = error.errors(include_url=False)
+    unknown = {_path(detail, source) for detail in details if detail["type"] == "extra_forbidden"}
+    problems: list[Problem] = []
+    for detail in details:
+        path = _path(detail, source)
+        if detail["type"] == "missing" and _is_misspelt(path, unknown):
+            continue
+        problems += _problems_of(detail, path, source, model)
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
+
+
+def _is_misspelt(missing: PathKey, unknown: set[PathKey]) -> bool:
+    """Whether the missing key is there under a name near to it, which is reported already."""
+    wanted = str(missing[-1])
+    return any(path[:-1] == missing[:-1] and did_you_mean(str(path[-1]), [wanted]) for path in unknown)
+
+
+def _problems_of(detail: ErrorDetails, path: PathKey, source: Source, model: type[BaseModel]) -> list[Problem]:
+    context: Mapping[str, Any] = detail.get("ctx", {})
+    fault = context.get("error")
+    if isinstance(fault, PlacedValueError):
+        places = [((*path, *below), message) for below, message in fault.faults]
+        return [source.problem(place, source.mark(place), message) for place, message in places]
+    if detail["type"] == "missing":
+        message = _('the key "{key}" is missing').format(key=path[-1])
+        return [source.problem(path[:-1], source.key_mark(path[:-1]), message)]
+    if detail["type"] == "extra_forbidden":
+        return [source.problem(path, source.key_mark(path), _("unknown key"), _remedy(path, model))]
+    of_key = "[key]" in detail["loc"]
+    mark = source.key_mark(path) if of_key else source.mark(path)
+    value = str(path[-1]) if of_key else source.value(path)
+    hint = ""
+    if detail["type"] == "literal_error" and isinstance(value, str):
+        hint = did_you_mean(value, literal_choices(model, path))
+    return [source.problem(path, mark, _expected(detail, context, value), hint)]
+
+
+def _remedy(path: PathKey, model: type[BaseModel]) -> str:
+    """Return what to do about an unknown key: its nearest spelling, the place it belongs to, or the valid keys."""
+    key = str(path[-1])
+    known = sorted({name for item in models_at(model, path[:-1]) for name in item.model_fields})
+    near = did_you_mean(key, known)
+    if near:
+        return near
+    homes = key_homes(model).get(key, ())
+    if len(homes) == 1:
+        return _("it belongs to {path}").format(path=format_path(homes[0]))
+    if known and len(known) <= _MAX_KEYS_LISTED:
+        return _("known keys: {keys}").format(keys=", ".join(known))
+    return ""
+
+
+def _expected(detail: ErrorDetails, context: Mapping[str, Any], value: object) -> str:
+    """Return what was expected, and what is there instead."""
+    kind = detail["type"]
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        choices = str(context["expected"]).replace("'", "")
+        wanted = _("one of {choices}").format(choices=choices) if " or " in choices else choices
+    elif kind == "string_pattern_mismatch":
+        wanted = describe_pattern(str(context["pattern"]))
+    else:
+        wanted = _wanted_type(kind) or _wanted_bound(kind, context)
+    if not wanted:
+        return printable(detail["msg"])
+    return _("expected {wanted}, found {value}").format(wanted=wanted, value=shown(value))
+
+
+def _wanted_type(kind: str) -> str:
+    match kind:
+        case "string_type":
+            return _("text")
+        case "string_unicode":
+            return _("valid Unicode text")
+        case "int_type" | "int_from_float" | "int_parsing":
+            return _("a whole number")
+        case "float_type" | "finite_number":
+            return _("a number")
+        case "bool_type":
+            return _("true or false")
+        case "tuple_type":
+            return _("a list")
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return _("a mapping of keys to values")
+        case _:
+            return ""
+
+
+def _wanted_bound(kind: str, context: Mapping[str, Any]) -> str:
+    is_text = kind.startswith("string")
+    bounds = {
+        "gt": _("a number above {bound}"),
+        "ge": _("a number of at least {bound}"),
+        "lt": _("a number below {bound}"),
+        "le": _("a number of at most {bound}"),
+        "min_length": _("at least {bound} characters") if is_text else _("a list of at least {bound}"),
+        "max_length": _("at most {bound} characters") if is_text else _("a list of at most {bound}"),
+    }
+    return next((bounds[name].format(bound=context[name]) for name in bounds if name in context), "")

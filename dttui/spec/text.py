@@ -1,0 +1,60 @@
+"""Kinds of text that documents hold: what each may look like, and how a message names it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from dttui.i18n import _
+
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""The name of an environment variable."""
+MODULE_NAME = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+"""A Python module, dotted."""
+INTERFACE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}$"
+"""A network interface, as Linux names them."""
+HOST_NAME = r"^[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%@\[\]-]*$"
+"""A host name, address or ssh alias; never begins with `-`, which ssh would read as an option."""
+USER_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+"""A login name."""
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError(_("must not contain a NUL character"))
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(_("must consist of printable characters"))
+    if not text.strip():
+        raise ValueError(_("must not be blank"))
+    return text
+
+
+def _no_option(text: str) -> str:
+    if text.startswith("-"):
+        raise ValueError(_("must not begin with a dash"))
+    return text
+
+
+Text = Annotated[str, AfterValidator(_no_nul)]
+"""A string that can be an argument or a path."""
+ProgramPath = Annotated[str, AfterValidator(_no_nul), AfterValidator(_printable), AfterValidator(_no_option)]
+"""A path that comes first among arguments, where a dash would make it an option."""
+Label = Annotated[str, AfterValidator(_printable)]
+"""A name for people to read; anything printable."""
+
+
+def describe_pattern(pattern: str) -> str:
+    """Return what text that matches one of the patterns is called."""
+    names = {
+        ENV_NAME: _("the name of an environment variable (letters, digits and _)"),
+        MODULE_NAME: _("a dotted module name, as python -m takes it"),
+        INTERFACE_NAME: _("the name of a network interface, such as eth0"),
+        HOST_NAME: _("a host name, an address or an ssh alias"),
+        USER_NAME: _("a login name"),
+    }
+    return names.get(pattern) or _("text that matches {pattern}").format(pattern=pattern)

@@ -1,0 +1,259 @@
+"""From YAML events to a Source, refusing what a hostile document could do harm with.
+
+Scalars are those of YAML 1.2's core schema. Depth, number of values and expansion of aliases are bounded, and a key
+may come once: 396 bytes of aliases can stand for 387 million values, and a duplicate key would win silently.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Protocol
+
+import yaml
+
+from dttui.i18n import _
+from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
+from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
+
+MAX_DEPTH = 50
+"""Deepest nesting, aliases followed."""
+MAX_VALUES = 200_000
+"""Most values in a document."""
+MAX_ALIASED_VALUES = 10_000
+"""Most values that aliases may stand for in all."""
+_MAX_NUMBER_LENGTH = 400
+
+_PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?[0-9]+")
+_BASED_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_NULL = ("", "~", "null", "Null", "NULL")
+_TOO_LONG = object()
+
+
+def compose(text: str, name: str) -> Source:
+    """Return the one document in `text`; `name` is what problems call it. Raises DocumentError."""
+    return _Composer(text, name).compose()
+
+
+class _ParserMark(Protocol):
+    """A place as PyYAML and libyaml both give it; from 0."""
+
+    line: int
+    column: int
+
+
+class _Composer:
+    """Builds a Source from the parser's events, in one pass and without recursion."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._source = Source(name, None, tuple(LINE_BREAK.split(text)), None)
+        self._root: Value | None = None
+        self._stack: list[Value] = []
+        self._keys: list[str | None] = []
+        self._anchors: dict[str, Value] = {}
+        self._problems: list[Problem] = []
+        self._count = 0
+        self._aliased = 0
+
+    def compose(self) -> Source:
+        """Return the document, or raise DocumentError."""
+        documents = 0
+        try:
+            for event in yaml.parse(self._text, Loader=_PARSER):
+                if isinstance(event, yaml.DocumentStartEvent):
+                    documents += 1
+                    if documents > 1:
+                        raise self._fatal(event, _("a second document begins here; one file holds one document"))
+                elif isinstance(event, yaml.NodeEvent):
+                    self._count += 1
+                    if self._count > MAX_VALUES:
+                        raise self._fatal(event, _("more than {limit} values").format(limit=MAX_VALUES))
+                    self._enter(event)
+                elif isinstance(event, yaml.CollectionEndEvent):
+                    self._leave()
+        except yaml.YAMLError as error:
+            raise DocumentError([*self._problems, self._syntax_problem(error)]) from error
+        if self._problems:
+            raise DocumentError(self._problems)
+        root = self._root
+        if root is not None and root.data is None and root.written == "":
+            root = None
+        return Source(self._source.name, root.data if root else None, self._source.lines, root)
+
+    def _enter(self, event: yaml.NodeEvent) -> None:
+        mark = _mark(event.start_mark)
+        if self._stack and isinstance(self._stack[-1].items, dict) and self._keys[-1] is None:
+            self._take_key(event, mark)
+            return
+        if isinstance(event, yaml.AliasEvent):
+            self._attach(self._aliased_value(event))
+            return
+        value = Value(mark)
+        if isinstance(event, yaml.ScalarEvent):
+            self._resolve(event, value)
+        else:
+            self._check_tag(event, "map" if isinstance(event, yaml.MappingStartEvent) else "seq")
+            if len(self._stack) >= MAX_DEPTH:
+                raise self._fatal(event, _("nested deeper than {limit}").format(limit=MAX_DEPTH))
+            value.items = {} if isinstance(event, yaml.MappingStartEvent) else []
+        if event.anchor:
+            self._anchors[event.anchor] = value
+        if value.items is None:
+            self._attach(value)
+        else:
+            self._stack.append(value)
+            self._keys.append(None)
+
+    def _leave(self) -> None:
+        value = self._stack.pop()
+        self._keys.pop()
+        if isinstance(value.items, dict):
+            value.data = {key: item.data for key, item in value.items.items()}
+        elif value.items is not None:
+            value.data = tuple(item.data for item in value.items)
+        value.open = False
+        self._attach(value)
+
+    def _attach(self, value: Value) -> None:
+        value.open = False
+        if not self._stack:
+            self._root = value
+            return
+        parent = self._stack[-1]
+        if isinstance(parent.items, dict):
+            key = self._keys[-1]
+            self._keys[-1] = None
+            if key is not None:
+                parent.items.setdefault(key, value)
+        elif parent.items is not None:
+            parent.items.append(value)
+        parent.size += value.size
+        parent.height = max(parent.height, value.height + 1)
+
+    def _take_key(self, event: yaml.NodeEvent, mark: Mark) -> None:
+        """A key is its text, whatever a scalar of that spelling would stand for elsewhere."""
+        if isinstance(event, yaml.ScalarEvent):
+            key = event.value
+            if event.anchor:
+                self._anchors[event.anchor] = Value(mark, key, open=False)
+        elif isinstance(event, yaml.AliasEvent) and isinstance(target := self._aliased_value(event).data, str):
+            key = target
+        else:
+            raise self._fatal(event, _("a key must be text"))
+        parent = self._stack[-1]
+        path = (*self._path(), key)
+        if key in parent.key_marks:
+            first = parent.key_marks[key].line
+            self._report(path, mark, _("this key is here twice; the first is in line {line}").format(line=first))
+        elif key == "<<":
+            hint = _("write the keys out, or use an alias for a whole value")
+            self._report(path, mark, _("merge keys are not part of YAML 1.2"), hint)
+        parent.key_marks.setdefault(key, mark)
+        self._keys[-1] = key
+
+    def _aliased_value(self, event: yaml.AliasEvent) -> Value:
+        name = str(event.anchor)
+        value = self._anchors.get(name)
+        if value is None:
+            hint = did_you_mean(name, self._anchors)
+            raise self._fatal(event, _('no anchor "{name}" before this').format(name=printable(name)), hint)
+        if value.open:
+            raise self._fatal(event, _('alias "{name}" is inside what it stands for').format(name=printable(name)))
+        self._aliased += value.size
+        if self._aliased > MAX_ALIASED_VALUES:
+            message = _("aliases stand for more than {limit} values").format(limit=MAX_ALIASED_VALUES)
+            raise self._fatal(event, message)
+        if len(self._stack) + value.height > MAX_DEPTH:
+            raise self._fatal(event, _("nested deeper than {limit}").format(limit=MAX_DEPTH))
+        return value
+
+    def _resolve(self, event: yaml.ScalarEvent, value: Value) -> None:
+        text: str = event.value
+        if event.tag not in (None, "!"):
+            value.data = self._tagged(event, text)
+        elif event.tag is None and event.implicit[0]:
+            value.written = text
+            value.data = plain_scalar(text)
+            if value.data is _TOO_LONG:
+                raise self._fatal(event, _("a number of {count} digits is too long").format(count=len(text)))
+        else:
+            value.data = text
+
+    def _tagged(self, event: yaml.ScalarEvent, text: str) -> Any:
+        kind = str(event.tag).removeprefix(_TAG)
+        if kind == "str":
+            return text
+        if self._check_tag(event, "null", "bool", "int", "float"):
+            plain = plain_scalar(text)
+            data = float(plain) if kind == "float" and type(plain) is int else plain
+            if type(data).__name__.replace("NoneType", "null") == kind:
+                return data
+            path = self._place_of_next()
+            message = _("{value} is not of type {type}").format(value=shown(text), type=kind)
+            self._report(path, _mark(event.start_mark), message)
+        return text
+
+    def _check_tag(self, event: yaml.NodeEvent, *kinds: str) -> bool:
+        tag = getattr(event, "tag", None)
+        if tag in (None, "!") or tag in [_TAG + kind for kind in kinds]:
+            return True
+        message = _("tag {tag} is not allowed here").format(tag=printable(str(tag)))
+        self._report(self._place_of_next(), _mark(event.start_mark), message, _("remove it"))
+        return False
+
+    def _path(self) -> PathKey:
+        """Return the path of the innermost open mapping or list."""
+        path: list[str | int] = []
+        for value, key in zip(self._stack[:-1], self._keys, strict=False):
+            path.append(len(value.items) if isinstance(value.items, list) else str(key))
+        return tuple(path)
+
+    def _place_of_next(self) -> PathKey:
+        if not self._stack:
+            return ()
+        items = self._stack[-1].items
+        return (*self._path(), len(items) if isinstance(items, list) else str(self._keys[-1]))
+
+    def _report(self, path: PathKey, mark: Mark, message: str, hint: str = "") -> None:
+        self._problems.append(self._source.problem(path, mark, message, hint))
+
+    def _fatal(self, event: yaml.Event, message: str, hint: str = "") -> DocumentError:
+        self._report((), _mark(event.start_mark), message, hint)
+        return DocumentError(self._problems)
+
+    def _syntax_problem(self, error: yaml.YAMLError) -> Problem:
+        mark = _mark(getattr(error, "problem_mark", None) or getattr(error, "context_mark", None))
+        context, context_mark = getattr(error, "context", None), getattr(error, "context_mark", None)
+        if context and context_mark is not None:
+            context = _("{what} that began in line {line}").format(what=context, line=context_mark.line + 1)
+        parts = [part for part in (context, getattr(error, "problem", None)) if part]
+        message = _("not valid YAML: {reason}").format(reason=printable(", ".join(parts) or str(error)))
+        problem = self._source.problem((), mark, message)
+        if "\t" in problem.source_line[: len(problem.source_line) - len(problem.source_line.lstrip())]:
+            return replace(problem, hint=_("indent with spaces, not with tabs"))
+        return problem
+
+
+def plain_scalar(text: str) -> Any:
+    """Return what an unquoted scalar stands for under YAML 1.2's core schema."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return int(text) if len(text) <= _MAX_NUMBER_LENGTH else _TOO_LONG
+    if _BASED_INT.fullmatch(text):
+        return int(text, 0) if len(text) <= _MAX_NUMBER_LENGTH else _TOO_LONG
+    if _FLOAT.fullmatch(text):
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return text
+
+
+def _mark(mark: _ParserMark | None) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1) if mark is not None else Mark(1, 1)

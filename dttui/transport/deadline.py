@@ -1,0 +1,73 @@
+"""One time limit around a whole operation. The time that a person takes to answer does not count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """Cancels the operation it runs when the time is up. One operation a deadline."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.stage = ""
+        """What the operation is busy with, in words, for the error when the time is up."""
+        self._left_s = seconds
+        self._resumed_at = 0.0
+        self._pauses = 0
+        self._expired = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Return the operation's result.
+
+        Raises:
+            TimeoutError: The time was up; the operation has been cancelled and has cleaned up after itself.
+        """
+        self._task = task = asyncio.ensure_future(operation)
+        self._resume()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._expired:
+                raise TimeoutError(self.stage) from None
+            raise
+        finally:
+            self._stop()
+            self._task = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The clock stands still inside. May be nested, and used by several coroutines of the operation at once."""
+        self._pauses += 1
+        if self._pauses == 1:
+            self._stop()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0 and self._task is not None:
+                self._resume()
+
+    def _resume(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._resumed_at = loop.time()
+        self._timer = loop.call_later(max(self._left_s, 0.0), self._expire)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left_s -= asyncio.get_running_loop().time() - self._resumed_at
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,206 @@
+"""One SSH connection up to and including the key exchange: paramiko's Transport, and all that has to end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import paramiko
+from paramiko.ssh_exception import IncompatiblePeer
+
+from dttui.errors import HostUnreachableError
+from dttui.i18n import _
+from dttui.sanitize import clean
+from dttui.transport.known_hosts import HostKey
+from dttui.transport.ssh_config import Target
+
+T = TypeVar("T")
+
+# Preferences, best first; what the installed paramiko lacks is left out, and what is not listed is never used: no CBC,
+# no 3DES, no MD5, no SHA-1. Curve25519 costs a tenth of group exchange.
+_KEX = (
+    "curve25519-sha256@libssh.org",
+    "curve25519-sha256",
+    "ecdh-sha2-nistp256",
+    "ecdh-sha2-nistp384",
+    "ecdh-sha2-nistp521",
+    "mlkem768x25519-sha256",
+    "diffie-hellman-group16-sha512",
+    "diffie-hellman-group14-sha256",
+    "diffie-hellman-group-exchange-sha256",
+)
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+_MACS = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256", "hmac-sha2-512")
+_HOST_KEYS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+
+_A_DAY_S = 86_400.0
+_IDLE_WAKE_S = 5.0
+"""How often an idle connection's thread looks around. paramiko's own 0.1 s costs a tenth of a core at 1,000 hosts."""
+_KEEPALIVE_S = 15
+_JOIN_S = 5.0
+_REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
+"""What sshd says instead of its version when it turns a connection away."""
+
+
+class _ServerWords(logging.Logger):
+    """Keeps what a server says outside the protocol: paramiko offers it to nobody but its log."""
+
+    def __init__(self) -> None:
+        super().__init__("paramiko.transport")
+        self.parent = logging.getLogger("paramiko")
+        self.greeting: list[str] = []
+        """Lines before the version string."""
+        self.farewell = ""
+        """Why the server hung up, in its words."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        text = str(msg)
+        if text.startswith("Banner: ") and len(self.greeting) < 4:
+            self.greeting.append(clean(text.removeprefix("Banner: "))[:200])
+        elif text.startswith("Disconnect (code "):
+            self.farewell = clean(text.partition("): ")[2])[:200]
+        super().log(level, msg, *args, **kwargs)
+
+
+class Link:
+    """A connection to one SSH server. Its methods block, except `is_alive` and `kill`."""
+
+    def __init__(self, sock: socket.socket | paramiko.Channel, target: Target, known_types: Iterable[str]) -> None:
+        """Take over a connected socket. `known_types` are the types of the keys known for the host."""
+        self.target = target
+        self.address = ""
+        """IP address of the other end, as far as it is known."""
+        self.words = _ServerWords()
+        self._sock = sock
+        self._on_close: list[Callable[[], object]] = []
+        self._closing = threading.Lock()
+        self._closed = False
+        self.transport = paramiko.Transport(sock)
+        self.transport.logger = self.words
+        # The deadline around the whole operation decides; these only have to be out of its way.
+        self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
+        _restrict(self.transport, known_types)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the connection still stands, as far as this side has noticed."""
+        return self.transport.is_active()
+
+    def handshake(self) -> HostKey:
+        """Exchange keys and return the host's, which it has proven to own.
+
+        Raises:
+            HostUnreachableError: The other end is no SSH server, or not one we can talk to.
+        """
+        try:
+            self.call(self.transport.start_client)
+            key = self.transport.get_remote_server_key()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self._no_handshake(error) from error
+        return HostKey(key.get_name(), key.asbytes())
+
+    def settle(self) -> None:
+        """Turn from connecting to staying connected: fewer wake-ups, and a sign of life for what lies between."""
+        self._sock.settimeout(_IDLE_WAKE_S)
+        self.transport.set_keepalive(_KEEPALIVE_S)
+
+    def open_channel_to(self, hostname: str, port: int, timeout_s: float) -> paramiko.Channel:
+        """Return a TCP connection made from the other end, for the next hop."""
+        return self.call(
+            self.transport.open_channel, "direct-tcpip", (hostname, port), ("127.0.0.1", 0), None, None, timeout_s
+        )
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call into paramiko. Raises SSHException, EOFError and OSError, and nothing else."""
+        try:
+            return function(*arguments)
+        except (paramiko.SSHException, EOFError, OSError):
+            raise
+        except Exception as error:  # paramiko re-raises whatever a hostile server made its thread die of
+            raise paramiko.SSHException(str(error) or type(error).__name__) from error
+
+    def on_close(self, action: Callable[[], object]) -> None:
+        """Have something done, in some thread, once the connection is closed."""
+        self._on_close.append(action)
+
+    def kill(self) -> None:
+        """Cut the connection without waiting; every thread that is blocked on it wakes up."""
+        with contextlib.suppress(OSError, EOFError):
+            if isinstance(self._sock, socket.socket):
+                self._sock.shutdown(socket.SHUT_RDWR)
+            else:
+                self._sock.shutdown(socket.SHUT_RDWR)
+                self._sock.close()
+
+    def close(self) -> None:
+        """End the connection, its channels and its threads. Safe to call twice."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self.kill()
+        self.transport.close()
+        self._sock.close()
+        if self.transport.ident is not None:
+            self.transport.join(_JOIN_S)
+        # Otherwise the timer of a key exchange that failed keeps its thread.
+        self.transport.packetizer.complete_handshake()
+        for action in self._on_close:
+            action()
+
+    def _no_handshake(self, error: Exception) -> HostUnreachableError:
+        place = {"host": self.target.hostname, "port": self.target.port}
+        if isinstance(error, IncompatiblePeer):
+            message = _("{host} and dttui have no algorithm in common: {error}").format(
+                error=clean(str(error)), **place
+            )
+            return self._unreachable(message, _("Update the OpenSSH server there; SHA-1 and CBC are not used."))
+        if self.transport.remote_version:
+            reason = self.words.farewell or clean(str(error)) or _("it closed the connection")
+            message = _("the key exchange with {host} failed: {reason}").format(reason=reason, **place)
+            return self._unreachable(message, _("`ssh -v {name} true` shows more.").format(name=self.target.name))
+        said = " / ".join(line for line in self.words.greeting if line.strip())
+        if any(refusal in said for refusal in _REFUSALS):
+            message = _("the SSH server of {host} turned the connection away: {said}").format(said=said, **place)
+            return self._unreachable(
+                message, _("It limits how many connect at once, or penalises failures: wait a minute.")
+            )
+        if said:
+            message = _("what answers on port {port} of {host} is no SSH server; it said: {said}").format(
+                said=said, **place
+            )
+            return self._unreachable(message, _("Check `port` in the inventory."))
+        message = _("{host} took the connection on port {port} and closed it without a word").format(**place)
+        return self._unreachable(
+            message, _("A firewall, or an SSH server that is overloaded or shutting down, does that.")
+        )
+
+    def _unreachable(self, message: str, hint: str) -> HostUnreachableError:
+        return HostUnreachableError(self.target.name, message, hint)
+
+
+def _restrict(transport: paramiko.Transport, known_types: Iterable[str]) -> None:
+    options = transport.get_security_options()
+    options.kex = _available(_KEX, options.kex)
+    options.ciphers = _available(_CIPHERS, options.ciphers)
+    options.digests = _available(_MACS, options.digests)
+    known = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+    preferred = [name for name in _HOST_KEYS if name in known]
+    options.key_types = _available((*preferred, *_HOST_KEYS), options.key_types)
+
+
+def _available(wanted: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
+    names = set(offered)
+    return tuple(dict.fromkeys(name for name in wanted if name in names))

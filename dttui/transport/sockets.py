@@ -1,0 +1,180 @@
+"""Makes the byte pipe that SSH runs over: a TCP connection with the right options, or a ProxyCommand's. No SSH here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from dttui.errors import HostUnreachableError
+from dttui.i18n import _
+from dttui.transport.ssh_config import Target
+from dttui.transport.threads import Threads
+
+NEXT_ADDRESS_AFTER_S = 0.25
+"""How long an address has a head start before the next is tried beside it (RFC 8305)."""
+
+DEAD_LINK_MS = 8000
+"""A peer that acknowledges nothing for so long is gone. TCP alone takes a quarter of an hour to notice."""
+IDLE_PROBE_S = 5
+PROBE_INTERVAL_S = 2
+
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+class LinkSocket(socket.socket):
+    """A TCP socket that acknowledges at once: the server's Nagle otherwise waits 40 ms for each small answer."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """Read, and have the kernel not delay the acknowledgement of what comes next."""
+        data = super().recv(bufsize, flags)
+        with contextlib.suppress(OSError):
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return data
+
+    @property
+    def peer_address(self) -> str:
+        """IP address of the other end, without an interface suffix."""
+        return str(self.getpeername()[0]).partition("%")[0]
+
+    def prepare(self) -> None:
+        """Set the options that make small messages fast and a dead link known within seconds."""
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_LINK_MS)
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_PROBE_S)
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_INTERVAL_S)
+
+
+async def connect(target: Target, threads: Threads) -> LinkSocket:
+    """Connect to the first address of the target that answers.
+
+    Raises:
+        HostUnreachableError: The name does not resolve, or every address refuses.
+    """
+    addresses = await threads.connecting(_look_up, target)
+    failures: list[tuple[str, OSError]] = []
+    attempts: dict[asyncio.Task[LinkSocket], str] = {}
+    waiting = list(addresses)
+    try:
+        while waiting or attempts:
+            if waiting:
+                family, address = waiting.pop(0)
+                attempts[asyncio.create_task(_dial(family, address))] = str(address[0])
+            done, _pending = await asyncio.wait(
+                attempts, timeout=NEXT_ADDRESS_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                error = attempt.exception()
+                if error is None:
+                    attempts.pop(attempt)
+                    return attempt.result()
+                if not isinstance(error, OSError):
+                    raise error
+                failures.append((attempts.pop(attempt), error))
+    finally:
+        await _abandon(list(attempts))
+    raise _refused(target, failures)
+
+
+def run_proxy_command(target: Target) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the configuration's ProxyCommand and return our end of its stdin and stdout.
+
+    A real socket, so that a command that dies is an end of file and not a busy loop. Its own process group.
+
+    Raises:
+        HostUnreachableError: It cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        # The person's own configuration, which ssh too hands to a shell.
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {target.proxy_command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        raise HostUnreachableError(
+            target.name,
+            _("the ProxyCommand of {host} cannot be started: {error}").format(host=target.name, error=error),
+        ) from error
+    finally:
+        theirs.close()
+    return ours, process
+
+
+def resolve_address(hostname: str) -> str:
+    """Return an IP address of a host as this machine knows it, or the name itself where it does not."""
+    try:
+        found = socket.getaddrinfo(hostname, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return hostname
+    return str(found[0][4][0]).partition("%")[0]
+
+
+def _look_up(target: Target) -> list[Address]:
+    """Blocking. The families take turns, so that a broken IPv6 costs a moment and not the whole time."""
+    try:
+        found = socket.getaddrinfo(target.hostname, target.port, target.family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise HostUnreachableError(
+            target.name,
+            _("no host named {hostname}: {error}").format(
+                hostname=target.hostname, error=getattr(error, "strerror", None) or error
+            ),
+            _("Correct `host` in the inventory, or add the alias to ~/.ssh/config."),
+        ) from error
+    addresses = list(dict.fromkeys((family, address) for family, _type, _proto, _name, address in found))
+    first = [item for item in addresses if item[0] == addresses[0][0]]
+    second = [item for item in addresses if item[0] != addresses[0][0]]
+    ordered: list[Address] = []
+    while first or second:
+        ordered += [batch.pop(0) for batch in (first, second) if batch]
+    return ordered
+
+
+async def _dial(family: socket.AddressFamily, address: tuple[Any, ...]) -> LinkSocket:
+    sock = LinkSocket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        # Without the interface suffix the event loop knows the address for one and asks no name server.
+        await asyncio.get_running_loop().sock_connect(sock, (str(address[0]).partition("%")[0], *address[1:]))
+        sock.setblocking(True)
+        sock.prepare()
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _abandon(attempts: Sequence[asyncio.Task[LinkSocket]]) -> None:
+    for attempt in attempts:
+        attempt.cancel()
+    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(outcome, socket.socket):
+            outcome.close()
+
+
+def _refused(target: Target, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
+    tried = ", ".join(f"{address}: {error.strerror or error}" for address, error in failures)
+    if all(isinstance(error, ConnectionRefusedError) for _address, error in failures):
+        return HostUnreachableError(
+            target.name,
+            _("{host} refused the connection on port {port} ({tried})").format(
+                host=target.hostname, port=target.port, tried=tried
+            ),
+            _("The host is up, but no SSH server listens there: check `port` in the inventory, or start sshd."),
+        )
+    return HostUnreachableError(
+        target.name,
+        _("{host} cannot be reached on port {port} ({tried})").format(
+            host=target.hostname, port=target.port, tried=tried
+        ),
+        _("Check that the host is up, and that this machine has a route to it."),
+    )

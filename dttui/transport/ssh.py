@@ -1,0 +1,324 @@
+"""Connections over SSH: asyncio outside, paramiko's threads inside. Joins the steps, each of which has its module."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import subprocess
+import weakref
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import paramiko
+
+from dttui.errors import HostError, HostUnreachableError, UsageError
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.sanitize import clean
+from dttui.transport import sockets
+from dttui.transport.authentication import Authentication
+from dttui.transport.base import Prompter, RemoteCommand
+from dttui.transport.deadline import Deadline
+from dttui.transport.host_keys import Hop, HostKeyCheck
+from dttui.transport.jumps import Jumps, OpenLink, Route
+from dttui.transport.keys import KeyRing
+from dttui.transport.known_hosts import HostKey
+from dttui.transport.link import Link
+from dttui.transport.passphrases import Unlocker
+from dttui.transport.questions import Nobody, Questions
+from dttui.transport.ssh_config import HostQuery, SshConfig, split_hop
+from dttui.transport.stream import ChannelStream
+from dttui.transport.threads import Threads
+
+T = TypeVar("T")
+
+COMMAND_TIMEOUT_S = 20.0
+"""How long a host may take to start a command on a connection that stands."""
+MAX_HOPS = 8
+OPEN_FILES = 16_384
+
+
+class SshConnection:
+    """An authenticated connection to one environment."""
+
+    def __init__(self, environment: Environment, address: str, opened: OpenLink, threads: Threads) -> None:
+        self._environment = environment
+        self._address = address
+        self._opened = opened
+        self._threads = threads
+        self._streams: weakref.WeakSet[ChannelStream] = weakref.WeakSet()
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def environment(self) -> Environment:
+        """Where it leads."""
+        return self._environment
+
+    @property
+    def address(self) -> str:
+        """IP address of the peer; behind a jump host, what the host's name stands for here, or the name."""
+        return self._address
+
+    async def run(self, command: RemoteCommand) -> ChannelStream:
+        """Start a command.
+
+        Raises:
+            HostUnreachableError: The link is gone, or the host does not start the command in time.
+        """
+        if command is RemoteCommand.AGENT and self._environment.agent_root:
+            raise UsageError(
+                _("{name}: `agent_root` is for environments on this machine").format(name=self._environment.name),
+                _("Remove it, or set `local: true`."),
+            )
+        try:
+            return await Deadline(COMMAND_TIMEOUT_S).run(self._start(command))
+        except TimeoutError as error:
+            # Nothing else frees a thread that waits for an answer to an exec request.
+            await self.close()
+            message = _("{host} did not start a command within {seconds:.0f} s; the connection was closed")
+            raise self._failed(message.format(host=self._name, seconds=COMMAND_TIMEOUT_S)) from error
+        except paramiko.ChannelException as error:
+            message = _("{host} opens no further session: {reason}")
+            hint = _("`MaxSessions` of its SSH server limits how many a connection may have.")
+            raise self._failed(message.format(host=self._name, reason=clean(error.text)), hint) from error
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            reason = clean(str(error)) or _("the connection broke")
+            message = _("{host} did not start a command: {reason}")
+            raise self._failed(message.format(host=self._name, reason=reason)) from error
+
+    async def close(self) -> None:
+        """Close the connection and all its streams. Safe to call twice."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _start(self, command: RemoteCommand) -> ChannelStream:
+        link = self._opened.link
+        if not link.is_alive:
+            raise self._failed(_("the connection to {host} is lost").format(host=self._name))
+        channel = await self._threads.connecting(link.call, link.transport.open_session, None, None, COMMAND_TIMEOUT_S)
+        stream = ChannelStream(channel, link, self._threads)
+        await stream.start(command)
+        self._streams.add(stream)
+        return stream
+
+    async def _close(self) -> None:
+        self._opened.link.kill()
+        await self._opened.close()
+        for stream in list(self._streams):
+            await stream.close()
+
+    @property
+    def _name(self) -> str:
+        return self._environment.name
+
+    def _failed(self, message: str, hint: str = "") -> HostUnreachableError:
+        return HostUnreachableError(self._environment.key, message, hint)
+
+
+class SshTransport:
+    """Makes connections over SSH, as the person's own ssh would: same configuration, keys, agent and known hosts."""
+
+    def __init__(self, config_file: Path | None = None) -> None:
+        """`config_file`, or `$DTTUI_SSH_CONFIG`, is read instead of ~/.ssh/config."""
+        named = os.environ.get("DTTUI_SSH_CONFIG")
+        self._config = SshConfig(config_file or (Path(named).expanduser() if named else None))
+        self._threads = Threads()
+        self._host_keys = HostKeyCheck(self._threads)
+        self._ring = KeyRing()
+        self._unlocker = Unlocker(self._threads)
+        self._turn = asyncio.Lock()
+        self._jumps = Jumps(self._connect_jump)
+        self._connections: weakref.WeakSet[SshConnection] = weakref.WeakSet()
+        _quiet_paramiko()
+        _raise_open_files()
+
+    @property
+    def warnings(self) -> list[str]:
+        """Lines of known_hosts files read so far that could not be used."""
+        return self._host_keys.warnings
+
+    async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> SshConnection:
+        """Connect and authenticate; the time a person takes to answer does not count.
+
+        Raises:
+            HostUnreachableError: No answer within `timeout_s`, refused, or no such name.
+            HostKeyError: The key is unknown and was not confirmed, has changed, or is revoked.
+            AuthenticationError: No credential was accepted.
+        """
+        deadline = Deadline(timeout_s)
+        return await self._within(deadline, environment, self._connect(environment, prompter, deadline))
+
+    async def fetch_host_key(self, environment: Environment, timeout_s: float) -> HostKey:
+        """Return the key a host shows, without logging in, whether it is known or not. Raises HostError."""
+        deadline = Deadline(timeout_s)
+        return await self._within(deadline, environment, self._fetch(environment, deadline))
+
+    async def trust(self, environment: Environment, key: HostKey) -> None:
+        """Enter a key as the environment's, in its own `known_hosts` or in dttui's. Raises HostError."""
+        route = await self._threads.connecting(self._route, environment)
+        await self._host_keys.trust(route[-1], key)
+
+    async def close(self) -> None:
+        """Close all connections and end all threads."""
+        for connection in list(self._connections):
+            await connection.close()
+        self._threads.close()
+
+    async def _within(self, deadline: Deadline, environment: Environment, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await deadline.run(operation)
+        except TimeoutError as error:
+            message = _("no answer from {host} within {seconds:g} s, while {stage}").format(
+                host=environment.name, seconds=deadline.seconds, stage=deadline.stage
+            )
+            hint = _("Check that the host is up, and that no firewall drops what goes to it.")
+            raise HostUnreachableError(environment.key, message, hint) from error
+        except HostError as error:
+            error.host = environment.key
+            raise
+
+    async def _connect(self, environment: Environment, prompter: Prompter, deadline: Deadline) -> SshConnection:
+        deadline.stage = _("reading the ssh configuration")
+        route = await self._threads.connecting(self._route, environment)
+        opened = await self._establish(route, prompter, deadline)
+        address = opened.link.address
+        if not address:
+            address = await self._threads.connecting(sockets.resolve_address, route[-1].target.hostname)
+        connection = SshConnection(environment, address, opened, self._threads)
+        self._connections.add(connection)
+        return connection
+
+    async def _fetch(self, environment: Environment, deadline: Deadline) -> HostKey:
+        deadline.stage = _("reading the ssh configuration")
+        route = await self._threads.connecting(self._route, environment)
+        opened = await self._reach(route, Nobody(), deadline)
+        try:
+            deadline.stage = _("exchanging keys")
+            return await self._threads.connecting(opened.link.handshake)
+        finally:
+            await self._discard(opened)
+
+    async def _connect_jump(self, route: Route, prompter: Prompter, timeout_s: float) -> OpenLink:
+        deadline = Deadline(timeout_s)
+        return await self._within(deadline, route[-1].environment, self._establish(route, prompter, deadline))
+
+    def _route(self, environment: Environment) -> Route:
+        """Blocking. The servers to pass, the environment's own last."""
+        query = HostQuery(
+            environment.host, environment.user, environment.port, environment.proxy_jump, environment.identity_file
+        )
+        target = self._config.resolve(query)
+        route = [Hop(environment, target)]
+        ahead = list(target.proxy_jump)
+        while ahead:
+            jump = self._config.resolve(split_hop(ahead.pop()))
+            route.insert(0, Hop(environment, jump, jump=True))
+            # Only the first jump host's own configuration counts: the others are reached as the list says.
+            ahead = ahead or list(jump.proxy_jump)
+            if len(route) > MAX_HOPS:
+                names = " → ".join(hop.target.name for hop in route[-4:])
+                message = _("more than {count} jump hosts on the way to {host} (… {names})")
+                raise HostUnreachableError(
+                    environment.key,
+                    message.format(count=MAX_HOPS, host=environment.name, names=names),
+                    _("Two hosts name each other as ProxyJump; `ssh -G` shows what each one says."),
+                )
+        return route
+
+    async def _establish(self, route: Route, prompter: Prompter, deadline: Deadline) -> OpenLink:
+        hop = route[-1]
+        opened = await self._reach(route, prompter, deadline)
+        questions = Questions(prompter, deadline, self._turn)
+        try:
+            deadline.stage = _("exchanging keys")
+            key = await self._threads.connecting(opened.link.handshake)
+            await self._host_keys.verify(hop, key, questions)
+            deadline.stage = _("logging in as {user}").format(user=hop.target.user)
+            login = Authentication(hop, opened.link, self._threads, self._ring, self._unlocker, questions)
+            await login.run()
+            opened.link.settle()
+        except BaseException:
+            questions.abandon()
+            await self._discard(opened)
+            raise
+        return opened
+
+    async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline) -> OpenLink:
+        """Get as far as a byte pipe to the last server of the route."""
+        hop = route[-1]
+        target = hop.target
+        known_types = (await self._host_keys.known(hop)).types
+        deadline.stage = _("connecting to port {port}").format(port=target.port)
+        if len(route) > 1:
+            return await self._reach_by_jump(route, prompter, deadline, known_types)
+        if target.proxy_command:
+            ours, process = sockets.run_proxy_command(target)
+            link = Link(ours, target, known_types)
+            link.on_close(lambda: _end(process))
+            return OpenLink(link, self._threads)
+        sock = await sockets.connect(target, self._threads)
+        link = Link(sock, target, known_types)
+        with contextlib.suppress(OSError):
+            link.address = sock.peer_address
+        return OpenLink(link, self._threads)
+
+    async def _reach_by_jump(
+        self, route: Route, prompter: Prompter, deadline: Deadline, known_types: list[str]
+    ) -> OpenLink:
+        target, jump = route[-1].target, route[-2].target
+        with deadline.paused():  # It has a time limit of its own, and perhaps someone to answer it.
+            below = await self._jumps.lease(route[:-1], prompter, deadline.seconds)
+        deadline.stage = _("connecting to port {port} by way of {jump}").format(port=target.port, jump=jump.name)
+        try:
+            channel = await self._threads.connecting(
+                below.link.open_channel_to, target.hostname, target.port, deadline.seconds
+            )
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            await below.release()
+            reason = clean(getattr(error, "text", "") or str(error)) or _("the connection broke")
+            message = _("jump host {jump} cannot reach {host} port {port}: {reason}").format(
+                jump=jump.name, host=target.hostname, port=target.port, reason=reason
+            )
+            hint = _("Check the name and port as the jump host sees them, and that it allows TCP forwarding.")
+            raise HostUnreachableError(target.name, message, hint) from error
+        except BaseException:
+            await below.release()
+            raise
+        return OpenLink(Link(channel, target, known_types), self._threads, below)
+
+    async def _discard(self, opened: OpenLink) -> None:
+        opened.link.kill()
+        await asyncio.shield(asyncio.ensure_future(opened.close()))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _quiet_paramiko() -> None:
+    """It logs what it then raises as well, with tracebacks. Someone who wants to see that sets the level first."""
+    logger = logging.getLogger("paramiko")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+
+
+def _raise_open_files() -> None:
+    """A thousand connections need more descriptors than the usual soft limit of 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

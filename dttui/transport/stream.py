@@ -1,0 +1,170 @@
+"""One command's stdin, stdout and stderr over an SSH channel, as a `ByteStream`. Idle, it holds no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import paramiko
+from paramiko.buffered_pipe import BufferedPipe
+
+from dttui.errors import HostUnreachableError
+from dttui.i18n import _
+from dttui.transport.base import RemoteCommand
+from dttui.transport.commands import COMMANDS
+from dttui.transport.link import Link
+from dttui.transport.threads import Threads
+
+READ_BYTES = 128 * 1024
+WRITE_BYTES = 32 * 1024
+STDERR_KEPT_BYTES = 16 * 1024
+WRITE_SLICE_S = 0.2
+"""How long a write may hold a thread while the other side does not read; then it waits on the event loop."""
+MAX_WRITE_PAUSE_S = 0.5
+STDERR_GRACE_S = 2.0
+"""How long the rest of stderr is waited for after the command ended: a child it left behind may keep it open."""
+
+
+class _LoopEvent(threading.Event):
+    """An event that paramiko's thread sets and a coroutine waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+
+    def set(self) -> None:
+        """Called in paramiko's thread."""
+        if not self.is_set():
+            super().set()
+            with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def reached(self) -> None:
+        """Return once it is set."""
+        while not self.is_set():
+            self._wake.clear()
+            if not self.is_set():
+                await self._wake.wait()
+
+
+class _Inlet:
+    """What comes in by one of a channel's buffers. A cancelled read loses nothing: the next one gets its bytes."""
+
+    def __init__(self, buffer: BufferedPipe[Any], receive: Callable[[int], bytes], threads: Threads) -> None:
+        self._receive = receive
+        self._threads = threads
+        self._ready = _LoopEvent()
+        self._under_way: asyncio.Future[bytes] | None = None
+        buffer.set_event(self._ready)
+
+    async def take(self) -> bytes:
+        """Return the next bytes, `b""` at the end."""
+        if self._under_way is None:
+            await self._ready.reached()
+            self._under_way = asyncio.ensure_future(self._threads.traffic(self._take))
+        data = await asyncio.shield(self._under_way)
+        self._under_way = None
+        return data
+
+    def _take(self) -> bytes:
+        # In a thread: it may have to tell the other side of new room, and wait until the socket takes that.
+        try:
+            return self._receive(READ_BYTES)
+        except (paramiko.SSHException, EOFError, OSError):
+            return b""
+
+
+class ChannelStream:
+    """A running command. Reading pulls from SSH's window, so a consumer that stops reading stops the host.
+
+    When the link dies, reading ends with `b""`, writing raises HostUnreachableError, and the exit status is `None`.
+    """
+
+    def __init__(self, channel: paramiko.Channel, link: Link, threads: Threads) -> None:
+        """Take over a channel on which nothing has been started yet."""
+        self._channel = channel
+        self._link = link
+        self._threads = threads
+        self._writing = asyncio.Lock()
+        self._stdout = _Inlet(channel.in_buffer, channel.recv, threads)
+        self._stderr = _Inlet(channel.in_stderr_buffer, channel.recv_stderr, threads)
+        self._stderr_tail = bytearray()
+        self._stderr_reader: asyncio.Task[None] | None = None
+        self._ended = channel.status_event = _LoopEvent()
+        channel.settimeout(WRITE_SLICE_S)
+
+    async def start(self, command: RemoteCommand) -> None:
+        """Have the host run it. Raises SSHException, EOFError or OSError."""
+        await self._threads.connecting(self._link.call, self._channel.exec_command, COMMANDS[command])
+        self._stderr_reader = asyncio.create_task(self._keep_stderr())
+
+    async def read(self) -> bytes:
+        """Return the next bytes of its stdout; `b""` at the end."""
+        return await self._stdout.take()
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`, waiting while the other side does not read.
+
+        Raises:
+            HostUnreachableError: The command has ended, or the link is gone.
+        """
+        pause_s = 0.0
+        async with self._writing:
+            while data:
+                try:
+                    sent = await self._threads.traffic(self._send, data)
+                except (paramiko.SSHException, EOFError, OSError) as error:
+                    raise self._gone() from error
+                data = data[sent:]
+                if data:
+                    pause_s = 0.0 if sent else min(pause_s + WRITE_SLICE_S / 4, MAX_WRITE_PAUSE_S)
+                    await asyncio.sleep(pause_s)
+
+    async def write_eof(self) -> None:
+        """Close its stdin."""
+        async with self._writing:
+            with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+                await self._threads.traffic(self._link.call, self._channel.shutdown_write)
+
+    async def wait(self) -> tuple[int | None, bytes]:
+        """Return its exit status, `None` when a signal ended it or the link broke, and the end of its stderr."""
+        await self._ended.reached()
+        if self._stderr_reader is not None:
+            await asyncio.wait({self._stderr_reader}, timeout=STDERR_GRACE_S)
+        status = self._channel.exit_status
+        return (status if status >= 0 else None), bytes(self._stderr_tail)
+
+    async def close(self) -> None:
+        """Let go of it; the host closes its stdin and output."""
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            await self._threads.traffic(self._link.call, self._channel.close)
+        if self._stderr_reader is not None:
+            self._stderr_reader.cancel()
+            await asyncio.wait({self._stderr_reader})
+
+    async def _keep_stderr(self) -> None:
+        while data := await self._stderr.take():
+            self._stderr_tail += data
+            del self._stderr_tail[:-STDERR_KEPT_BYTES]
+
+    def _send(self, data: bytes) -> int:
+        """Blocking. Return how much went out; less than all when the other side's window is full."""
+        sent = 0
+        while sent < len(data):
+            try:
+                count = self._link.call(self._channel.send, data[sent : sent + WRITE_BYTES])
+            except TimeoutError:
+                break
+            if count == 0:
+                raise EOFError  # Its stdin is closed.
+            sent += count
+        return sent
+
+    def _gone(self) -> HostUnreachableError:
+        name = self._link.target.name
+        text = _("the command on {host} has ended") if self._link.is_alive else _("the connection to {host} is lost")
+        return HostUnreachableError(name, text.format(host=name))

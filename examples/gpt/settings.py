@@ -1,0 +1,83 @@
+"""Where the settings of a run come from: the command line, else DTTUI_CONFIG, else the defaults here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def refuse(message: str) -> NoReturn:
+    """End this process with exit code 2: what was asked for cannot be done."""
+    print(f"train.py: error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def read_options() -> argparse.Namespace:
+    """Read and check the settings of this run."""
+    parser = argparse.ArgumentParser(prog="train.py", description="Train a small GPT on the bytes of a text.")
+    add = parser.add_argument
+    add("--text", type=Path, default=Path(__file__).parent, help="a text file, or a directory with a corpus.txt")
+    add("--steps", type=_positive, default=100, help="optimizer steps of the whole run (%(default)s)")
+    add("--batch-size", type=_positive, default=16, help="samples a step, shared out among all ranks (%(default)s)")
+    add("--block-size", type=_positive, default=64, help="bytes a sample (%(default)s)")
+    add("--layers", type=_positive, default=2, help="(%(default)s)")
+    add("--heads", type=_positive, default=4, help="(%(default)s)")
+    add("--width", type=_positive, default=96, help="a multiple of --heads (%(default)s)")
+    add("--lr", type=float, default=5e-3, help="highest learning rate, after the warm-up (%(default)s)")
+    add("--seed", type=int, default=0, help="of the first weights, and of the data without --data-seed (%(default)s)")
+    add("--data-seed", type=int, help="of the choice of samples")
+    add("--sharding", type=_sharding, default="random", help="how samples are chosen: random or sequential")
+    add("--checkpoint-dir", type=Path, default=os.environ.get("DTTUI_CHECKPOINT_DIR") or None)
+    add("--checkpoint-every", type=_positive, default=50, help="steps; the last step is always kept (%(default)s)")
+    add("--keep-checkpoints", type=_positive, default=3, help="how many, the newest (%(default)s)")
+    add("--resume", action="store_true", help="go on from the newest complete checkpoint, if there is one")
+    add("--log-every", type=_positive, default=10, help="steps (%(default)s)")
+    add("--sample", type=int, default=0, help="bytes of text to write at the end (%(default)s)")
+    add("--fail-at-step", type=int, help="fault injection: fail before this step, in the first attempt")
+    add("--fail-rank", type=int, default=0, help="the rank that fails (%(default)s)")
+    add("--exit-code", type=int, help="what it exits with; without it, it raises an exception")
+    parser.set_defaults(**_dttui_settings())
+    options = parser.parse_args()
+    if options.width % options.heads:
+        parser.error(f"--width {options.width} is not a multiple of --heads {options.heads}")
+    if options.data_seed is None:
+        options.data_seed = options.seed
+    if os.environ.get("DTTUI_ATTEMPT", "0") != "0":
+        options.fail_at_step = None
+    return options
+
+
+def _dttui_settings() -> dict[str, str]:
+    """What DTTUI_CONFIG says, by the names of the options; keys that mean nothing to this script are left alone."""
+    source = os.environ.get("DTTUI_CONFIG")
+    if not source:
+        return {}
+    try:
+        config: dict[str, Any] = json.loads(Path(source).read_text(encoding="utf-8"))
+        sharding, dataset = config.get("data_sharding") or {}, config.get("dataset")
+        found = {
+            "batch_size": config.get("batch_size"),
+            "sharding": sharding.get("method") or sharding.get("strategy"),
+            "data_seed": sharding.get("seed"),
+            "text": dataset.get("path") if isinstance(dataset, dict) else None,
+        }
+    except (OSError, ValueError, AttributeError) as error:
+        refuse(f"DTTUI_CONFIG names {source}, which is not a JSON object of settings: {error}")
+    return {option: str(value) for option, value in found.items() if value is not None}  # argparse checks strings
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _sharding(text: str) -> str:
+    kind = text.removesuffix("_shuffle")
+    if kind not in ("random", "sequential"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither random nor sequential")
+    return kind
