@@ -13,7 +13,9 @@ from dttui.services.view import Failure, JobView
 _BY_WORDS: tuple[tuple[str, Callable[[], str]], ...] = (
     (
         r"CUDA out of memory|OutOfMemoryError",
-        lambda: _("The GPU's memory was full: use a smaller batch a GPU, more GPUs, or a framework that shards the model."),
+        lambda: _(
+            "The GPU's memory was full: use a smaller batch a GPU, more GPUs, or a framework that shards the model."
+        ),
     ),
     (
         r"ModuleNotFoundError|ImportError|No module named",
@@ -29,7 +31,9 @@ _BY_WORDS: tuple[tuple[str, Callable[[], str]], ...] = (
     ),
     (
         r"Connection (?:refused|reset|timed out)|No route to host|RendezvousTimeout|Timed out|timeout after",
-        lambda: _("The nodes did not reach each other: check `address` in the inventory, and that no firewall is between them."),
+        lambda: _(
+            "The nodes did not reach each other: check `address` in the inventory, and that no firewall is between them."
+        ),
     ),
     (
         r"NCCL",

@@ -240,12 +240,14 @@ def _refuse_without_room(name: str, host: HostProbe, room_bytes: int) -> None:
 
 
 def agent_digest(source: WheelSource, host: HostProbe) -> str:
+    """Name the version that belongs on a host: what would be installed, and the Python that runs it."""
     minor = ".".join(host.python.split(".")[:2])
     parts = [_LAYOUT, source.fingerprint(host.architecture), minor, host.executable]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def installation_request(digest: str, root: str | None, wheels: Sequence[Wheel]) -> dict[str, Any]:
+    """Return what the program is asked to do with the wheels that follow, in their order."""
     wanted: list[Requirement] = [wheel.requirement for wheel in wheels if wheel.project != "pip"]
     files = [{"name": wheel.file_name, "size": len(wheel.content), "sha256": wheel.sha256} for wheel in wheels]
     return {"action": "install", "root": root, "digest": digest, "files": files, "requirements": lock_text(wanted)}

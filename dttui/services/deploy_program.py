@@ -81,7 +81,8 @@ def _answer(stream: BinaryIO) -> dict[str, Any]:
 
 
 def _stop(number: int, _frame: object) -> None:
-    # An exception, so that what is half made is removed on the way out.
+    # An exception, so that what is half made is removed on the way out, which a second signal must not interrupt.
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.jobs import AttemptKey, NodeState, PrepareReply
+from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, PrepareReply
 from dtagent.protocol.telemetry import FactsRequest, HostFacts
 
 from dttui.errors import (
@@ -298,9 +298,7 @@ class Gang:
                 since = time.strftime("%H:%M:%S", time.localtime(node.silent_since))
                 self._note(node, "unknown", _("not reachable since {time}").format(time=since))
             elif node.status is not None:
-                exits = [item for item in node.status.exits if item.exit_code != 0]
-                state = "failed" if exits and node.status.state is NodeState.ENDED else node.status.state.value
-                self._note(node, state, node.status.reason)
+                self._note(node, _state_word(node.status), node.status.reason)
             if node.broken_metric:
                 finding = Finding(
                     code="loss-not-finite",
@@ -377,6 +375,13 @@ class Gang:
                 "hint": finding.hint,
             }
             self._log.add(EventKind.FINDING, finding.message, attempt=self._key.attempt, data=data)
+
+
+def _state_word(status: NodeStatus) -> str:
+    """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
+    if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
+        return "stopped" if status.reason == "stopped" else "failed"
+    return status.state.value
 
 
 async def _zero() -> int:

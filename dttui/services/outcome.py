@@ -15,6 +15,20 @@ from dttui.services.jobs import JobDirectory
 from dttui.services.node_run import NodeRun
 
 TAIL_LINES = 30
+MAX_ERROR_LENGTH = 300
+_PEER_IS_GONE = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited or there was a network error",
+    "Connection refused",
+    "DistNetworkError",
+    "NCCL communicator was aborted",
+    "Timed out waiting",
+    "timed out waiting",
+    "Watchdog caught collective operation timeout",
+)
+"""What gloo, NCCL and torch's store say of a peer that is no longer there (read in their sources and logs)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,18 @@ def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun]) -> list[Fou
     found: list[FoundFailure] = []
     for node in nodes:
         found.extend(_of_node(directory, node))
-    return sorted(found, key=lambda failure: failure.time)
+    return sorted(found, key=lambda failure: (is_consequence(failure.data), failure.time))
+
+
+def is_consequence(data: dict[str, Any]) -> bool:
+    """Whether a failure's own words say that it followed from another rank's: its peer went away, or never answered.
+
+    Clocks and the granularity of torch's time stamps cannot order failures that are milliseconds apart.
+    """
+    if data.get("signal") == signal.SIGTERM:
+        return True
+    told = data.get("error") or ("" if data.get("exit_code") is not None else "\n".join(data.get("tail", [])[-5:]))
+    return any(words in told for words in _PEER_IS_GONE)
 
 
 def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
@@ -84,8 +109,8 @@ def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[
         how = _("{who} was ended by signal {name}").format(who=who, name=name)
     else:
         how = _("{who} exited with code {code}").format(who=who, code=failure.exit_code)
-    if failure.error and not failure.error.startswith("SystemExit"):
-        how = f"{how}: {failure.error}"
+    if failure.error and failure.error.strip() and not failure.error.startswith("SystemExit"):
+        how = f"{how}: {failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH]}"
     return FoundFailure(
         node.name,
         rank,

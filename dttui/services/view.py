@@ -100,7 +100,7 @@ class JobView:
     events: list[Event] = field(default_factory=list)
     findings: list[Event] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    """The first failure across all nodes comes first."""
+    """The first cause comes first."""
     metrics: deque[Metric] = field(default_factory=lambda: deque(maxlen=HISTORY))
     """Of the lowest rank that reports, in order of arrival."""
 
@@ -161,4 +161,3 @@ class JobView:
                 time=float(data.get("time", event.time)),
             )
         )
-        self.failures.sort(key=lambda failure: failure.time)

@@ -28,21 +28,33 @@ def main(argv: list[str]) -> int:
 
 
 def _record(failures: dict[int, Any]) -> None:
-    """Write `failures/launcher.json`: a list of rank, exit code, signal, time and message."""
-    body = [
-        {
-            "rank": rank,
-            "exit_code": failure.exitcode if failure.exitcode >= 0 else None,
-            "signal": -failure.exitcode if failure.exitcode < 0 else None,
-            "time": failure.timestamp,
-            "error": str(failure.message)[:4096],
-        }
-        for rank, failure in failures.items()
-    ]
+    """Write `failures/launcher.json`: a list of rank, exit code, signal, time, error and traceback."""
+    body = [{"rank": rank, **_describe(failure)} for rank, failure in failures.items()]
     path = os.path.join(os.path.dirname(os.environ["DTTUI_LOGS"]), "failures", "launcher.json")
     with open(f"{path}.new", "w") as stream:
         json.dump(body, stream)
     os.rename(f"{path}.new", path)
+
+
+def _describe(failure: Any) -> dict[str, Any]:
+    """Tell what torch knows of a worker's end; a script under `@record` has left its exception in the error file."""
+    code = failure.exitcode
+    told: dict[str, Any] = {
+        "exit_code": code if code >= 0 else None,
+        "signal": -code if code < 0 else None,
+        "time": failure.timestamp,
+    }
+    data = failure.error_file_data
+    message = data.get("message") if isinstance(data, dict) else None
+    if isinstance(message, dict):
+        told["error"] = str(message.get("message"))
+        told["traceback"] = (message.get("extraInfo") or {}).get("py_callstack")
+    try:
+        # Written at the moment of the exception; torch's own stamp is in whole seconds.
+        told["time"] = os.path.getmtime(failure.error_file)
+    except OSError:
+        pass
+    return told
 
 
 if __name__ == "__main__":
