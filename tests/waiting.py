@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 10.0) -> None:
-    """Return once `condition` is true; `AssertionError` that names `what` after `timeout_s` seconds."""
+def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+    """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"after {timeout_s:g} s still not so: {what}"
         time.sleep(0.02)
+    return value

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from dtagent.locations import secure_root, socket_path
+from dtagent.locations import own_python, secure_root, socket_path
 from dtagent.protocol.rpc import MAGIC
 
 SILENCE_S = 60.0
@@ -46,7 +46,7 @@ def _dial() -> socket.socket | None:
 def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | None:
     with open("daemon.err", "ab") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), *daemon_options],
+            [own_python(), "-I", "-m", "dtagent", "daemon", "--root", str(root), *daemon_options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def file_system_of(path: Path) -> str:
         if len(point) >= len(best) and (target == point or target.startswith(point.rstrip("/") + "/")):
             best, kind = point, after.split()[0]
     return kind
+
+
+def own_python() -> str:
+    """Return the interpreter that children of the agent run under.
+
+    Not by way of the link to the version in use: after an upgrade that would lead a running daemon's children, and what
+    they import, to another version than its own.
+    """
+    if sys.prefix == sys.base_prefix:
+        return sys.executable
+    return str(Path(sys.prefix).resolve() / "bin" / Path(sys.executable).name)
 
 
 def socket_path(root: Path) -> Path:

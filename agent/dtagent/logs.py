@@ -26,21 +26,22 @@ def sizes(files: AttemptFiles) -> dict[str, int]:
 
 
 def has_more(files: AttemptFiles, offsets: dict[str, int]) -> bool:
-    """Whether a stream is longer than what the client has of it."""
-    return any(size > offsets.get(stream, 0) for stream, size in sizes(files).items())
+    """Whether a stream is longer than what the client has of it, or new to it."""
+    return any(size > offsets.get(stream, -1) for stream, size in sizes(files).items())
 
 
 def read(files: AttemptFiles, offsets: dict[str, int], max_bytes: int) -> tuple[list[LogChunk], bool]:
     """Return the next bytes of each stream that has some, and whether there are still more.
 
+    A stream that the client has not heard of is told even while it is empty.
     The room is shared out evenly, so that a flood on one rank does not hide another.
     """
-    waiting = {name: size - offsets.get(name, 0) for name, size in sizes(files).items()}
-    waiting = {name: count for name, count in waiting.items() if count > 0}
+    found = sizes(files)
+    waiting = {name: found[name] - offsets.get(name, 0) for name in found if found[name] > offsets.get(name, -1)}
     room = min(max_bytes, MAX_CHUNK_BYTES)
     chunks = []
     for index, (name, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
-        share = max(1, room // (len(waiting) - index))
+        share = room // (len(waiting) - index)
         offset = offsets.get(name, 0)
         path = files.metrics if name == METRICS else files.logs / name
         with open(path, "rb") as stream:
@@ -48,7 +49,5 @@ def read(files: AttemptFiles, offsets: dict[str, int], max_bytes: int) -> tuple[
             data = stream.read(min(count, share))
         room -= len(data)
         chunks.append(LogChunk(name, offset, base64.b64encode(data).decode("ascii")))
-        if room <= 0:
-            break
-    taken = sum(len(chunk.data) * 3 // 4 for chunk in chunks)
+    taken = min(max_bytes, MAX_CHUNK_BYTES) - room
     return chunks, sum(waiting.values()) > taken

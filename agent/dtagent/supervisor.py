@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent import journal, processes
-from dtagent.locations import AttemptFiles, write_atomic
+from dtagent.locations import AttemptFiles, own_python, write_atomic
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
 
@@ -178,7 +178,7 @@ def spawn(directory: Path, secrets: dict[str, str]) -> None:
     with open(directory / "supervisor.err", "ab") as errors:
         # `main` forks away, so this child ends at once and the daemon has none to wait for.
         subprocess.run(
-            [sys.executable, "-I", "-m", "dtagent", "supervise", str(directory)],
+            [own_python(), "-I", "-m", "dtagent", "supervise", str(directory)],
             input=json.dumps(secrets).encode(),
             stdout=subprocess.DEVNULL,
             stderr=errors,

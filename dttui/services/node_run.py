@@ -134,7 +134,9 @@ class NodeRun:
         stamp = ""
         while not self.is_lost:
             try:
-                request = FollowRequest(self.key, dict(self._offsets), stamp, FOLLOW_WAIT_S)
+                # At the end only the rest of the logs is fetched: nothing more is to be waited for.
+                wait_s = 0.0 if self.is_over else FOLLOW_WAIT_S
+                request = FollowRequest(self.key, dict(self._offsets), stamp, wait_s)
                 reply = await (await self.connect()).call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
             except HostError as error:
                 await self._lose_link(error)

@@ -7,24 +7,15 @@ import itertools
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from dtagent.protocol.rpc import MAGIC
 
+from tests.waiting import wait_until
+
 DEADLINE_S = 30.0
-
-
-def eventually(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until a condition holds and return its value; fail at the deadline."""
-    deadline = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-    return value
 
 
 class Conversation:
@@ -124,7 +115,9 @@ class Conversation:
     def end_of(self, job_id: str) -> Any:
         """Wait for a final state of attempt 0 and return the status."""
         final = ("ended", "unkillable", "lost", "discarded")
-        return eventually(lambda: status if (status := self.status(job_id))["state"] in final else None)
+        return wait_until(
+            lambda: status if (status := self.status(job_id))["state"] in final else None, f"{job_id} to end", DEADLINE_S
+        )
 
     def streams(self, job_id: str) -> dict[str, bytes]:
         """Follow attempt 0 to its end and return what every stream held."""

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conversation import Conversation, eventually
+from tests.agent.conversation import Conversation
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_the_bridge_ends_when_its_client_hangs_up(agent: Conversation) -> None:
     )
     assert other.stdin is not None
     other.stdin.close()
-    assert eventually(lambda: other.poll() is not None)
+    wait_until(lambda: other.poll() is not None, "the bridge to end")
 
 
 def test_calls_are_answered_while_a_follower_waits(agent: Conversation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.conversation import Conversation, eventually, processes_with
+from tests.agent.conversation import Conversation, processes_with
+from tests.waiting import wait_until
 
 PYTHON = sys.executable
 
@@ -62,7 +64,7 @@ def test_a_descendant_that_drops_its_environment_is_ended_too(agent: Conversatio
 
 def test_a_rank_that_ignores_term_is_killed_after_the_grace_period(agent: Conversation) -> None:
     run(agent, "stubborn", ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_s=0.5)
-    eventually(lambda: _log(agent, "stubborn", "0.out") == "ready\n")
+    _wait_for_log(agent, "stubborn", "ready\n")
     agent.stop("stubborn")
     status = agent.end_of("stubborn")
     assert status["state"] == "ended"
@@ -72,7 +74,7 @@ def test_a_rank_that_ignores_term_is_killed_after_the_grace_period(agent: Conver
 
 def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> None:
     run(agent, "graceful", ["sh", "-c", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
-    eventually(lambda: _log(agent, "graceful", "0.out") == "ready\n")
+    _wait_for_log(agent, "graceful", "ready\n")
     agent.stop("graceful")
     assert agent.streams("graceful")["0.out"] == b"ready\nsaved\n"
     assert agent.status("graceful")["reason"] == "stopped"
@@ -80,7 +82,7 @@ def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> Non
 
 def test_a_forced_stop_does_not_wait(agent: Conversation) -> None:
     run(agent, "forced", ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_s=600)
-    eventually(lambda: _log(agent, "forced", "0.out") == "ready\n")
+    _wait_for_log(agent, "forced", "ready\n")
     agent.stop("forced", force=True)
     assert agent.end_of("forced")["exits"][0]["signal"] == signal.SIGKILL
 
@@ -94,7 +96,7 @@ def test_a_command_that_does_not_exist_is_reported_and_not_retried(agent: Conver
 
 def test_a_killed_supervisor_leaves_nothing_and_is_reported_as_lost(agent: Conversation) -> None:
     run(agent, "orphan", ["sleep", "300"], ["sleep", "300"])
-    eventually(lambda: len(processes_with("DTTUI_JOB_ID=orphan")) == 2)
+    wait_until(lambda: len(processes_with("DTTUI_JOB_ID=orphan")) == 2, "both ranks to run")
     os.kill(_supervisor(agent, "orphan"), signal.SIGKILL)
     status = agent.end_of("orphan")
     assert status["state"] == "lost"
@@ -115,7 +117,7 @@ def test_a_killed_daemon_does_not_stop_the_job_and_the_next_one_knows_it(tmp_pat
                 str(tmp_path / "go"),
             ],
         )
-        eventually(lambda: _log(first, "survivor", "0.out") == "a\n")
+        _wait_for_log(first, "survivor", "a\n")
         os.kill(daemon, signal.SIGKILL)
         first.child.wait(30)
     with Conversation(tmp_path / "root") as second:
@@ -143,14 +145,12 @@ def test_what_was_started_once_is_not_started_again(agent: Conversation, tmp_pat
     assert marker.read_text() == "x\n"
 
 
-def _log(agent: Conversation, job_id: str, stream: str) -> str:
-    path = agent.root / "jobs" / job_id / "0" / "logs" / stream
-    return path.read_text() if path.exists() else ""
+def _wait_for_log(agent: Conversation, job_id: str, text: str) -> None:
+    path = agent.root / "jobs" / job_id / "0" / "logs" / "0.out"
+    wait_until(lambda: path.exists() and path.read_text() == text, f"{path} to hold {text!r}")
 
 
 def _supervisor(agent: Conversation, job_id: str) -> int:
-    import json
-
     path = agent.root / "jobs" / job_id / "0" / "supervisor.json"
     return int(json.loads(path.read_text())["pid"])
 

@@ -142,7 +142,9 @@ def test_the_seeds_values_mean_what_they_say() -> None:
     job = parse_job(DATA_PARALLEL, "seed")
     assert job.strategy.data_parallel is not None
     assert job.strategy.data_parallel.batch_size == 256
-    gpu = job.cluster.nodes[0].resources and job.cluster.nodes[0].resources.gpu
+    resources = job.cluster.nodes[0].resources
+    assert resources is not None
+    gpu = resources.gpu
     assert gpu is not None
     assert (gpu.count, gpu.memory) == (4, 16 * 1000**3)
     assert job.cluster.master is job.cluster.nodes[0]
@@ -217,7 +219,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
         (12, 53, "strategy.data_parallel.num_workers", "expected a number of at least 0, found -1", ""),
         (
             15,
-            22,
+            23,
             "cluster.nodes[0].role",
             'expected one of master, worker or parameter_server, found "mastr"',
             'did you mean "master"?',
@@ -229,7 +231,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
             "expected a number with a unit (B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB), such as 16GB",
             "",
         ),
-        (16, 53, "resources.cpu.cores", "expected a whole number, found 1.5", ""),
+        (16, 52, "resources.cpu.cores", "expected a whole number, found 1.5", ""),
         (17, 25, "monitoring.metrics", 'expected a list, found "loss"', ""),
         (17, 56, "monitoring.visualization.enabled", 'expected true or false, found "yes"', ""),
         (18, 27, "recovery.heartbeat_s", "expected a number, found inf", ""),
@@ -315,7 +317,7 @@ def test_second_masters_and_repeated_nodes_are_reported_where_they_stand() -> No
               - {id: a}
         """
     )
-    assert [(item.line, item.column) for item in problems] == [(6, 22), (7, 14)]
+    assert [(item.line, item.column) for item in problems] == [(6, 23), (7, 14)]
     assert '"a" is the master already' in problems[0].message
     assert 'node "a" is listed twice' in problems[1].message
 
@@ -396,6 +398,14 @@ def test_nested_defaults_that_were_set_are_kept() -> None:
 def test_a_free_dashboard_may_hold_anything() -> None:
     dashboard = job_of("monitoring: {visualization: {dashboard: {script: [nme, {deep: 1}]}}}").monitoring.visualization
     assert dashboard == Visualization(dashboard={"script": ("nme", {"deep": 1})})
+
+
+def test_numbers_that_json_cannot_hold_are_refused_even_there() -> None:
+    (problem,) = problems_of(
+        "distributed_training:\n  name: a\n  monitoring: {visualization: {dashboard: {x: [1, .nan]}}}\n"
+    )
+    assert (problem.line, problem.column) == (3, 55)
+    assert problem.message == "expected a number that JSON can hold"
 
 
 def test_messages_follow_the_language_of_the_moment() -> None:

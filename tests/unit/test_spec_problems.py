@@ -68,7 +68,8 @@ def test_the_nearest_word_is_found_or_none(word: str, known: list[str], expected
 def test_values_are_shown_short_and_on_one_line() -> None:
     assert shown("a\nb") == '"a�b"'
     assert len(shown("x" * 1000)) < 70
-    assert [shown(value) for value in (None, True, (), {}, 3)] == ["nothing", "true", "a list", "a mapping", "3"]
+    values: list[object] = [None, True, (), {}, 3]
+    assert [shown(value) for value in values] == ["nothing", "true", "a list", "a mapping", "3"]
 
 
 def test_printable_leaves_text_of_all_languages_alone() -> None:

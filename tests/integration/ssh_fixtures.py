@@ -1,0 +1,63 @@
+"""What the tests of the SSH transport share: a server, a transport that must leave no thread, and a person."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from dttui.transport.base import Prompt
+from dttui.transport.ssh import SshTransport
+from tests.integration.sshd import Sshd, running_sshd
+
+TIMEOUT_S = 20.0
+
+
+class Person:
+    """Answers by kind of question, in order; nobody is there for what has no answer."""
+
+    def __init__(self, **answers: list[str | None]) -> None:
+        self.answers = {kind: list(values) for kind, values in answers.items()}
+        self.asked: list[Prompt] = []
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        self.asked.append(prompt)
+        left = self.answers.get(prompt.kind.name.lower(), [])
+        return left.pop(0) if left else None
+
+
+NOBODY = Person()
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    with running_sshd(tmp_path / "sshd") as server:
+        yield server
+
+
+@pytest.fixture
+def ssh_config(tmp_path: Path) -> Path:
+    """Stands instead of the person's own configuration, which ssh finds without regard to $HOME."""
+    path = tmp_path / "ssh_config"
+    path.write_text(f"UserKnownHostsFile {tmp_path / 'user_known_hosts'}\nGlobalKnownHostsFile /dev/null\n")
+    return path
+
+
+@pytest_asyncio.fixture
+async def transport(ssh_config: Path) -> AsyncIterator[SshTransport]:
+    before = threading.active_count()
+    made = SshTransport(ssh_config)
+    yield made
+    await made.close()
+    await until(lambda: threading.active_count() <= before, "all threads have ended")
+
+
+async def until(condition: Callable[[], object], what: str, timeout_s: float = 10.0) -> None:
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, f"not so within {timeout_s} s: {what}"
+        await asyncio.sleep(0.01)

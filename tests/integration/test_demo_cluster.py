@@ -1,0 +1,231 @@
+"""The main job on the embedded cluster, headless: real agents, supervisors and torchrun, without SSH."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conversation import processes_with
+from tests.integration.headless import (
+    DEADLINE_S,
+    dttui,
+    example_job,
+    result_of,
+    shell_job,
+    start_dttui,
+    wait_for_state,
+    write_job,
+)
+from tests.waiting import wait_until
+
+ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+
+
+@pytest.fixture(autouse=True)
+def ended_agents() -> Iterator[None]:
+    """End the embedded cluster's daemons after the test; on their own they would wait some minutes."""
+    yield
+    for pid in _daemons():
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not _daemons(), "the daemons to end")
+
+
+@pytest.mark.torch
+def test_the_example_trains_on_one_plus_one_plus_two_and_its_loss_falls(tmp_path: Path) -> None:
+    job = example_job(tmp_path, {TWO: 1, ONE: 1, THREE: 2}, "--steps", "30", "--log-every", "5")
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    result = result_of(done)
+    assert result["state"] == "SUCCEEDED"
+    assert result["world_size"] == 4
+    assert [(node["name"], node["ranks"]) for node in result["nodes"]] == [(TWO, [0]), (ONE, [1]), (THREE, [2, 3])]
+    directory = Path(result["directory"])
+    losses = [json.loads(line) for line in (directory / "telemetry/metrics.jsonl").read_text().splitlines()]
+    of_master = [line["loss"] for line in losses if line["rank"] == 0]
+    assert of_master[-1] < of_master[0] - 1
+    assert "world size 4" in (directory / f"logs/0/{TWO}/0.out").read_text()
+    for node, rank in ((TWO, 0), (ONE, 1), (THREE, 2), (THREE, 3)):
+        assert (directory / f"logs/0/{node}/{rank}.out").exists()
+    samples = [json.loads(line) for line in (directory / f"telemetry/{THREE}.jsonl").read_text().splitlines()]
+    assert any(sample["ranks"].get(result["job_id"]) for sample in samples)
+
+
+@pytest.mark.torch
+def test_a_rank_that_exits_with_3_is_named_with_its_last_words_and_nothing_is_left(tmp_path: Path) -> None:
+    job = example_job(tmp_path, {ONE: 1, TWO: 1}, "--fail-at-step", "3", "--fail-rank", "1", "--exit-code", "3")
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 100, done.stderr
+    first = result_of(done)["failures"][0]
+    assert (first["node"], first["rank"], first["exit_code"]) == (TWO, 1, 3)
+    assert any("--exit-code" in line for line in first["tail"])
+    assert processes_with(f"DTTUI_JOB_ID={result_of(done)['job_id']}") == []
+
+
+@pytest.mark.torch
+def test_an_exception_comes_back_with_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/broken.py").write_text("def f():\n    raise ValueError('a bad thing')\nf()\n")
+    run = {"script": "broken.py", "workdir": "work"}
+    job = write_job(tmp_path, {ONE: 1}, framework="pytorch-ddp", run=run)
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 100, done.stderr
+    first = result_of(done)["failures"][0]
+    assert first["error"] == "ValueError: a bad thing"
+    assert "line 2, in f" in first["traceback"]
+    assert "rank.py" not in first["traceback"]
+
+
+def test_events_are_a_line_each_on_stdout_and_nothing_else_is(tmp_path: Path) -> None:
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, "echo hello"), "--output", "jsonl")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    states = [event["data"]["state"] for event in events if event["kind"] == "job_state"]
+    assert states == ["PREFLIGHT", "LAUNCHING", "RENDEZVOUS", "RUNNING", "SUCCEEDED"]
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert events[-1]["kind"] == "outcome"
+
+
+def test_every_rank_of_a_command_gets_the_environment_torchrun_would_give(tmp_path: Path) -> None:
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR DTTUI_NODE_RANK DTTUI_NODE_COUNT"
+    show = "; ".join(f"echo {name}=${name}" for name in names.split())
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, show), "--output", "json")
+    logs = Path(result_of(done)["directory"]) / "logs/0"
+    told = dict(line.split("=") for line in (logs / TWO / "2.out").read_text().splitlines())
+    assert told == {
+        "RANK": "2",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "DTTUI_NODE_RANK": "1",
+        "DTTUI_NODE_COUNT": "2",
+    }
+
+
+def test_one_interrupt_stops_gracefully_and_says_so(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1, TWO: 1}, "trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done")
+    running = start_dttui("--demo", "--apply", job)
+    job_id = _wait_for_running()
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 103, err
+    assert "press Ctrl-C again" in err
+    assert "CANCELLED" in out
+    assert "saved" in dttui("logs", job_id, "--node", TWO).stdout
+    assert processes_with(f"DTTUI_JOB_ID={job_id}") == []
+
+
+def test_a_second_interrupt_forces_the_end(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1}, "trap 'echo heard' TERM; while :; do sleep 0.1; done")
+    running = start_dttui("--demo", "--apply", job)
+    job_id = _wait_for_running()
+    running.send_signal(signal.SIGINT)
+    wait_until(lambda: "heard" in dttui("logs", job_id).stdout, "the rank to hear of it", DEADLINE_S)
+    running.send_signal(signal.SIGINT)
+    _out, err = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 103, err
+    assert "forcing" in err
+    assert processes_with(f"DTTUI_JOB_ID={job_id}") == []
+
+
+def test_a_job_outlives_its_terminal_and_is_stopped_from_another(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1, TWO: 1}, "while :; do sleep 0.1; done")
+    running = start_dttui("--demo", "--apply", job)
+    job_id = _wait_for_running()
+    running.kill()
+    running.communicate()
+    assert result_of(dttui("status", job_id, "--output", "json"))["state"] == "RUNNING"
+    assert job_id in dttui("ps").stdout
+    stopped = dttui("stop", job_id)
+    assert stopped.returncode == 0, stopped.stderr
+    assert dttui("status", job_id).returncode == 103
+    assert processes_with(f"DTTUI_JOB_ID={job_id}") == []
+
+
+def test_a_detached_job_is_followed_by_its_files(tmp_path: Path) -> None:
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "echo one; echo two >&2; exit 4"), "--detach")
+    assert done.returncode == 0
+    job_id = done.stdout.strip()
+    wait_for_state(job_id, "FAILED")
+    assert dttui("status", job_id).returncode == 100
+    assert dttui("logs", job_id, "-f", "--stderr", "--rank", "0").stdout == "two\n"
+    assert job_id not in dttui("ps").stdout
+    assert job_id in dttui("ps", "--all").stdout
+
+
+def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = shell_job(tmp_path, {ONE: 1}, "test ${#MY_TOKEN} -eq 13", secrets=["MY_TOKEN"])
+    refused = dttui("--demo", "--apply", job)
+    assert refused.returncode == 2
+    assert "MY_TOKEN" in refused.stderr
+    monkeypatch.setenv("MY_TOKEN", "sesame-opens!")
+    done = dttui("--demo", "--apply", job)
+    assert done.returncode == 0, done.stderr
+    roots = [Path(os.environ["XDG_STATE_HOME"]), Path(os.environ["DTTUI_DEMO_ROOT"])]
+    files = [path for root in roots for path in root.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if b"sesame-opens!" in path.read_bytes()] == []
+
+
+def test_environments_are_listed_with_their_state() -> None:
+    done = dttui("--demo", "envs", "--output", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [(row["name"], row["state"], row["zone"]) for row in rows] == [
+        (ONE, "idle", "beijing-a"),
+        (TWO, "idle", "beijing-a"),
+        (THREE, "idle", "shenzhen-c"),
+    ]
+    assert all(row["facts"]["memory_total_mib"] > 0 for row in rows)
+
+
+def test_a_job_that_dies_in_preparation_is_rolled_back_everywhere(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1, TWO: 1}, "true", workdir="/no/such/directory")
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 5, done.stderr
+    assert "/no/such/directory" in result_of(done)["reason"]
+    job_id = result_of(done)["job_id"]
+    for environment in (ONE, TWO):
+        directory = Path(os.environ["DTTUI_DEMO_ROOT"]) / environment / "jobs" / job_id / "0"
+        assert not (directory / "start.json").exists()
+
+
+def test_headless_use_never_imports_textual(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1}, "true")
+    code = (
+        "import sys\nfrom dttui.cli import main\n"
+        f"status = main(['--demo', '--apply', {str(job)!r}])\n"
+        "assert status == 0, status\nassert 'textual' not in sys.modules\nassert 'paramiko' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _wait_for_running() -> str:
+    def running() -> str | None:
+        rows = json.loads(dttui("ps", "--output", "json").stdout)
+        return next((row["job_id"] for row in rows if row["state"] == "RUNNING"), None)
+
+    found = wait_until(running, "a job to run", DEADLINE_S)
+    assert found is not None
+    return found
+
+
+def _daemons() -> list[int]:
+    mark = f"--root\0{os.environ['DTTUI_DEMO_ROOT']}"
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if "\0daemon\0" in (text := path.read_text()) and mark in text:
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,224 @@
+"""The compose screen's rules, as the seed's chapter on the form has them, and its way to job.yaml and back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dttui.errors import UsageError
+from dttui.inventory import demo_inventory
+from dttui.planning.aggregate import aggregate
+from dttui.planning.compose import ComposeState
+from dttui.planning.planner import plan
+from dttui.planning.summary import estimate_text, network_note, success_message
+from dttui.spec import Job, dump_job, parse_job
+from dttui.spec.models import (
+    Cluster,
+    DataParallel,
+    DatasetRef,
+    GpuRequest,
+    Node,
+    NodeResources,
+    Recovery,
+    Run,
+    Strategy,
+    Topology,
+)
+from tests.unit.seed_cluster import SEED, make_job
+
+A, B, C = "env-001", "env-003", "env-005"
+
+
+def ticked(*keys: str) -> ComposeState:
+    state = ComposeState()
+    for key in keys:
+        state = state.toggle(key)
+    return state
+
+
+def whole(*keys: str) -> ComposeState:
+    return replace(ticked(*keys), task_name="gpt-small", program="train.py").choose_no_dataset()
+
+
+def codes(state: ComposeState) -> list[str]:
+    return [finding.code for finding in state.validate()]
+
+
+def test_the_first_ticked_becomes_master_by_itself() -> None:
+    assert ticked(B).master == B
+    assert ticked(B, A, C).master == B
+    assert ticked(B, A, C).selected == (B, A, C)
+
+
+def test_unticking_the_master_makes_the_first_that_is_left_master() -> None:
+    assert ticked(B, A, C).toggle(B).master == A
+    assert ticked(A, B, C).choose_master(B).toggle(B).master == A
+
+
+def test_unticking_another_leaves_the_master() -> None:
+    assert ticked(A, B, C).choose_master(C).toggle(B).master == C
+
+
+def test_after_everything_was_unticked_the_next_tick_makes_a_master_again() -> None:
+    assert ticked(A).toggle(A).master is None
+    assert ticked(A).toggle(A).toggle(C).master == C
+
+
+def test_the_badge_shows_only_among_several() -> None:
+    assert not ticked(A).has_badge(A)
+    assert ticked(A, B).has_badge(A)
+    assert not ticked(A, B).has_badge(B)
+
+
+def test_the_states_before_are_left_as_they_were() -> None:
+    before = ticked(A)
+    before.toggle(B)
+    assert before.selected == (A,)
+
+
+def test_a_new_form_begins_with_ddp_and_no_dataset_chosen() -> None:
+    state = ComposeState()
+    assert state.framework == "pytorch-ddp"
+    assert state.dataset is None
+    assert state.master is None
+
+
+def test_everything_missing_is_told_in_the_seeds_order() -> None:
+    assert codes(ComposeState()) == ["name-missing", "dataset-missing", "environment-missing", "script-missing"]
+    assert [finding.message for finding in ComposeState().validate()] == [
+        "Enter a task name",
+        "Choose a dataset, or none",
+        "Tick at least one environment",
+        "Enter the script to run",
+    ]
+
+
+def test_master_and_framework_are_asked_for_only_among_several() -> None:
+    assert codes(replace(whole(A), master=None, framework=None)) == []
+    assert codes(replace(whole(A, B), master=None, framework=None)) == ["master-invalid", "framework-missing"]
+    assert codes(whole(A, B).choose_master(C)) == ["master-invalid"]
+
+
+def test_a_blank_name_is_no_name() -> None:
+    assert codes(replace(whole(A), task_name="  ")) == ["name-missing"]
+
+
+def test_a_dataset_or_an_explicit_none_will_do() -> None:
+    assert codes(whole(A).choose_dataset("imagenet", "v2")) == []
+    assert codes(whole(A).choose_no_dataset()) == []
+    assert whole(A).choose_dataset("imagenet", "v2").to_job().dataset == DatasetRef(id="imagenet", version="v2")
+
+
+def test_an_open_quotation_mark_is_told() -> None:
+    assert codes(replace(whole(A), arguments="--name 'a")) == ["arguments-invalid"]
+
+
+def test_the_job_says_what_was_composed() -> None:
+    state = replace(whole(A, B, C), arguments="--steps 3 --name 'two words'", workdir="src").choose_master(B)
+    job = state.to_job()
+    assert job.run == Run(script="train.py", args=("--steps", "3", "--name", "two words"), workdir="src")
+    assert [(node.id, node.role) for node in job.cluster.nodes] == [(A, "worker"), (B, "master"), (C, "worker")]
+    assert job.framework == "pytorch-ddp"
+    assert [node.name for node in plan(job, SEED).nodes] == [B, A, C]
+
+
+def test_a_single_environment_needs_no_role() -> None:
+    assert dump_job(whole(A).to_job()) == (
+        "distributed_training:\n  name: gpt-small\n  framework: pytorch-ddp\n  run:\n    script: train.py\n"
+        "  dataset: none\n  cluster:\n    nodes:\n      - id: env-001\n"
+    )
+
+
+def test_a_command_takes_the_whole_line() -> None:
+    state = replace(whole(A), program="bash train.sh", arguments="-x '1 2'").choose_framework("command")
+    assert state.to_job().run == Run(command=("bash", "train.sh", "-x", "1 2"))
+    assert replace(state, program="train.py").choose_framework("pytorch-ddp").to_job().run == Run(
+        script="train.py", args=("-x", "1 2")
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job("env-001", dataset=DatasetRef(id="imagenet", version="v1")),
+        make_job("pytorch-dev-env", "llm-training-env"),
+        make_job(Node(id=A, role="worker"), Node(id=B, role="master"), Node(id=C)),
+        make_job(run=Run(module="pkg.train", args=("a b", "--x=1", ""), env={"A": "1"}, prefix=("nice",))),
+        make_job(A, framework="command", run=Run(command=("my prog", "a b"), secrets=("TOKEN",), workdir="/w")),
+        make_job(
+            Node(id=A, resources=NodeResources(gpu=GpuRequest(count=1))),
+            Node(id="unknown"),
+            strategy=Strategy(data_parallel=DataParallel(batch_size=8)),
+            recovery=Recovery(max_restarts=2),
+            run=None,
+        ),
+        Job(name="a", framework="deepspeed", cluster=Cluster(topology=Topology(type="ring"))),
+    ],
+)
+def test_a_job_that_is_shown_and_saved_again_is_the_same_job(job: Job) -> None:
+    assert ComposeState.from_job(job, SEED).to_job() == job
+    assert parse_job(dump_job(ComposeState.from_job(job, SEED).to_job()), "x") == job
+
+
+def test_what_the_screen_does_not_show_survives_editing() -> None:
+    job = make_job(
+        Node(id="pytorch-dev-env", role="master", resources=NodeResources(gpu=GpuRequest(count=1))),
+        Node(id="llm-training-env"),
+        strategy=Strategy(data_parallel=DataParallel(batch_size=8)),
+        run=Run(script="a.py", env={"A": "1"}),
+    )
+    state = ComposeState.from_job(job, SEED)
+    assert state.selected == (A, B)
+    assert state.master == A
+    edited = replace(state.toggle(B).toggle(C), program="b.py").choose_master(C).to_job()
+    assert edited.strategy == job.strategy
+    assert edited.run == Run(script="b.py", env={"A": "1"})
+    assert [(node.id, node.role) for node in edited.cluster.nodes] == [("pytorch-dev-env", "worker"), (C, "master")]
+    assert edited.cluster.nodes[0].resources == NodeResources(gpu=GpuRequest(count=1))
+
+
+def test_a_job_without_a_framework_is_shown_with_the_default() -> None:
+    assert ComposeState.from_job(make_job(A, framework=None), SEED).framework == "pytorch-ddp"
+    command = make_job(A, framework=None, run=Run(command=("x",)))
+    assert ComposeState.from_job(command, SEED).framework == "command"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (replace(whole(A), task_name=""), "Enter a task name"),
+        (replace(whole(A), task_name="x" * 121), "name: expected at most 120 characters"),
+        (replace(whole(A), task_name="a\x1b[2J"), "name: must consist of printable characters"),
+        (replace(whole(A), program="-c"), "script: must not begin with a dash"),
+        (replace(whole(A), arguments="'"), "quotation mark"),
+    ],
+)
+def test_what_no_job_can_hold_is_refused_in_words(state: ComposeState, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        state.to_job()
+
+
+def test_success_is_told_as_the_seed_has_it() -> None:
+    single = whole(A)
+    total = aggregate(single.choices(SEED, {}))
+    assert success_message(single, SEED, total) == ("Training job created", "uses environment: pytorch-dev-env")
+    three = whole(A, B, C)
+    total = aggregate(three.choices(SEED, {}))
+    assert success_message(three, SEED, total)[1] == "distributed · 3 nodes · 14 GPUs in all"
+
+
+def test_the_estimate_is_told_as_the_seed_has_it() -> None:
+    assert estimate_text(whole(A)) == "Quick start: training is expected to begin within 10 seconds"
+    assert estimate_text(whole(A, B)) == "Distributed training · uses PyTorch DDP"
+    assert estimate_text(whole(A, B).choose_framework("deepspeed")) == "Distributed training · uses DeepSpeed"
+    assert "reach each other" in network_note()
+
+
+def test_the_embedded_clusters_environments_go_by_their_names() -> None:
+    inventory = demo_inventory(Path("/x"), Path("/y"), "python3")
+    state = whole("pytorch-dev-env", "nlp-research-lab")
+    assert [item.name for item in state.environments(inventory)] == ["pytorch-dev-env", "nlp-research-lab"]
+    assert plan(state.to_job(), inventory).errors == ()

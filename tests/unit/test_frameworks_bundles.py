@@ -1,0 +1,259 @@
+"""What each framework puts on a node: command lines, environment and files, and the list of all seven."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+import yaml
+
+from dttui.errors import UsageError
+from dttui.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS, get_framework
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.inventory import Inventory
+from dttui.inventory.models import GpuResources, Resources
+from dttui.planning.models import PlannedNode
+from dttui.planning.planner import plan
+from dttui.spec.models import (
+    Checkpoint,
+    Communication,
+    DataParallel,
+    DatasetRef,
+    DataSharding,
+    FrameworkName,
+    Logging,
+    Model,
+    Monitoring,
+    Recovery,
+    Run,
+    Strategy,
+)
+from tests.unit.seed_cluster import SEED, environment, make_job
+
+A, B, C = "env-001", "env-003", "env-005"
+
+
+def nodes_of(*keys: str, **fields: object) -> tuple[PlannedNode, ...]:
+    made = plan(make_job(*keys, **fields), SEED)
+    assert made.errors == ()
+    return made.nodes
+
+
+def file_of(node: PlannedNode, path: str) -> str:
+    return next(file.text for file in node.files if file.path == path)
+
+
+def test_all_seven_are_listed_in_order_and_two_can_be_launched() -> None:
+    assert [item.name for item in FRAMEWORKS] == list(get_args(FrameworkName))
+    assert [item.name for item in FRAMEWORKS if item.available] == ["pytorch-ddp", "command"]
+    assert DEFAULT_FRAMEWORK == "pytorch-ddp"
+
+
+@pytest.mark.parametrize("name", get_args(FrameworkName))
+def test_each_says_what_it_is(name: str) -> None:
+    item = get_framework(name)
+    assert item.label
+    assert item.summary
+    assert item.description.endswith(".")
+    assert all(item.features)
+
+
+def test_an_unknown_framework_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match='no framework "deepsped"') as caught:
+        get_framework("deepsped")
+    assert caught.value.hint == 'did you mean "deepspeed"?'
+
+
+def test_one_that_is_not_there_yet_makes_no_bundle() -> None:
+    node = NodeLayout("a", 0, "a", 1, 0, simulated=False, ranks=(0,))
+    layout = JobLayout(make_job("a"), Run(script="x"), "gloo", "127.0.0.1", 1, (node,), "/", None)
+    for make in (get_framework("deepspeed").node_files, get_framework("deepspeed").processes):
+        with pytest.raises(UsageError, match="DeepSpeed cannot be launched by this version yet"):
+            make(layout, node)
+
+
+def test_ddp_runs_one_torchrun_a_node_by_static_rendezvous() -> None:
+    nodes = nodes_of(A, B, C, run=Run(script="train.py", args=("--steps", "3"), prefix=("numactl", "--localalloc")))
+    (launcher,) = nodes[1].processes
+    assert launcher.name == "launcher"
+    assert launcher.rank is None
+    assert launcher.argv == (
+        "numactl",
+        "--localalloc",
+        "${PYTHON}",
+        "${PAYLOAD}/torchrun.py",
+        "--nnodes=3",
+        "--nproc-per-node=4",
+        "--node-rank=1",
+        "--master-addr=192.168.1.10",
+        "--master-port=${MASTER_PORT}",
+        "--max-restarts=0",
+        "--",
+        "${PAYLOAD}/rank.py",
+        "train.py",
+        "--steps",
+        "3",
+    )
+
+
+def test_ddp_runs_a_module_as_python_does() -> None:
+    (node,) = nodes_of(A, run=Run(module="pkg.train", args=("-x",)))
+    assert node.processes[0].argv[-4:] == ("${PAYLOAD}/rank.py", "-m", "pkg.train", "-x")
+
+
+def test_the_environment_of_a_process_is_what_the_design_says() -> None:
+    env = nodes_of(A, B, C)[2].processes[0].env
+    assert env == {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "${INTERFACE}",
+        "NCCL_SOCKET_IFNAME": "=${INTERFACE}",
+        "CUDA_VISIBLE_DEVICES": "${GPU_IDS}",
+        "DTTUI_JOB_ID": "${JOB_ID}",
+        "DTTUI_ATTEMPT": "${ATTEMPT}",
+        "DTTUI_NODE_RANK": "2",
+        "DTTUI_NODE_COUNT": "3",
+        "DTTUI_NODE_ADDRESSES": "192.168.1.10,192.168.2.20,192.168.3.30",
+        "DTTUI_MASTER_ADDRESS": "192.168.1.10",
+        "DTTUI_CHECKPOINT_DIR": "${DIRECTORY}/checkpoints",
+        "DTTUI_METRICS": "${DIRECTORY}/metrics.jsonl",
+        "DTTUI_LOGS": "${DIRECTORY}/logs",
+        "DTTUI_CONFIG": "${DIRECTORY}/dttui_config.json",
+        "DTTUI_BACKEND": "nccl",
+    }
+
+
+def test_the_jobs_own_variables_win() -> None:
+    own = {"OMP_NUM_THREADS": "8", "NCCL_SOCKET_IFNAME": "=ib0", "DTTUI_METRICS": "/m", "RANK": "7"}
+    for framework, run in (("pytorch-ddp", Run(script="x", env=own)), ("command", Run(command=("x",), env=own))):
+        env = nodes_of(A, framework=framework, run=run)[0].processes[0].env
+        assert {name: env[name] for name in own} == own
+
+
+def test_checkpoints_go_where_the_job_says() -> None:
+    (node,) = nodes_of(A, recovery=Recovery(checkpoint=Checkpoint(dir="/ckpt")))
+    assert node.processes[0].env["DTTUI_CHECKPOINT_DIR"] == "/ckpt"
+
+
+def test_slots_without_cuda_hide_no_devices() -> None:
+    simulated = Resources(gpu=GpuResources(count=2, type="A100", simulated=True))
+    inventory = Inventory(environments=(environment("a", resources=simulated),))
+    (node,) = plan(make_job("a"), inventory).nodes
+    env = node.processes[0].env
+    assert "CUDA_VISIBLE_DEVICES" not in env
+    assert env["DTTUI_BACKEND"] == "gloo"
+
+
+def test_a_command_runs_once_a_slot_with_torchruns_variables() -> None:
+    nodes = nodes_of(B, A, framework="command", run=Run(command=("./run.sh", "a b"), workdir="/srv", prefix=("nice",)))
+    processes = nodes[1].processes
+    assert [(item.name, item.rank) for item in processes] == [("4", 4), ("5", 5)]
+    last = processes[1]
+    assert last.argv == ("nice", "./run.sh", "a b")
+    assert last.cwd == "/srv"
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "CUDA_VISIBLE_DEVICES",
+        "DTTUI_NODE_RANK",
+    )
+    assert [last.env[name] for name in names] == [
+        "5",
+        "1",
+        "6",
+        "2",
+        "1",
+        "192.168.2.20",
+        "${MASTER_PORT}",
+        "${GPU_IDS}",
+        "1",
+    ]
+
+
+def test_the_ddp_configuration_is_the_seeds_with_processes_counted() -> None:
+    nodes = nodes_of(A, B, C)
+    document = yaml.safe_load(file_of(nodes[1], "pytorch_ddp_config.yaml"))
+    assert document == {
+        "distributed": {
+            "backend": "nccl",
+            "init_method": "tcp://192.168.1.10:${MASTER_PORT}",
+            "world_size": 14,
+            "node_count": 3,
+            "node_rank": 1,
+        },
+        "nodes": [
+            {"name": A, "rank": 0, "ip": "192.168.1.10", "gpus": [0, 1]},
+            {"name": B, "rank": 1, "ip": "192.168.2.20", "gpus": [0, 1, 2, 3]},
+            {"name": C, "rank": 2, "ip": "192.168.3.30", "gpus": [0, 1, 2, 3, 4, 5, 6, 7]},
+        ],
+    }
+
+
+def test_names_of_any_kind_leave_the_ddp_configuration_valid() -> None:
+    name = 'a: "b" \\ #c, 训练'
+    inventory = Inventory(environments=(environment(name, 0, host="h"),))
+    (node,) = plan(make_job(name), inventory).nodes
+    (entry,) = yaml.safe_load(file_of(node, "pytorch_ddp_config.yaml"))["nodes"]
+    assert entry == {"name": name, "rank": 0, "ip": "h", "gpus": []}
+
+
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "command"])
+def test_everything_meant_for_the_script_is_in_its_configuration(framework: str) -> None:
+    nodes = nodes_of(
+        A,
+        B,
+        framework=framework,
+        run=Run(command=("x",)) if framework == "command" else Run(script="x.py"),
+        dataset=DatasetRef(id="imagenet", version="v2"),
+        strategy=Strategy(
+            data_parallel=DataParallel(
+                batch_size=256, num_workers=4, data_sharding=DataSharding(method="random", seed=42)
+            )
+        ),
+        monitoring=Monitoring(metrics=("loss",), logging=Logging(level="DEBUG", format="json")),
+        model=Model(name="gpt", parameters=7e9),
+        communication=Communication(protocol="NCCL"),
+    )
+    documents = [json.loads(file_of(node, "dttui_config.json")) for node in nodes]
+    assert documents[0] == documents[1]
+    assert documents[0] == {
+        "name": "gpt-small",
+        "version": "1.0.0",
+        "framework": framework,
+        "backend": "nccl",
+        "world_size": 6,
+        "node_count": 2,
+        "batch_size": 256,
+        "num_workers": 4,
+        "data_sharding": {"method": "random", "seed": 42},
+        "dataset": {"id": "imagenet", "version": "v2", "path": "/data/v2"},
+        "strategy": {
+            "type": "data_parallel",
+            "data_parallel": {
+                "batch_size": 256,
+                "num_workers": 4,
+                "data_sharding": {"method": "random", "seed": 42},
+            },
+        },
+        "model": {"name": "gpt", "parameters": 7e9},
+        "communication": {"protocol": "NCCL"},
+        "logging": {"level": "DEBUG", "format": "json"},
+        "metrics": ["loss"],
+        "visualization": None,
+        "training": {"batch_size": 256, "num_workers": 4},
+        "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2},
+        "resources": {"gpu_count": 6},
+    }
+
+
+def test_what_the_job_does_not_say_is_null_in_the_scripts_configuration() -> None:
+    document = json.loads(file_of(nodes_of(A)[0], "dttui_config.json"))
+    assert document["batch_size"] is None
+    assert document["dataset"] is None
+    assert document["logging"] == {"level": "INFO", "format": "text"}

@@ -1,0 +1,131 @@
+"""inventory.yaml: what is accepted, and where each mistake is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dttui.inventory import Inventory, load_inventory, parse_inventory
+from dttui.spec.problems import DocumentError, format_path
+
+DOCUMENTED = """
+environments:
+  - name: pytorch-dev-env          # what the checkbox shows
+    host: gpu1.example.org
+    id: env-001
+    kind: jupyter
+    zone: beijing-a
+    image: pytorch
+    resources: {gpu: {count: 2, type: A100, memory: 80GB}, cpu: {cores: 16, memory: 128GB}}
+    address: 10.0.0.11
+    python: /opt/conda/bin/python
+    port_range: 29500-29999
+datasets:
+  - {id: imagenet, versions: [{id: v1, path: /data/imagenet}]}
+"""
+
+
+def told(text: str) -> list[tuple[int | None, int | None, str, str]]:
+    with pytest.raises(DocumentError) as caught:
+        parse_inventory(text, "inventory.yaml")
+    return [(item.line, item.column, format_path(item.path), item.message) for item in caught.value.problems]
+
+
+def test_the_documented_inventory_loads(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(DOCUMENTED)
+    inventory = load_inventory(path)
+    environment = inventory.find("env-001")
+    assert environment is inventory.find("pytorch-dev-env")
+    assert environment is not None
+    assert environment.key == "env-001"
+    assert environment.training_address == "10.0.0.11"
+    assert environment.ports == (29500, 29999)
+    assert not environment.simulated
+    dataset = inventory.find_dataset("imagenet")
+    assert dataset is not None
+    assert dataset.find(None) is dataset.find("v1")
+    assert dataset.find("v9") is None
+
+
+@pytest.mark.parametrize("text", ["", "# none yet\n", "environments:\n", "environments: []\ndatasets:\n", "{}"])
+def test_an_inventory_may_be_empty(text: str) -> None:
+    assert parse_inventory(text, "x") == Inventory()
+
+
+def test_names_and_ids_that_come_again_are_reported_where_they_come_again() -> None:
+    text = (
+        "environments:\n"
+        "  - {name: a, host: h1}\n"
+        "  - {name: b, host: h2, id: a}\n"
+        "  - {name: c, host: h3, id: x}\n"
+        "  - {name: d, host: h4, id: x}\n"
+        "  - {name: a, host: h5}\n"
+        "datasets:\n"
+        "  - {id: d, versions: [{id: v1, path: /a}]}\n"
+        "  - {id: d, versions: [{id: v1, path: /b}]}\n"
+    )
+    assert told(text) == [
+        (3, 29, "environments[1].id", 'another environment is called "a" too'),
+        (5, 29, "environments[3].id", 'another environment is called "x" too'),
+        (6, 12, "environments[4].name", 'another environment is called "a" too'),
+        (9, 10, "datasets[1].id", 'dataset "d" is here twice'),
+    ]
+
+
+def test_a_version_that_comes_again_is_reported_where_it_comes_again() -> None:
+    text = "datasets:\n  - id: d\n    versions:\n      - {id: v1, path: /a}\n      - {id: v1, path: /b}\n"
+    assert told(text) == [(5, 14, "datasets[0].versions[1].id", 'version "v1" is here twice')]
+
+
+def test_an_id_may_be_the_name_of_its_own_environment() -> None:
+    assert parse_inventory("environments: [{name: a, id: a, host: h}]", "x").find("a") is not None
+
+
+def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None:
+    text = "environments: [{name: a, host: h, port: 22}, {name: b, host: h, port: 22}]"
+    assert len(parse_inventory(text, "x").environments) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("host: -oProxyCommand=evil", 'expected a host name, an address or an ssh alias, found "-oProxyCommand=evil"'),
+        ("host: a b", "expected a host name"),
+        ("host: h, user: -l", "expected a login name"),
+        ("host: h, port: 70000", "expected a number of at most 65535, found 70000"),
+        ("host: h, port_range: 10-20", "expected FIRST-LAST"),
+        ("host: h, port_range: 29500", "expected FIRST-LAST"),
+        ("host: h, resources: {gpu: {count: -1}}", "expected a number of at least 0"),
+        ("host: h, resources: {gpus: 2}", "unknown key"),
+        ("host: h, zone: 'a\\b'", ""),
+        ('host: h, zone: "\\a"', "must consist of printable characters"),
+        ("user: li", 'the key "host" is missing'),
+    ],
+)
+def test_each_mistake_says_what_was_expected(line: str, words: str) -> None:
+    text = f"environments: [{{name: a, {line}}}]"
+    if not words:
+        assert parse_inventory(text, "x").environments
+        return
+    assert any(words in message for _line, _column, _path, message in told(text))
+
+
+def test_numbers_where_names_are_expected_count_as_written() -> None:
+    (environment,) = parse_inventory("environments: [{name: 010, host: 1, zone: 3}]", "x").environments
+    assert (environment.name, environment.host, environment.zone) == ("010", "1", "3")
+
+
+def test_a_missing_inventory_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="no such file"):
+        load_inventory(tmp_path / "inventory.yaml")
+
+
+def test_thousands_of_environments_load_quickly() -> None:
+    lines = [f"  - {{name: gpu-{i}, host: gpu{i}.example.org, resources: {{gpu: {{count: 8}}}}}}" for i in range(5000)]
+    text = "environments:\n" + "\n".join(lines)
+    began = time.monotonic()
+    assert len(parse_inventory(text, "x").environments) == 5000
+    assert time.monotonic() - began < 20

@@ -1,0 +1,353 @@
+"""Everything a plan has to say: what forbids a launch, what a person should weigh, and what is only told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dttui.inventory import Environment, Inventory
+from dttui.inventory.models import GpuResources, Resources
+from dttui.planning.models import Finding, Severity
+from dttui.planning.planner import plan
+from dttui.spec.models import (
+    Checkpoint,
+    Cluster,
+    Communication,
+    CpuRequest,
+    DatasetRef,
+    GpuRequest,
+    Job,
+    ModelParallel,
+    NetworkRequest,
+    Node,
+    PipelineParallel,
+    Recovery,
+    ResourceDefaults,
+    Run,
+    Storage,
+    StorageRequest,
+    Strategy,
+    Topology,
+)
+from tests.unit.seed_cluster import GB, SEED, environment, host_facts, make_job
+
+A, B, C = "env-001", "env-003", "env-005"
+SIMULATED = Resources(gpu=GpuResources(count=2, type="A100", simulated=True))
+
+
+def findings(job: Job, inventory: Inventory = SEED, facts: Any = None) -> dict[str, Finding]:
+    return {item.code: item for item in plan(job, inventory, facts).findings}
+
+
+def of_environments(*environments: Environment) -> dict[str, Finding]:
+    inventory = Inventory(environments=environments)
+    return findings(make_job(*(item.key for item in environments)), inventory)
+
+
+def only(code: str, found: dict[str, Finding], severity: Severity) -> Finding:
+    assert list(found) == [code]
+    assert found[code].severity is severity
+    return found[code]
+
+
+def test_a_good_plan_within_one_zone_has_nothing_to_say() -> None:
+    assert of_environments(environment("a", 2, zone="z"), environment("b", 2, zone="z")) == {}
+
+
+def test_no_node_is_an_error() -> None:
+    only("no-nodes", findings(make_job()), Severity.ERROR)
+
+
+def test_an_unknown_environment_is_named_with_the_nearest() -> None:
+    finding = only("unknown-environment", findings(make_job("pytorch-dev-evn")), Severity.ERROR)
+    assert finding.message == 'the inventory has no environment "pytorch-dev-evn"'
+    assert finding.hint == 'did you mean "pytorch-dev-env"?'
+    assert "env-005" in findings(make_job("zzz"))["unknown-environment"].hint
+    assert "--demo" in findings(make_job("a"), Inventory())["unknown-environment"].hint
+
+
+def test_one_environment_under_its_id_and_its_name_is_one_too_many() -> None:
+    finding = only("same-environment", findings(make_job(A, "pytorch-dev-env")), Severity.ERROR)
+    assert finding.subject == "pytorch-dev-env"
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [
+        ({"run": None}, "run-missing"),
+        ({"framework": None}, "framework-missing"),
+        ({"dataset": None}, "dataset-missing"),
+    ],
+)
+def test_what_a_plan_needs_is_named_where_it_is_missing(missing: dict[str, Any], code: str) -> None:
+    finding = only(code, findings(make_job(A, **missing)), Severity.ERROR)
+    assert finding.hint
+
+
+def test_errors_come_first_then_warnings_then_the_rest() -> None:
+    job = make_job(A, B, dataset=None, recovery=Recovery(max_restarts=1))
+    severities = [item.severity for item in plan(job, SEED).findings]
+    assert severities == [Severity.ERROR, Severity.WARNING, Severity.INFO]
+
+
+@pytest.mark.parametrize("framework", ["pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow"])
+def test_a_framework_that_is_not_there_yet_is_an_error(framework: str) -> None:
+    finding = only("framework-not-yet", findings(make_job(A, framework=framework)), Severity.ERROR)
+    assert finding.hint
+    assert plan(make_job(A, framework=framework), SEED).nodes[0].processes == ()
+
+
+def test_what_runs_must_go_with_the_framework() -> None:
+    command = Run(command=("x",))
+    assert findings(make_job(A, run=command))["run-mismatch"].subject == "run.command"
+    assert findings(make_job(A, framework="command"))["run-mismatch"].subject == "run.script"
+    assert findings(make_job(A, framework="command", run=command)) == {}
+
+
+def test_datasets_that_are_not_in_the_catalogue_are_named_with_the_nearest() -> None:
+    finding = only("unknown-dataset", findings(make_job(A, dataset=DatasetRef(id="imagnet"))), Severity.ERROR)
+    assert finding.hint == 'did you mean "imagenet"?'
+    job = make_job(A, dataset=DatasetRef(id="imagenet", version="9"))
+    finding = only("unknown-dataset-version", findings(job), Severity.ERROR)
+    assert finding.hint == "There are: v1, v2."
+    empty = findings(make_job("a", dataset=DatasetRef(id="x")), Inventory(environments=(environment("a"),)))
+    assert "lists no datasets" in empty["unknown-dataset"].hint
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (environment("a", address="10.0.0.1"), environment("b", address="10.0.0.1")),
+        (environment("a", host="h", address="10.0.0.1"), environment("b", host="H.", address="10.0.0.2")),
+        (environment("a", host="h", port=22, address="x"), environment("b", host="h", address="y")),
+        (environment("a", host="fd00::1"), environment("b", host="[FD00:0::1]")),
+        (environment("a", host="localhost"), environment("b", host="127.0.0.1")),
+        (environment("a", host="x", address="127.0.0.1", local=True), environment("b", host="localhost")),
+        (
+            environment("a", host="localhost", local=True, agent_root="/r"),
+            environment("b", host="localhost", local=True, agent_root="/r"),
+        ),
+        (environment("a", host="localhost", local=True), environment("b", host="localhost", local=True)),
+    ],
+)
+def test_two_nodes_with_one_address_are_an_error(pair: tuple[Environment, Environment]) -> None:
+    finding = of_environments(*pair)["same-address"]
+    assert finding.severity is Severity.ERROR
+    assert finding.subject == "b"
+    assert "two nodes with one address: a and b" in finding.message
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (
+            environment("a", host="localhost", local=True, agent_root="/r/a"),
+            environment("b", host="localhost", local=True, agent_root="/r/b"),
+        ),
+        (
+            environment("a", host="h", port=2201, address="10.0.0.1"),
+            environment("b", host="h", port=2202, address="10.0.0.2"),
+        ),
+        (
+            environment("a", host="10.0.0.1", proxy_jump="j1", address="10.1.0.1"),
+            environment("b", host="10.0.0.1", proxy_jump="j2", address="10.1.0.2"),
+        ),
+    ],
+)
+def test_what_only_looks_like_one_host_is_none(pair: tuple[Environment, Environment]) -> None:
+    assert "same-address" not in of_environments(*pair)
+
+
+def test_more_gpus_than_there_are_is_an_error_with_both_numbers() -> None:
+    node = Node.model_validate({"id": A, "resources": {"gpu": {"count": 3}}})
+    finding = only("too-many-gpus", findings(make_job(node)), Severity.ERROR)
+    assert finding.message == "3 GPUs are asked of env-001, which has 2"
+    assert "has 1" in findings(make_job(node), SEED, {A: host_facts(1)})["too-many-gpus"].message
+
+
+def test_gpus_of_which_nothing_is_known_are_taken_to_be_there_with_a_warning() -> None:
+    job = make_job("a", resources=ResourceDefaults(gpu=GpuRequest(count=4)))
+    inventory = Inventory(environments=(environment("a"),))
+    only("gpus-unknown", findings(job, inventory), Severity.WARNING)
+    assert plan(job, inventory).nodes[0].cuda_slots == 4
+
+
+def test_a_host_that_has_not_what_the_inventory_declares_is_warned_of() -> None:
+    facts = {A: host_facts(0, gpu_note="no NVIDIA driver")}
+    finding = findings(make_job(A), SEED, facts)["gpu-count-differs"]
+    assert finding.severity is Severity.WARNING
+    assert finding.message == "env-001 is declared with 2 GPUs and has 0"
+    assert finding.hint == "no NVIDIA driver"
+
+
+@pytest.mark.parametrize(
+    ("resources", "code", "numbers"),
+    [
+        (ResourceDefaults(gpu=GpuRequest(memory=96 * GB)), "too-little-gpu-memory", "96GB asked for, 80GB there"),
+        (ResourceDefaults(cpu=CpuRequest(cores=17)), "too-little-cpu-cores", "17 asked for, 16 there"),
+        (ResourceDefaults(cpu=CpuRequest(memory=129 * GB)), "too-little-host-memory", "129GB asked for, 128GB there"),
+    ],
+)
+def test_too_little_is_an_error_with_both_numbers(resources: ResourceDefaults, code: str, numbers: str) -> None:
+    finding = only(code, findings(make_job(A, resources=resources)), Severity.ERROR)
+    assert numbers in finding.message
+
+
+def test_a_nominal_80gb_gpu_has_what_it_says() -> None:
+    job = make_job(A, resources=ResourceDefaults(gpu=GpuRequest(memory=80 * GB, type="A100")))
+    assert findings(job, SEED, {A: host_facts(2, memory_total_mib=500_000)}) == {}
+
+
+def test_another_gpu_type_than_asked_for_is_warned_of() -> None:
+    job = make_job(A, resources=ResourceDefaults(gpu=GpuRequest(type="V100")))
+    assert "V100" in only("gpu-type-differs", findings(job), Severity.WARNING).message
+
+
+def test_several_zones_are_warned_of_by_name() -> None:
+    finding = only("cross-zone", findings(make_job(A, B, C)), Severity.WARNING)
+    assert "beijing-a, shenzhen-c, shanghai-a" in finding.message
+    assert "latency" in finding.message
+
+
+def test_simulated_gpus_are_said_to_be_so() -> None:
+    only("simulated", of_environments(environment("a", resources=SIMULATED)), Severity.INFO)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "resources", "backend", "code", "severity"),
+    [
+        ("NCCL", None, "nccl", None, None),
+        (None, None, "nccl", None, None),
+        ("custom", None, "nccl", None, None),
+        ("NCCL", SIMULATED, "gloo", "gloo-instead-of-nccl", Severity.INFO),
+        ("MPI", None, "nccl", "mpi", Severity.ERROR),
+        ("gRPC", None, "gloo", "grpc", Severity.WARNING),
+    ],
+)
+def test_the_backend_follows_from_protocol_and_hardware(
+    protocol: Any, resources: Resources | None, backend: str, code: str | None, severity: Severity | None
+) -> None:
+    inventory = Inventory(
+        environments=(environment("a", 2) if resources is None else environment("a", resources=resources),)
+    )
+    made = plan(make_job("a", communication=Communication(protocol=protocol)), inventory)
+    assert made.backend == backend
+    told = {item.code: item.severity for item in made.findings if item.code != "simulated"}
+    assert told == ({code: severity} if code else {})
+
+
+def test_hosts_with_and_without_gpus_all_run_on_gloo_and_it_is_said() -> None:
+    inventory = Inventory(environments=(environment("a", 2), environment("b", 0)))
+    made = plan(make_job("a", "b"), inventory)
+    assert made.backend == "gloo"
+    assert [item.code for item in made.findings] == ["mixed-devices"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "numbers"),
+    [
+        (Strategy(data_parallel_size=2, tensor_parallel_size=8, pipeline_parallel_size=4), ("64", "14")),
+        (Strategy(data_parallel_size=2), ("2", "14")),
+        (Strategy(tensor_parallel_size=4), ("4", "14")),
+        (Strategy(model_parallel=ModelParallel(pipeline_stages=4)), ("4", "14")),
+    ],
+)
+def test_degrees_that_do_not_make_the_world_size_are_an_error_with_both_numbers(
+    strategy: Strategy, numbers: tuple[str, str]
+) -> None:
+    finding = findings(make_job(A, B, C, strategy=strategy))["degrees"]
+    assert finding.severity is Severity.ERROR
+    assert all(f" {number} " in f"{finding.message} " for number in numbers)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(data_parallel_size=14),
+        Strategy(data_parallel_size=7, tensor_parallel_size=2),
+        Strategy(tensor_parallel_size=2),
+        Strategy(pipeline_parallel_size=7, pipeline_parallel=PipelineParallel(pipeline_stages=7)),
+    ],
+)
+def test_degrees_that_make_the_world_size_are_fine(strategy: Strategy) -> None:
+    assert plan(make_job(A, B, C, strategy=strategy), SEED).errors == ()
+
+
+def test_two_spellings_of_one_degree_must_agree() -> None:
+    strategy = Strategy(pipeline_parallel_size=2, model_parallel=ModelParallel(pipeline_stages=7))
+    finding = findings(make_job(A, B, C, strategy=strategy))["degrees-disagree"]
+    assert finding.severity is Severity.ERROR
+    assert "pipeline_parallel_size: 2" in finding.message
+    assert "model_parallel.pipeline_stages: 7" in finding.message
+
+
+def test_splitting_is_said_to_be_left_to_the_script() -> None:
+    strategy = Strategy(type="model_parallel")
+    only("split-by-script", findings(make_job(A, strategy=strategy)), Severity.INFO)
+
+
+def test_a_master_on_loopback_cannot_be_reached_by_others() -> None:
+    found = of_environments(environment("a", host="localhost", local=True), environment("b", host="10.0.0.2"))
+    finding = only("master-loopback", found, Severity.ERROR)
+    assert "b cannot reach the master a by localhost" in finding.message
+    ipv6 = of_environments(environment("a", address="::1"), environment("b"))
+    assert "master-loopback" in ipv6
+
+
+def test_loopback_is_fine_where_all_are_on_this_machine() -> None:
+    found = of_environments(
+        environment("a", host="localhost", local=True, agent_root="/a"),
+        environment("b", host="localhost", local=True, agent_root="/b"),
+    )
+    assert found == {}
+
+
+def test_a_public_master_address_is_warned_of() -> None:
+    found = of_environments(environment("a", address="8.8.8.8"), environment("b", address="10.0.0.2"))
+    only("master-public", found, Severity.WARNING)
+    assert of_environments(environment("a", address="8.8.8.8")) == {}
+
+
+def test_parameter_servers_belong_to_tensorflow() -> None:
+    cluster = Cluster(nodes=(Node(id=A), Node(id=B, role="parameter_server")))
+    assert findings(make_job(cluster=cluster))["parameter-server"].severity is Severity.ERROR
+    assert "parameter-server" not in findings(make_job(cluster=cluster, framework="tensorflow"))
+
+
+def test_keys_that_nothing_acts_upon_yet_are_named_and_not_dropped_in_silence() -> None:
+    job = make_job(
+        cluster=Cluster(
+            nodes=(Node(id=A, network=NetworkRequest.model_validate({"latency": "5ms"})),),
+            topology=Topology(type="ring"),
+        ),
+        recovery=Recovery(
+            max_restarts=3, spares=("x",), heartbeat_s=30.0, checkpoint=Checkpoint(dir="/c", resume_args=("--resume",))
+        ),
+        resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB))),
+    )
+    finding = only("not-acted-upon", findings(job), Severity.INFO)
+    assert finding.message.endswith(
+        "recovery.max_restarts, recovery.spares, recovery.checkpoint.resume_args, cluster.topology, "
+        "cluster.nodes[0].network.latency, resources.storage.local.size"
+    )
+
+
+def test_replacing_a_node_needs_checkpoints_that_all_hosts_see() -> None:
+    without = Recovery(on_node_failure="replace", checkpoint=Checkpoint(dir="/c"))
+    assert findings(make_job(A, recovery=without))["replace-needs-shared"].severity is Severity.ERROR
+    shared = Recovery(on_node_failure="replace", checkpoint=Checkpoint(dir="/c", shared=True))
+    assert "replace-needs-shared" not in findings(make_job(A, recovery=shared))
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (Run(script="../train.py"), "script-outside"),
+        (Run(script="a/../../train.py", workdir="src"), "script-outside"),
+        (Run(script="~/train.py"), "tilde"),
+        (Run(script="train.py", workdir="~/code"), "tilde"),
+    ],
+)
+def test_places_that_mean_nothing_on_the_hosts_are_errors(run: Run, code: str) -> None:
+    only(code, findings(make_job(A, run=run)), Severity.ERROR)
