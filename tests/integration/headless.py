@@ -16,14 +16,17 @@ EXAMPLE = Path("examples/gpt").resolve()
 DEADLINE_S = 120.0
 
 
-def dttui(*arguments: str | Path, deadline_s: float = DEADLINE_S) -> subprocess.CompletedProcess[str]:
-    """Run dttui to its end."""
+def dttui(
+    *arguments: str | Path, deadline_s: float = DEADLINE_S, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run dttui to its end, in this process's environment or another."""
     return subprocess.run(
         [sys.executable, "-m", "dttui", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=deadline_s,
         stdin=subprocess.DEVNULL,
+        env=env,
         check=False,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dttui.errors import AuthenticationError, HostUnreachableError
+from dttui.errors import AuthenticationError
 from dttui.inventory.models import Environment
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.known_hosts import append, entry_name
@@ -24,7 +25,6 @@ from tests.integration.scripted_ssh_server import USER as ALICE
 from tests.integration.scripted_ssh_server import Script, ScriptedServer, make_client_key, scripted_server
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person
 from tests.integration.sshd import USER, Sshd, make_key, run, running_sshd
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.sshd
 
@@ -205,8 +205,6 @@ async def test_an_agent_that_refuses_to_sign_costs_one_attempt_and_no_more(
 @contextlib.contextmanager
 def refusing_agent(path: Path, blob_base64: str) -> Iterator[None]:
     """Lists one key and signs nothing."""
-    import base64
-
     def text(value: bytes) -> bytes:
         return struct.pack(">I", len(value)) + value
 
@@ -256,7 +254,7 @@ async def test_something_that_is_no_agent_is_ignored(
         thread.start()
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         await connects(transport, sshd.environment())
-        await asyncio.to_thread(thread.join)
+        thread.join()
 
 
 # Certificates

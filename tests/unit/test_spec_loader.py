@@ -404,7 +404,7 @@ def test_numbers_that_json_cannot_hold_are_refused_even_there() -> None:
     (problem,) = problems_of(
         "distributed_training:\n  name: a\n  monitoring: {visualization: {dashboard: {x: [1, .nan]}}}\n"
     )
-    assert (problem.line, problem.column) == (3, 55)
+    assert (problem.line, problem.column) == (3, 51)
     assert problem.message == "expected a number that JSON can hold"
 
 

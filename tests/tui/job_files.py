@@ -1,0 +1,159 @@
+"""Job directories as a controller writes them: plan, events, telemetry, metrics and logs of a job that never ran."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+from dtagent.protocol.events import EventKind, JobState, Metric
+from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
+
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Plan
+from dttui.planning.planner import plan as make_plan
+from dttui.services import jobs
+from dttui.services.jobs import EventLog, JobDirectory, append_line
+from dttui.spec.models import Job
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/var/tmp/dtagent-1000/jobs/gpt-small/0/work/train.py", line 87, in main
+    loss = step(model, batch)
+  File "/var/tmp/dtagent-1000/jobs/gpt-small/0/work/train.py", line 41, in step
+    raise ValueError(f"batch {index} has no samples")
+ValueError: batch 118 has no samples
+"""
+
+
+class JobWriter:
+    """Writes what a controller would, step by step, as a test goes."""
+
+    def __init__(self, job: Job, inventory: Inventory) -> None:
+        self.directory: JobDirectory = jobs.create(job.name)
+        self.plan: Plan = make_plan(job, inventory)
+        self.directory.plan.write_text(self.plan.model_dump_json())
+        self._log = EventLog(self.directory)
+        self._seq = 0
+
+    def state(self, state: JobState, message: str = "") -> None:
+        """The job came to a state."""
+        self._log.add(EventKind.JOB_STATE, message, attempt=0, data={"state": state.value})
+
+    def progress(self, message: str) -> None:
+        """Something is being done."""
+        self._log.add(EventKind.PROGRESS, message, attempt=0)
+
+    def nodes(self, state: str, message: str = "") -> None:
+        """All nodes came to a state."""
+        for node in self.plan.nodes:
+            data = {"state": state, "gpu_ids": list(range(node.cuda_slots))}
+            self._log.add(EventKind.NODE_STATE, message, attempt=0, node=node.name, data=data)
+
+    def node(self, name: str, state: str, message: str = "") -> None:
+        """One node came to a state."""
+        self._log.add(EventKind.NODE_STATE, message, attempt=0, node=name, data={"state": state})
+
+    def samples(self, load: int) -> None:
+        """All nodes were read."""
+        self._seq += 1
+        for node in self.plan.nodes:
+            ranks = [
+                RankSample(rank, 1000 + rank, float(load - rank % 3), 420 + rank, 12, "running", local)
+                for local, rank in enumerate(node.ranks)
+            ]
+            gpus = [
+                GpuSample(i, load - (i * 7) % 5, 70_000 + 512 * i, 81920, 60 + i, 390.0 + 3 * i)
+                for i in range(node.cuda_slots)
+            ]
+            reading = HostSample(
+                self._seq, time.time(), float(load), memory_total_mib=500_000, gpus=gpus, ranks={self.job_id: ranks}
+            )
+            append_line(self.directory.samples(node.name), json.dumps(to_wire(reading)))
+
+    def metrics(self, steps: int) -> None:
+        """Rank 0 reported this many steps."""
+        for step in range(10, steps + 1, 10):
+            loss = 2.1 + 3.4 * math.exp(-step / 60) + 0.03 * math.sin(step)
+            metric = Metric(0, step, loss, tokens_per_s=81_000.0 + 900 * math.sin(step / 15), time=time.time())
+            append_line(self.directory.metrics, json.dumps(to_wire(metric)))
+
+    def logs(self, node: str, stream: str, *lines: str) -> None:
+        """A process printed."""
+        directory = self.directory.logs(0, node)
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / stream).open("a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    def rank_failed(self, node: str, rank: int, message: str, **data: object) -> None:
+        """A rank broke."""
+        self._log.add(
+            EventKind.RANK_FAILED, message, attempt=0, node=node, rank=rank, data={"time": time.time(), **data}
+        )
+
+    def outcome(self, state: JobState, message: str, exit_code: int) -> None:
+        """The job is over."""
+        self.state(state, message)
+        self._log.add(EventKind.OUTCOME, message, data={"state": state.value, "exit_code": exit_code})
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self.directory.job_id
+
+
+def running(job: Job, inventory: Inventory) -> JobWriter:
+    """A job that runs and has come to step 200."""
+    writer = JobWriter(job, inventory)
+    writer.state(JobState.PREFLIGHT, "checking the hosts")
+    writer.nodes("connected")
+    writer.state(JobState.LAUNCHING, f"starting {writer.plan.world_size} ranks")
+    writer.nodes("prepared")
+    writer.progress("sent 5 files, 0.2 MB in all")
+    writer.state(JobState.RENDEZVOUS, f"waiting for {writer.plan.world_size} ranks")
+    writer.nodes("running")
+    writer.state(JobState.RUNNING, "all ranks run")
+    writer.samples(97)
+    writer.metrics(200)
+    for node in writer.plan.nodes:
+        for rank in node.ranks:
+            lines = [f"step {step:>4}  loss {5.5 - step / 60:.4f}  81.2k tokens/s" for step in range(10, 201, 10)]
+            writer.logs(node.name, f"{rank}.out", *(lines if rank == 0 else [f"rank {rank} is ready"]))
+    return writer
+
+
+def succeeded(job: Job, inventory: Inventory) -> JobWriter:
+    """A job that went well."""
+    writer = running(job, inventory)
+    writer.nodes("ended")
+    writer.outcome(JobState.SUCCEEDED, "finished in 42 s", 0)
+    return writer
+
+
+def failed(job: Job, inventory: Inventory) -> JobWriter:
+    """A job of which one rank raised an exception."""
+    writer = running(job, inventory)
+    node = writer.plan.nodes[-1]
+    rank = node.ranks[-1]
+    writer.logs(node.name, f"{rank}.err", *TRACEBACK.splitlines())
+    writer.rank_failed(
+        node.name,
+        rank,
+        f"rank {rank} on {node.name} exited with code 1: ValueError: batch 118 has no samples",
+        exit_code=1,
+        signal=None,
+        error="ValueError: batch 118 has no samples",
+        traceback=TRACEBACK,
+        tail=[
+            "rank 13: reading shard 118",
+            "[W1121 14:02:11] socket.cpp: the peer closed the connection",
+            *TRACEBACK.splitlines(),
+        ],
+    )
+    writer.state(JobState.STOPPING, "a rank failed")
+    writer.nodes("stopping")
+    for item in writer.plan.nodes:
+        writer.node(item.name, "failed" if item is node else "ended")
+    message = f"rank {rank} on {node.name} exited with code 1"
+    writer.outcome(JobState.FAILED, message, 100)
+    return writer

@@ -1,0 +1,155 @@
+"""Draws pictures of the screens from a made-up fleet and made-up jobs: `python -m tests.tui.screens DIRECTORY|FILE.svg`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.widgets import TabbedContent
+
+from dttui.i18n import set_language
+from dttui.inventory.models import Inventory
+from dttui.services.jobs import JobDirectory
+from dttui.tui.app import DttuiApp
+from tests.tui import job_files
+from tests.tui.catalogue import compile_catalogues
+from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
+
+CHOSEN = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
+SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
+
+Steps = Callable[[DttuiApp, Pilot[None]], Awaitable[None]]
+
+
+async def settle(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Wait until the screen shows what it is going to show."""
+    await app.workers.wait_for_complete()
+    await pilot.pause(0.3)
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def nothing(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Leave the screen as it is."""
+
+
+def press(*keys: str) -> Steps:
+    """Press keys."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        await pilot.press(*keys)
+
+    return steps
+
+
+def tab(name: str) -> Steps:
+    """Show a tab of the run screen."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        app.screen.query_one(TabbedContent).active = name
+
+    return steps
+
+
+def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
+    """Every picture by name: options of the app, and what to do before the picture is taken."""
+    draft = job(*CHOSEN)
+    run = job_files.running(draft, inventory).directory
+    demo = inventory.model_copy(
+        update={
+            "environments": tuple(
+                item.model_copy(
+                    update={
+                        "resources": item.resources.model_copy(
+                            update={"gpu": item.resources.gpu.model_copy(update={"simulated": True})}
+                        )
+                    }
+                )
+                if item.resources.gpu
+                else item
+                for item in inventory.environments
+            )
+        }
+    )
+    simulated = job_files.running(draft, demo).directory
+    good = job_files.succeeded(draft, inventory).directory
+    bad = job_files.failed(draft, inventory).directory
+    return {
+        "compose": ({"draft": draft}, nothing),
+        "compose-form": ({"draft": draft}, press("v")),
+        "compose-blank": ({}, nothing),
+        "compose-refused": ({}, press("space", "ctrl+l")),
+        "compose-filter": ({"draft": draft}, press("slash", *"a100", "enter")),
+        "empty": ({"inventory": Inventory()}, nothing),
+        "preview": ({"draft": draft}, press("p")),
+        "help": ({"draft": draft}, press("question_mark")),
+        "jobs": ({}, press("j")),
+        "run": ({"attach": run}, nothing),
+        "run-simulated": ({"attach": simulated}, nothing),
+        "run-logs": ({"attach": run}, tab("logs")),
+        "run-events": ({"attach": run}, tab("events")),
+        "run-succeeded": ({"attach": good}, nothing),
+        "run-failed": ({"attach": bad}, nothing),
+        "run-stop": ({"attach": run}, press("x")),
+    }
+
+
+async def draw(options: dict[str, object], steps: Steps, size: tuple[int, int], theme: str) -> str:
+    """Return a picture as SVG."""
+    app = make_app(**{"inventory": make_inventory(), **options, "theme": theme})  # type: ignore[arg-type]  # named fields
+    async with app.run_test(size=size) as pilot:
+        set_states(app)
+        await settle(app, pilot)
+        await steps(app, pilot)
+        await settle(app, pilot)
+        return app.export_screenshot(title="dttui")
+
+
+async def draw_all(target: Path, wanted: list[str], sizes: list[str], themes: list[str], language: str) -> None:
+    """Draw all pictures, or those wanted, into a directory."""
+    inventory = make_inventory(chinese=language == "zh")
+    for name, (options, steps) in scenes(inventory).items():
+        if wanted and name not in wanted:
+            continue
+        for size in sizes:
+            for theme in themes:
+                svg = await draw({"inventory": inventory, **options}, steps, SIZES[size], theme)
+                (target / f"{name}-{size}-{theme}-{language}.svg").write_text(svg, encoding="utf-8")
+
+
+def main() -> int:
+    """Draw one picture into a file, or all into a directory."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", type=Path, help="directory for all pictures, or one FILE.svg")
+    parser.add_argument("--scene", action="append", default=[], help="only this picture; compose for a file")
+    parser.add_argument("--size", action="append", default=[], choices=sorted(SIZES))
+    parser.add_argument("--theme", action="append", default=[])
+    parser.add_argument("--lang", default="en", choices=("en", "zh"))
+    options = parser.parse_args()
+    compile_catalogues()
+    set_language(options.lang)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(HOME=home, XDG_STATE_HOME=home, XDG_CONFIG_HOME=home)
+        if options.target.suffix == ".svg":
+            inventory = make_inventory(chinese=options.lang == "zh")
+            scene, steps = scenes(inventory)[(options.scene or ["compose"])[0]]
+            size, theme = SIZES[(options.size or ["120x40"])[0]], (options.theme or ["dusk"])[0]
+            svg = asyncio.run(draw({"inventory": inventory, **scene}, steps, size, theme))
+            options.target.write_text(svg, encoding="utf-8")
+            return 0
+        options.target.mkdir(parents=True, exist_ok=True)
+        sizes, themes = options.size or ["120x40"], options.theme or ["dusk"]
+        asyncio.run(draw_all(options.target, options.scene, sizes, themes, options.lang))
+    return 0
+
+
+__all__ = ["JobDirectory", "draw", "scenes", "settle"]
+
+if __name__ == "__main__":
+    sys.exit(main())
