@@ -9,11 +9,13 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
 from dttui.cli.arguments import make_parser
 from dttui.errors import DttuiError, ExitCode
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
+from dttui.spec.problems import DocumentError, format_path
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,10 +84,9 @@ def _language_of(arguments: list[str]) -> str | None:
 
 def _print_error(error: DttuiError, options: Namespace) -> None:
     if options.output in ("json", "jsonl"):
-        problems = getattr(error, "problems", None)
         body: dict[str, object] = {"error": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
-        if problems is not None:
-            body["problems"] = [problem.as_dict() for problem in problems]
+        if isinstance(error, DocumentError):
+            body["problems"] = [{**asdict(problem), "path": format_path(problem.path)} for problem in error.problems]
         print(json.dumps(body, ensure_ascii=False))
     sys.stderr.write(f"dttui: {clean(error.message)}\n")
     if error.hint:

@@ -95,7 +95,7 @@ class Environment(_Document):
     local: bool = False
     """This machine: reached without SSH."""
     agent_root: Text | None = None
-    """State directory of the agent there, where it is not the usual one."""
+    """State directory of the agent, where it is not the usual one; for this machine only."""
 
     @property
     def key(self) -> str:

@@ -32,7 +32,7 @@ _BY_WORDS: tuple[tuple[str, Callable[[], str]], ...] = (
     (
         r"Connection (?:refused|reset|timed out)|No route to host|RendezvousTimeout|Timed out|timeout after",
         lambda: _(
-            "The nodes did not reach each other: check `address` in the inventory, and that no firewall is between them."
+            "The nodes did not reach each other: check `address` in the inventory, and any firewall between them."
         ),
     ),
     (

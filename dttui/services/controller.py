@@ -151,6 +151,8 @@ class Controller:
                 self._take(rpc.decode(line), writer)
         except (rpc.FrameError, ConnectionError, ValueError, KeyError) as error:
             LOG.warning("client dropped: %s", error)
+        except asyncio.CancelledError:
+            pass  # The job is over and the loop is closing; there is nobody above to pass it on to.
         finally:
             if writer in self._prompting:
                 self._prompting.remove(writer)

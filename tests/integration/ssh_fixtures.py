@@ -61,3 +61,9 @@ async def until(condition: Callable[[], object], what: str, timeout_s: float = 1
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"not so within {timeout_s} s: {what}"
         await asyncio.sleep(0.01)
+
+
+def configure(config: Path, *lines: str) -> None:
+    """Add lines to an ssh configuration."""
+    with config.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)

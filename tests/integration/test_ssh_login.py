@@ -23,7 +23,7 @@ from dttui.transport.known_hosts import append, entry_name
 from dttui.transport.ssh import SshTransport
 from tests.integration.scripted_ssh_server import USER as ALICE
 from tests.integration.scripted_ssh_server import Script, ScriptedServer, make_client_key, scripted_server
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import USER, Sshd, make_key, run, running_sshd
 
 pytestmark = pytest.mark.sshd
@@ -150,7 +150,7 @@ async def test_a_key_that_stays_locked_is_an_error_that_says_what_to_do(
 
 
 async def test_batch_mode_never_asks(sshd: Sshd, ssh_config: Path, transport: SshTransport, tmp_path: Path) -> None:
-    ssh_config.write_text(f"{ssh_config.read_text()}BatchMode yes\n")
+    configure(ssh_config, "BatchMode yes")
     key = make_key(tmp_path / "locked", passphrase="open sesame")
     person = Person(passphrase=["open sesame"])
     await refused(transport, sshd.environment(identity_file=str(key)), person)
@@ -179,7 +179,7 @@ async def test_a_locked_key_file_that_the_agent_holds_needs_no_passphrase(
 async def test_identities_only_leaves_the_agents_other_keys_alone(
     sshd: Sshd, ssh_config: Path, transport: SshTransport
 ) -> None:
-    ssh_config.write_text(f"{ssh_config.read_text()}IdentitiesOnly yes\n")
+    configure(ssh_config, "IdentitiesOnly yes")
     with ssh_agent(sshd.client_key):
         error = await refused(transport, sshd.environment(identity_file=None))
     assert "agent key" not in error.message
@@ -205,6 +205,7 @@ async def test_an_agent_that_refuses_to_sign_costs_one_attempt_and_no_more(
 @contextlib.contextmanager
 def refusing_agent(path: Path, blob_base64: str) -> Iterator[None]:
     """Lists one key and signs nothing."""
+
     def text(value: bytes) -> bytes:
         return struct.pack(">I", len(value)) + value
 

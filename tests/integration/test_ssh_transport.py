@@ -16,7 +16,7 @@ from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, until
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure, until
 from tests.integration.sshd import Sshd, fingerprint, make_key, running_sshd
 
 pytestmark = pytest.mark.sshd
@@ -157,7 +157,7 @@ async def test_a_command_that_a_signal_ends_has_no_status(sshd: Sshd, transport:
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
     await start(stream, b"import os\nos.kill(os.getpid(), 9)")
     assert (await stream.wait())[0] is None
-    with pytest.raises(HostUnreachableError, match="the command on .* has ended"):
+    with pytest.raises(HostUnreachableError, match="has ended"):
         await stream.write(b"x" * 3_000_000)
     await connection.close()
 
@@ -180,7 +180,7 @@ async def test_closing_a_stream_ends_its_input_on_the_host_and_leaves_the_connec
 
 
 async def test_an_agent_that_is_not_there_exits_127(sshd: Sshd, transport: SshTransport) -> None:
-    if Path(f"/var/tmp/dtagent-{os.getuid()}/current").exists():
+    if os.path.exists(f"/var/tmp/dtagent-{os.getuid()}/current"):
         pytest.skip("this machine has an agent")
     connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.AGENT)
@@ -340,7 +340,7 @@ async def test_ten_who_meet_an_unknown_key_at_once_ask_once(sshd: Sshd, transpor
 async def test_strict_host_key_checking_of_the_configuration_holds(
     sshd: Sshd, ssh_config: Path, transport: SshTransport, policy: str, connects: bool
 ) -> None:
-    ssh_config.write_text(f"{ssh_config.read_text()}StrictHostKeyChecking {policy}\n")
+    configure(ssh_config, f"StrictHostKeyChecking {policy}")
     person = Person(host_key=["yes"])
     environment = sshd.environment(known_hosts=None)
     if connects:

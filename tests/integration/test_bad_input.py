@@ -1,0 +1,113 @@
+"""What a person gets for a mistake: a message with the place and the remedy, exit code 2, and never a stack trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.headless import dttui, shell_job
+
+ONE, TWO = "pytorch-dev-env", "llm-training-env"
+
+
+def refused(*arguments: str | Path, code: int = 2) -> str:
+    """Run dttui, which must refuse; return what it says."""
+    done = dttui(*arguments)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("a: [\n", ":2:1", "YAML"),
+        ("", "", "empty"),
+        ("- a\n", ":1:1", "distributed_training"),
+        ("distributed_training:\n  name: x\n  clutser: {}\n", ":3:3", 'did you mean "cluster"'),
+        ("distributed_training:\n  cluster: {nodes: [{id: a}]}\n", ":1:1", "name"),
+        ("distributed_training:\n  name: x\n  name: y\n", ":3:3", "name"),
+        ("distributed_training:\n  name: x\n  strategy: {type: data_paralel}\n", ":3:", "data_parallel"),
+    ],
+)
+def test_a_job_file_that_cannot_be_used_is_refused_with_its_place(
+    tmp_path: Path, text: str, place: str, words: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    said = refused("--demo", "--apply", path)
+    assert f"job.yaml{place}" in said
+    assert words in said
+
+
+def test_a_job_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "nowhere.yaml" in refused("--demo", "--apply", tmp_path / "nowhere.yaml")
+
+
+def test_an_environment_that_is_not_in_the_inventory_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    said = refused("--demo", "--apply", shell_job(tmp_path, {"pytorch-dev-envv": 1}, "true"))
+    assert "pytorch-dev-envv" in said
+    assert 'did you mean "pytorch-dev-env"' in said
+
+
+def test_a_job_without_nodes_is_refused(tmp_path: Path) -> None:
+    assert "node" in refused("--demo", "--apply", shell_job(tmp_path, {}, "true"))
+
+
+def test_more_gpus_than_there_are_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    said = refused("--demo", "--apply", shell_job(tmp_path, {ONE: 5}, "true"))
+    assert "5" in said
+    assert "2" in said
+
+
+def test_a_script_that_is_not_there_is_refused_before_anything_is_reached(tmp_path: Path) -> None:
+    job = {
+        "name": "x",
+        "framework": "pytorch-ddp",
+        "dataset": "none",
+        "run": {"script": "trian.py"},
+        "cluster": {"nodes": [{"id": ONE}]},
+    }
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({"distributed_training": job}))
+    assert "trian.py" in refused("--demo", "--apply", path)
+
+
+def test_two_nodes_with_one_address_are_refused(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.yaml"
+    environments = [{"name": name, "host": "10.9.9.9", "resources": {"gpu": {"count": 1}}} for name in ("a", "b")]
+    inventory.write_text(yaml.safe_dump({"environments": environments}))
+    said = refused("--inventory", inventory, "--apply", shell_job(tmp_path, {"a": 1, "b": 1}, "true"))
+    assert "10.9.9.9" in said
+
+
+def test_without_an_inventory_the_remedy_is_told(tmp_path: Path) -> None:
+    said = refused("--apply", shell_job(tmp_path, {ONE: 1}, "true"))
+    assert "--demo" in said
+    assert "inventory.yaml" in said
+
+
+def test_the_screen_without_a_terminal_is_refused_with_a_hint() -> None:
+    assert "--apply" in refused("--demo")
+
+
+def test_a_job_that_does_not_exist_is_exit_code_102() -> None:
+    assert "no-such-job" in refused("status", "no-such-job", code=102)
+    assert "last" in refused("logs", code=102)
+
+
+def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("distributed_training:\n  name: x\n  clutser: {}\n")
+    done = dttui("validate", path, "--output", "json")
+    problem = yaml.safe_load(done.stdout)["problems"][0]
+    assert done.returncode == 2
+    assert (problem["line"], problem["column"]) == (3, 3)
+
+
+def test_messages_come_in_chinese_when_asked_for(tmp_path: Path) -> None:
+    said = refused("--lang", "zh", "--demo", "--apply", tmp_path / "nowhere.yaml")
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in said)

@@ -1,0 +1,247 @@
+"""What goes wrong on the way to a host is said in plain words, in time, and leaves no thread behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dttui.errors import ExitCode, HostUnreachableError
+from dttui.inventory.models import Environment
+from dttui.transport import ssh as ssh_module
+from dttui.transport.base import RemoteCommand
+from dttui.transport.commands import bootstrap_input
+from dttui.transport.ssh import SshTransport
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure, until
+from tests.integration.sshd import Sshd, free_port, running_sshd
+
+pytestmark = pytest.mark.sshd
+
+
+async def unreachable(
+    transport: SshTransport, environment: Environment, timeout_s: float = TIMEOUT_S
+) -> HostUnreachableError:
+    with pytest.raises(HostUnreachableError) as caught:
+        await transport.connect(environment, NOBODY, timeout_s)
+    assert caught.value.host == environment.key
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+    return caught.value
+
+
+def at(port: int, **fields: object) -> Environment:
+    return Environment.model_validate({"name": "gpu1", "id": "env-1", "host": "127.0.0.1", "port": port, **fields})
+
+
+@contextlib.contextmanager
+def listener(answer: bytes | None, hang_up: bool = True) -> Iterator[int]:
+    """Something on a port that answers every connection with the same bytes; with `None` it does not even say that."""
+    clients: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _address = server.accept()
+                except OSError:
+                    return
+                clients.append(client)
+                with contextlib.suppress(OSError):
+                    client.sendall(answer or b"")
+                    if hang_up:
+                        client.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for client in clients:
+                client.close()
+
+
+async def test_a_name_that_does_not_resolve(transport: SshTransport) -> None:
+    error = await unreachable(transport, at(22, host="no-such-host.invalid"))
+    assert error.message.startswith("no host named no-such-host.invalid: ")
+    assert "inventory" in error.hint
+
+
+async def test_a_port_where_nothing_listens(transport: SshTransport) -> None:
+    port = free_port()
+    error = await unreachable(transport, at(port))
+    assert error.message == f"127.0.0.1 refused the connection on port {port} (127.0.0.1: Connection refused)"
+    assert "sshd" in error.hint
+
+
+async def test_a_host_that_takes_the_connection_and_says_nothing(transport: SshTransport) -> None:
+    with listener(None, hang_up=False) as port:
+        started = time.monotonic()
+        error = await unreachable(transport, at(port), timeout_s=0.7)
+        assert time.monotonic() - started < 3
+    assert error.message == "no answer from gpu1 within 0.7 s, while exchanging keys"
+
+
+async def test_a_host_that_stops_answering_in_the_middle_of_the_key_exchange(
+    sshd: Sshd, transport: SshTransport
+) -> None:
+    with listener(b"SSH-2.0-OpenSSH_9.2\r\n", hang_up=False) as port:
+        error = await unreachable(transport, at(port), timeout_s=0.7)
+    assert error.message == "no answer from gpu1 within 0.7 s, while exchanging keys"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", "it said: HTTP/1.1 400 Bad Request / Server: x"),
+        (b"220 mail\x1b[2J.example.org ESMTP\r\n", "it said: 220 mail.example.org ESMTP"),
+    ],
+)
+async def test_something_that_is_no_ssh_server(transport: SshTransport, answer: bytes, said: str) -> None:
+    with listener(answer) as port:
+        error = await unreachable(transport, at(port))
+    assert error.message == f"what answers on port {port} of 127.0.0.1 is no SSH server; {said}"
+
+
+async def test_a_server_that_turns_connections_away(transport: SshTransport) -> None:
+    with listener(b"Not allowed at this time\r\n") as port:
+        error = await unreachable(transport, at(port))
+    assert "turned the connection away: Not allowed at this time" in error.message
+
+
+@pytest.mark.parametrize("answer", [b"", b"\xff\xfe\x00\n" * 3, b"SSH-2.0-x\r\n" + b"\xff" * 4096, b"SSH-1.5-old\r\n"])
+async def test_nothing_a_server_sends_is_more_than_an_error(transport: SshTransport, answer: bytes) -> None:
+    with listener(answer) as port:
+        error = await unreachable(transport, at(port))
+    assert "127.0.0.1" in error.message
+    assert "Traceback" not in error.message
+
+
+async def test_a_server_without_a_common_algorithm(tmp_path: Path, transport: SshTransport) -> None:
+    with running_sshd(tmp_path / "sshd", {"Ciphers": "chacha20-poly1305@openssh.com"}) as server:
+        error = await unreachable(transport, server.environment())
+    assert "127.0.0.1 and dttui have no algorithm in common" in error.message
+
+
+async def test_weak_algorithms_are_never_offered(tmp_path: Path, transport: SshTransport) -> None:
+    with running_sshd(tmp_path / "sshd", {"Ciphers": "aes128-cbc,3des-cbc", "MACs": "hmac-sha1"}) as server:
+        error = await unreachable(transport, server.environment())
+    assert "no algorithm in common" in error.message
+
+
+async def test_the_address_family_that_answers_is_used(sshd: Sshd, transport: SshTransport) -> None:
+    # `localhost` is ::1 and 127.0.0.1 on most machines; the server listens on the latter only.
+    kind, blob = sshd.host_key().read_text().split()[:2]
+    sshd.known_hosts.write_text(f"[localhost]:{sshd.port} {kind} {blob}\n")
+    connection = await transport.connect(sshd.environment(host="localhost"), NOBODY, TIMEOUT_S)
+    assert connection.address == "127.0.0.1"
+    await connection.close()
+
+
+async def test_a_configuration_that_ssh_cannot_read(ssh_config: Path, transport: SshTransport) -> None:
+    configure(ssh_config, "Nonsense yes")
+    error = await unreachable(transport, at(22))
+    assert "the ssh configuration for 127.0.0.1 cannot be read" in error.message
+    assert "nonsense" in error.message
+
+
+# Links that break
+
+
+async def test_a_link_that_breaks_ends_its_streams(sshd: Sshd, transport: SshTransport) -> None:
+    connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
+    stream = await connection.run(RemoteCommand.BOOTSTRAP)
+    await stream.write(bootstrap_input(b"print('up', flush=True)\nstdin.read()"))
+    assert await stream.read() == b"up\n"
+    reading = asyncio.create_task(stream.read())
+    for pid in sshd.sessions():
+        os.kill(pid, signal.SIGKILL)
+    assert await reading == b""
+    assert (await stream.wait())[0] is None
+    with pytest.raises(HostUnreachableError, match="is lost"):
+        await stream.write(b"x")
+    with pytest.raises(HostUnreachableError, match="the connection to gpu1 is lost"):
+        await connection.run(RemoteCommand.BOOTSTRAP)
+    await stream.write_eof()
+    await stream.close()
+    await connection.close()
+
+
+async def test_a_host_that_freezes_does_not_hold_a_command_for_ever(
+    sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_module, "COMMAND_TIMEOUT_S", 0.8)
+    connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
+    stream = await connection.run(RemoteCommand.BOOTSTRAP)
+    # It does not matter which of the two processes of a session answers: both are frozen.
+    for pid in [*sshd.sessions(), *(child for parent in sshd.sessions() for child in children(parent))]:
+        os.kill(pid, signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(HostUnreachableError, match="did not start a command within 1 s"):
+        await connection.run(RemoteCommand.BOOTSTRAP)
+    assert time.monotonic() - started < 5
+    assert await stream.read() == b""
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_a_server_that_freezes_before_the_login(sshd: Sshd, transport: SshTransport) -> None:
+    assert sshd.process is not None
+    sshd.process.send_signal(signal.SIGSTOP)
+    error = await unreachable(transport, sshd.environment(), timeout_s=0.8)
+    assert "no answer from gpu1 within 0.8 s" in error.message
+    sshd.process.send_signal(signal.SIGCONT)
+    await (await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)).close()
+
+
+async def test_closing_while_everything_is_in_use_ends_it_all(sshd: Sshd, transport: SshTransport) -> None:
+    connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
+    streams = [await connection.run(RemoteCommand.BOOTSTRAP) for _number in range(3)]
+    for stream in streams:
+        await stream.write(bootstrap_input(b"import time\nwhile True: time.sleep(60)"))
+    busy = [asyncio.create_task(stream.read()) for stream in streams]
+    busy += [asyncio.create_task(swallow(stream.write(b"x" * 8_000_000))) for stream in streams]  # type: ignore[arg-type]  # one list for both
+    await until(lambda: all(not stream._channel.send_ready() for stream in streams), "all are stuck in writing")
+    await connection.close()
+    await asyncio.wait_for(asyncio.gather(*busy), TIMEOUT_S)
+    assert [await stream.read() for stream in streams] == [b""] * 3
+
+
+async def swallow(writing: object) -> None:
+    with contextlib.suppress(HostUnreachableError):
+        await writing  # type: ignore[misc]  # a coroutine
+
+
+async def test_no_connect_that_fails_leaves_a_thread(tmp_path: Path, transport: SshTransport) -> None:
+    """Each kind of failure, several at once; the fixture waits for the threads to end."""
+    with (
+        listener(None, hang_up=False) as silent,
+        listener(b"") as mute,
+        listener(b"SSH-2.0-OpenSSH_9.2\r\n", hang_up=False) as halfway,
+        running_sshd(tmp_path / "sshd", {"Ciphers": "chacha20-poly1305@openssh.com"}) as incompatible,
+    ):
+        ports = [silent, mute, halfway, incompatible.port, free_port()] * 4
+        outcomes = await asyncio.gather(
+            *(transport.connect(at(port), NOBODY, 1.0) for port in ports), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [HostUnreachableError] * len(ports)
+        idle = [thread for thread in threading.enumerate() if not thread.name.startswith(("MainThread", "dttui-"))]
+        await until(
+            lambda: (
+                not [thread for thread in idle if "Transport" in repr(thread) or "Timer" in repr(thread)]
+                or not any(
+                    thread.is_alive() for thread in idle if "Transport" in repr(thread) or "Timer" in repr(thread)
+                )
+            ),
+            "no thread of paramiko's is left",
+        )
