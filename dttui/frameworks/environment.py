@@ -43,6 +43,8 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
     }
     if node.cuda_slots:
         variables["CUDA_VISIBLE_DEVICES"] = str(Hole.GPU_IDS)
+        # NVML, which the ids come from, counts in the order of the bus; CUDA by itself counts the fastest first.
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return {**variables, **(own or {}), **layout.run.env}
 
 

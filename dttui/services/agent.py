@@ -53,11 +53,16 @@ class AgentClient:
         """
         connection = await transport.connect(environment, prompter, timeout_s)
         try:
-            client = cls(environment, connection, await connection.run(RemoteCommand.AGENT))
-            await client._greet()
+            return await cls.over(connection)
         except BaseException:
             await connection.close()
             raise
+
+    @classmethod
+    async def over(cls, connection: Connection) -> AgentClient:
+        """Reach the agent over a connection there is; see `connect`. Closing the client closes the connection."""
+        client = cls(connection.environment, connection, await connection.run(RemoteCommand.AGENT))
+        await client._greet()
         return client
 
     @property

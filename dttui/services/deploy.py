@@ -16,6 +16,7 @@ from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
+from dttui.services.agent import AgentClient
 from dttui.services.agent_wheels import Requirement, Wheel, lock_text
 from dttui.services.deploy_channel import ask_host
 from dttui.services.wheel_source import ARCHITECTURES, WheelSource
@@ -175,7 +176,11 @@ async def deploy_all(
                 connection = await transport.connect(environment, prompter, connect_timeout_s)
                 try:
                     work = deploy(connection, source=shared, on_progress=lambda message: on_progress(name, message))
-                    return await asyncio.wait_for(work, deadline_s)
+                    deployment = await asyncio.wait_for(work, deadline_s)
+                    if deployment.changed:
+                        on_progress(name, _("letting a daemon of an older version go"))
+                        await _retire_daemon(connection)
+                    return deployment
                 finally:
                     await connection.close()
         except asyncio.TimeoutError:
@@ -195,6 +200,15 @@ async def deploy_all(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _retire_daemon(connection: Connection) -> None:
+    """End the daemon, which may be of the version before; jobs go on, and the next connection starts the new one."""
+    client = await AgentClient.over(connection)
+    try:
+        await client.call("shutdown", None, dict)
+    finally:
+        await client.close()
 
 
 def _decode(name: str, model: type[_Answer], result: dict[str, Any]) -> _Answer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
 from dttui.spec.problems import PathKey, PlacedValueError
@@ -278,12 +280,27 @@ class Logging(Section):
     """Line format."""
 
 
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    faults = [(path, _("expected a number that JSON can hold")) for path in _infinite_paths(value, ())]
+    if faults:
+        raise PlacedValueError(*faults)
+    return value
+
+
+def _infinite_paths(value: Any, path: PathKey) -> Iterator[PathKey]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    elif isinstance(value, (dict, list, tuple)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _infinite_paths(item, (*path, key))
+
+
 class Visualization(Section):
     """Dashboards; passed to the script."""
 
     enabled: bool = False
     """Whether it is on."""
-    dashboard: dict[str, Any] | None = None
+    dashboard: Annotated[dict[str, Any], AfterValidator(_finite)] | None = None
     """Its settings."""
 
 

@@ -102,6 +102,7 @@ class _Composer:
             if len(self._stack) >= MAX_DEPTH:
                 raise self._fatal(event, _("nested deeper than {limit}").format(limit=MAX_DEPTH))
             value.items = {} if isinstance(event, yaml.MappingStartEvent) else []
+            value.height = 1
         if event.anchor:
             self._anchors[event.anchor] = value
         if value.items is None:

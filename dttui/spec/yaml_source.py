@@ -31,8 +31,11 @@ class Value:
     items: list[Value] | dict[str, Value] | None = None
     key_marks: dict[str, Mark] = field(default_factory=dict)
     size: int = 1
+    """Values in it, itself included, aliases followed."""
     height: int = 0
+    """Mappings and lists on the longest way down from it, itself included."""
     open: bool = True
+    """Whether its end has not been seen yet."""
 
 
 @dataclass(frozen=True)

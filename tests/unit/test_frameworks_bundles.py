@@ -109,6 +109,7 @@ def test_the_environment_of_a_process_is_what_the_design_says() -> None:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "${INTERFACE}",
         "NCCL_SOCKET_IFNAME": "=${INTERFACE}",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "${GPU_IDS}",
         "DTTUI_JOB_ID": "${JOB_ID}",
         "DTTUI_ATTEMPT": "${ATTEMPT}",
