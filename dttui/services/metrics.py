@@ -36,15 +36,15 @@ def parse_line(line: bytes, lowest_rank: int, received: float) -> Metric | None:
         return None
     if not isinstance(body, dict):
         return None
-    numbers = {key: value for key, value in body.items() if isinstance(key, str) and _is_number(value)}
-    known = {_NAMES[key]: _finite(value) for key, value in numbers.items() if key in _NAMES}
-    rest = {key: float(value) for key, value in numbers.items() if key not in _NAMES and key not in ("step", "rank")}
-    extra = {key: value for key, value in list(rest.items())[:MAX_EXTRA] if math.isfinite(value)}
+    numbers = {key: number for key, value in body.items() if (number := _finite(value)) is not None}
+    known: dict[str, Any] = {_NAMES[key]: number for key, number in numbers.items() if key in _NAMES}
+    rest = [(key, number) for key, number in numbers.items() if key not in _NAMES and key not in ("step", "rank")]
+    step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
-        rank=int(_finite(numbers.get("rank")) or lowest_rank) if "rank" in numbers else lowest_rank,
-        step=_whole(numbers.get("step")),
-        **{**known, "time": known.get("time") or received},
-        extra=extra,
+        rank=int(rank),
+        step=None if step is None else int(step),
+        extra=dict(rest[:MAX_EXTRA]),
+        **{"time": received, **known},
     )
 
 
@@ -53,13 +53,11 @@ def is_broken(line: bytes) -> bool:
     return b"NaN" in line or b"Infinity" in line
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _finite(value: Any) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if value is not None and math.isfinite(value) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

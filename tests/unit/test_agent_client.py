@@ -1,0 +1,130 @@
+"""The client of an agent, against agents that behave and agents that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
+from dtagent.protocol.telemetry import TelemetryReply
+
+from dttui.cli.prompting import Nobody
+from dttui.errors import AgentError, HostUnreachableError
+from dttui.inventory.models import Environment
+from dttui.services.agent import AgentClient
+from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
+
+ENVIRONMENT = Environment(name="gpu1", host="gpu1")
+HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}
+Answer = Callable[[str], object]
+
+
+def agent(answer: Answer, before: bytes = b"") -> Callable[[FakeProcess], Awaitable[int]]:
+    """Return a handler that answers each method with what `answer` gives: a result, or raw bytes."""
+
+    async def play(process: FakeProcess) -> int:
+        await process.stdout.write(before + MAGIC)
+        while line := await process.stdin.readline():
+            frame = json.loads(line)
+            given = HELLO if frame["method"] == "hello" else answer(frame["method"])
+            if isinstance(given, bytes):
+                await process.stdout.write(given)
+            elif isinstance(given, dict) and "code" in given:
+                await process.stdout.write(json.dumps({"id": frame["id"], "error": given}).encode() + b"\n")
+            else:
+                await process.stdout.write(json.dumps({"id": frame["id"], "result": given}).encode() + b"\n")
+        return 0
+
+    return play
+
+
+async def connect(handler: Callable[[FakeProcess], Awaitable[int]]) -> AgentClient:
+    return await AgentClient.connect(ENVIRONMENT, FakeTransport({"gpu1": FakeHost(handler)}), Nobody(), 5.0)
+
+
+async def test_what_a_login_shell_prints_first_is_discarded() -> None:
+    client = await connect(agent(lambda _: {"samples": []}, before=b"Welcome to gpu1!\n\x1b[2J" * 100))
+    assert (await client.call("telemetry", None, TelemetryReply)).samples == []
+    assert client.hello is not None
+    assert client.hello.agent_version == "9"
+    await client.close()
+
+
+async def test_a_host_without_an_agent_gets_the_remedy() -> None:
+    async def missing(process: FakeProcess) -> int:
+        process.stderr += b"sh: 1: exec: /var/tmp/dtagent-0/current/bin/python: not found\n"
+        return 127
+
+    with pytest.raises(AgentError) as caught:
+        await connect(missing)
+    assert "dttui agents deploy gpu1" in caught.value.hint
+
+
+async def test_an_agent_that_ends_at_once_is_quoted() -> None:
+    async def broken(process: FakeProcess) -> int:
+        process.stderr += b"dtagent: /var/tmp/dtagent-0 belongs to uid 7\x1b]52;c;eA==\x07\n"
+        return 1
+
+    with pytest.raises(AgentError, match="belongs to uid 7") as caught:
+        await connect(broken)
+    assert "\x1b" not in caught.value.message
+
+
+async def test_a_shell_that_prints_without_end_is_cut_off() -> None:
+    async def flood(process: FakeProcess) -> int:
+        while await process.stdout.write(b"x" * 4096):
+            pass
+        return 0
+
+    with pytest.raises(AgentError, match="without end"):
+        await connect(flood)
+    assert MAX_NOISE_BYTES < 1 << 20
+
+
+@pytest.mark.parametrize("nonsense", [b"{]\n", b"\xff\n", b"[1]\n", b"[" * 50_000 + b"\n"])
+async def test_an_agent_that_sends_nonsense_is_lost_and_says_why(nonsense: bytes) -> None:
+    client = await connect(agent(lambda _: nonsense))
+    with pytest.raises(HostUnreachableError, match="nonsense"):
+        await client.call("ping", None, dict, 5.0)
+    await client.close()
+
+
+async def test_an_answer_of_another_shape_is_an_error_of_the_agent() -> None:
+    client = await connect(agent(lambda _: {"samples": [{"seq": "many"}]}))
+    with pytest.raises(AgentError, match="makes no sense"):
+        await client.call("telemetry", None, TelemetryReply)
+    await client.close()
+
+
+async def test_a_refusal_carries_its_code_and_its_words() -> None:
+    client = await connect(agent(lambda _: {"code": 4, "message": "2 GPUs are wanted and 0 are free here"}))
+    with pytest.raises(AgentError, match="2 GPUs are wanted") as caught:
+        await client.call("prepare", None, dict)
+    assert caught.value.code == 4
+    await client.close()
+
+
+async def test_an_answer_to_another_call_is_not_taken() -> None:
+    client = await connect(agent(lambda _: b'{"id": 999, "result": {}}\n{"id": "x", "result": {}}\n'))
+    with pytest.raises(HostUnreachableError, match="no answer"):
+        await client.call("ping", None, dict, 0.2)
+    await client.close()
+
+
+async def test_calls_under_way_end_when_the_link_does() -> None:
+    transport = FakeTransport({"gpu1": FakeHost(agent(lambda _: b""))})
+    client = await AgentClient.connect(ENVIRONMENT, transport, Nobody(), 5.0)
+    call = asyncio.create_task(client.call("ping", None, dict, 30.0))
+    await asyncio.sleep(0)
+    await transport.cut("gpu1")
+    with pytest.raises(HostUnreachableError):
+        await call
+    await client.close()
+
+
+async def test_the_difference_of_the_clocks_is_known() -> None:
+    client = await connect(agent(lambda _: {}))
+    assert client.clock_offset_s < -1_000_000_000
+    await client.close()

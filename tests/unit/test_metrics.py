@@ -1,0 +1,55 @@
+"""Lines of DTTUI_METRICS: what is known gets its name, what is strange never raises."""
+
+from __future__ import annotations
+
+import pytest
+
+from dttui.services.metrics import is_broken, parse_line
+
+
+def test_known_numbers_get_their_field_and_others_are_kept_apart() -> None:
+    metric = parse_line(b'{"step": 10, "loss": 2.5, "lr": 0.1, "tokens_per_s": 9, "mfu": 0.4, "rank": 3}', 0, 5.0)
+    assert metric is not None
+    assert (metric.step, metric.loss, metric.learning_rate, metric.rank, metric.time) == (10, 2.5, 0.1, 3, 5.0)
+    assert metric.extra == {"mfu": 0.4}
+
+
+def test_a_line_without_a_rank_is_the_lowest_of_the_node() -> None:
+    metric = parse_line(b'{"step": 1}', 6, 0.5)
+    assert metric is not None
+    assert metric.rank == 6
+
+
+def test_rank_zero_is_not_taken_for_absent() -> None:
+    metric = parse_line(b'{"rank": 0}', 6, 0.5)
+    assert metric is not None
+    assert metric.rank == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"x", b"[1]", b"null", b"\xff", b"[" * 100_000, b'{"step": ', b'"step"'],
+)
+def test_what_is_no_object_is_left_out(line: bytes) -> None:
+    assert parse_line(line, 0, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"step": "ten", "loss": []}',
+        b'{"step": NaN, "loss": Infinity, "rank": NaN}',
+        b'{"step": true}',
+        b'{"step": 1e999}',
+        b'{"loss": ' + b"9" * 400 + b"}",
+    ],
+)
+def test_values_that_make_no_sense_are_left_out_and_nothing_raises(line: bytes) -> None:
+    metric = parse_line(line, 4, 1.0)
+    assert metric is not None
+    assert (metric.step, metric.loss, metric.rank) == (None, None, 4)
+
+
+def test_a_loss_that_is_no_number_is_noticed() -> None:
+    assert is_broken(b'{"step": 4, "loss": NaN}')
+    assert not is_broken(b'{"step": 4, "loss": 1.0}')
