@@ -9,8 +9,8 @@ from pathlib import Path
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.demo import demo_inventory
+from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import load_inventory
 from dttui.services.launch import Submission
 from dttui.spec import load_job

@@ -26,8 +26,8 @@ from dttui.services.gang import Gang
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.launch import Submission, make_local_plan
 from dttui.spec import parse_job
-from dttui.transport.routes import Transports
 from dttui.transport.base import Prompt
+from dttui.transport.routes import Transports
 
 LOG = logging.getLogger("dttui.controller")
 CLIENT_WAIT_S = 15.0

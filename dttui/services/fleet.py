@@ -82,6 +82,7 @@ class Fleet:
         self._prompter = prompter
         self._gate = asyncio.Semaphore(CONNECTIONS_AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
         self.statuses: dict[str, EnvironmentStatus] = {
             item.key: EnvironmentStatus(item, since=time.time()) for item in environments
         }
@@ -101,8 +102,12 @@ class Fleet:
     async def settle(self, timeout_s: float) -> None:
         """Wait until each environment is known to be well or not, or the time is up."""
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and any(_is_pending(status) for status in self.statuses.values()):
-            await asyncio.sleep(0.05)
+        while any(_is_pending(status) for status in self.statuses.values()):
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), deadline - time.monotonic())
+            except asyncio.TimeoutError:
+                return
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -147,6 +152,7 @@ class Fleet:
     def _set(self, key: str, state: EnvironmentState, **changes: object) -> None:
         before = self.statuses[key]
         since = before.since if state is before.state else time.time()
+        self._changed.set()
         self.statuses[key] = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
 
 

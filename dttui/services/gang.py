@@ -21,8 +21,8 @@ from dttui.errors import (
 )
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.planning.models import Bindings, BoundPlan, Finding, NodeBinding, Plan, Severity
 from dttui.planning.binding import bind
+from dttui.planning.models import Bindings, BoundPlan, Finding, NodeBinding, Plan, Severity
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.node_run import NodeRun
 from dttui.services.outcome import rank_failures
@@ -123,8 +123,6 @@ class Gang:
         self._state = state
         self._log.add(EventKind.JOB_STATE, message, attempt=self._key.attempt, data={"state": state.value})
 
-    # --- before anything is started -------------------------------------------------------------------------------
-
     async def _preflight(self) -> None:
         await self._on_all(lambda node: self._reach(node))
         facts = dict(zip([node.name for node in self._nodes], await self._on_all(self._facts), strict=True))
@@ -156,8 +154,6 @@ class Gang:
             for item in self._inventory.environments
         )
         return self._inventory.model_copy(update={"environments": environments})
-
-    # --- start ------------------------------------------------------------------------------------------------------
 
     async def _launch(self) -> BoundPlan:
         try:
@@ -230,8 +226,6 @@ class Gang:
             self._note(node, "lost", error.message)
             return
         self._note(node, "ended", _("clean"))
-
-    # --- run ----------------------------------------------------------------------------------------------------------
 
     async def _watch(self, bound: BoundPlan) -> None:
         self._enter(JobState.RENDEZVOUS, _("waiting for {count} ranks").format(count=bound.plan.world_size))
@@ -328,8 +322,6 @@ class Gang:
                 _("{hosts} could not be reached").format(hosts=", ".join(lost)),
                 _("What runs there is unknown; look at the host when it is back."),
             )
-
-    # --- shared ---------------------------------------------------------------------------------------------------------
 
     async def _on_all(self, act: Callable[[NodeRun], Awaitable[Result]]) -> list[Result]:
         """Do something on all nodes at once. When some fail, all others are awaited first and every failure is told."""

@@ -58,7 +58,7 @@ def shown(line: bytes) -> str:
 def _label(name: str) -> str:
     rank, _dot, stream = name.rpartition(".")
     who = f"{rank:>3}" if rank.isdigit() else rank
-    return f"{who} err" if stream == "err" else f"{who}    "
+    return f"{who} {stream}"
 
 
 def _order(name: str) -> tuple[bool, int, str]:

@@ -116,7 +116,9 @@ class Conversation:
         """Wait for a final state of attempt 0 and return the status."""
         final = ("ended", "unkillable", "lost", "discarded")
         return wait_until(
-            lambda: status if (status := self.status(job_id))["state"] in final else None, f"{job_id} to end", DEADLINE_S
+            lambda: status if (status := self.status(job_id))["state"] in final else None,
+            f"{job_id} to end",
+            DEADLINE_S,
         )
 
     def streams(self, job_id: str) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_upload_goes_on_where_it_ended_and_stays_inside(agent: Conversation) -> 
     agent.prepare("files")
     key = {"job_id": "files", "attempt": 0}
 
-    def part(path: str, offset: int, data: bytes) -> dict[str, object]:
+    def part(path: str, offset: int, data: bytes) -> dict[str, Any]:
         body = {"key": key, "path": path, "offset": offset, "data": base64.b64encode(data).decode()}
         return agent.ask("upload", body)
 
@@ -168,7 +169,9 @@ def test_a_second_daemon_makes_way(agent: Conversation) -> None:
 
 
 def test_the_bridge_imports_neither_pydantic_nor_psutil(agent: Conversation) -> None:
-    code = "import sys, dtagent.cli, dtagent.bridge; print(sorted({'pydantic', 'psutil', 'asyncio'} & set(sys.modules)))"
+    code = (
+        "import sys, dtagent.cli, dtagent.bridge; print(sorted({'pydantic', 'psutil', 'asyncio'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "[]\n"
 
@@ -190,7 +193,9 @@ def test_calls_are_answered_while_a_follower_waits(agent: Conversation) -> None:
     assert agent.child.stdout is not None
     follow = {"key": {"job_id": "waiting", "attempt": 0}, "stamp": "", "wait_s": 5}
     stamp = agent.call("follow", follow)["stamp"]
-    agent.child.stdin.write(json.dumps({"id": 900, "method": "follow", "params": {**follow, "stamp": stamp}}).encode() + b"\n")
+    agent.child.stdin.write(
+        json.dumps({"id": 900, "method": "follow", "params": {**follow, "stamp": stamp}}).encode() + b"\n"
+    )
     agent.child.stdin.write(b'{"id": 901, "method": "ping"}\n')
     agent.child.stdin.flush()
     assert json.loads(agent.child.stdout.readline())["id"] == 901

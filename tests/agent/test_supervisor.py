@@ -129,7 +129,7 @@ def test_a_killed_daemon_does_not_stop_the_job_and_the_next_one_knows_it(tmp_pat
 
 
 def test_secrets_reach_the_process_and_no_file_on_the_host(agent: Conversation) -> None:
-    run(agent, "secret", ["sh", "-c", 'test ${#TOKEN} -eq 12'], secrets={"TOKEN": "hunter2-zeta"})
+    run(agent, "secret", ["sh", "-c", "test ${#TOKEN} -eq 12"], secrets={"TOKEN": "hunter2-zeta"})
     assert agent.end_of("secret")["exits"][0]["exit_code"] == 0
     written = [path for path in agent.root.rglob("*") if path.is_file() and b"hunter2-zeta" in path.read_bytes()]
     assert written == []

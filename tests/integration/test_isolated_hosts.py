@@ -49,7 +49,11 @@ def test_the_example_trains_across_three_hosts_with_the_chosen_master_as_rank_0(
     done = dttui("--apply", job, "--inventory", inventory, "--output", "json")
     assert done.returncode == 0, done.stderr
     result = result_of(done)
-    assert [(node["name"], node["ranks"]) for node in result["nodes"]] == [("gpu2", [0]), ("gpu1", [1]), ("gpu3", [2, 3])]
+    assert [(node["name"], node["ranks"]) for node in result["nodes"]] == [
+        ("gpu2", [0]),
+        ("gpu1", [1]),
+        ("gpu3", [2, 3]),
+    ]
     directory = Path(result["directory"])
     metrics = [json.loads(line) for line in (directory / "telemetry/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in metrics if line["rank"] == 0]
@@ -111,9 +115,7 @@ def test_a_failure_to_prepare_one_host_starts_nothing_on_the_others(
         assert host.run(["test", "-e", "/tmp/started"], check=False).returncode == 1
 
 
-def test_an_unknown_host_key_is_shown_and_taken_by_its_fingerprint(
-    deployed: Lab, lab3: Lab, tmp_path: Path
-) -> None:
+def test_an_unknown_host_key_is_shown_and_taken_by_its_fingerprint(deployed: Lab, lab3: Lab, tmp_path: Path) -> None:
     known_hosts = tmp_path / "known_hosts"
     known_hosts.touch()
     inventory = lab3.inventory(tmp_path / "inventory.yaml", known_hosts=str(known_hosts))

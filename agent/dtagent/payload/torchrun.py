@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -49,11 +50,9 @@ def _describe(failure: Any) -> dict[str, Any]:
     if isinstance(message, dict):
         told["error"] = str(message.get("message"))
         told["traceback"] = (message.get("extraInfo") or {}).get("py_callstack")
-    try:
+    with contextlib.suppress(OSError):
         # Written at the moment of the exception; torch's own stamp is in whole seconds.
         told["time"] = os.path.getmtime(failure.error_file)
-    except OSError:
-        pass
     return told
 
 

@@ -1,0 +1,174 @@
+"""What `ssh -G` says, merged with the inventory, and what stands in where there is no ssh."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dttui.errors import HostUnreachableError
+from dttui.transport import ssh_config as module
+from dttui.transport.ssh_config import HostQuery, SshConfig, UnknownKeyPolicy, split_hop
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is missing: install openssh-client")
+
+CONFIG = """
+Host gpu
+  HostName gpu1.example.org
+  User alice
+  Port 2222
+  IdentityFile ~/keys/%h-%r
+  IdentityFile "/keys/with a space"
+  CertificateFile /keys/cert.pub
+  IdentitiesOnly yes
+  IdentityAgent /run/agent.sock
+  HostKeyAlias Cluster-Node
+  UserKnownHostsFile ~/a ~/b
+  GlobalKnownHostsFile /etc/one
+  AddressFamily inet6
+  ProxyJump bob@bastion:2200,inner
+  StrictHostKeyChecking accept-new
+  NumberOfPasswordPrompts 5
+Host quiet
+  BatchMode yes
+  StrictHostKeyChecking yes
+  PasswordAuthentication no
+  KbdInteractiveAuthentication no
+  IdentityAgent none
+  ProxyCommand relay --to %h:%p as %r %%
+Host both
+  ProxyJump none
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SshConfig:
+    path = tmp_path / "config"
+    path.write_text(CONFIG)
+    return SshConfig(path)
+
+
+def test_everything_that_a_connection_needs_is_read(config: SshConfig) -> None:
+    target = config.resolve(HostQuery("gpu"))
+    home = Path(os.environ["HOME"])
+    assert (target.name, target.hostname, target.port, target.user) == ("gpu", "gpu1.example.org", 2222, "alice")
+    assert target.identity_file is None
+    assert target.identity_files == (home / "keys/gpu1.example.org-alice", Path("/keys/with a space"))
+    assert target.certificate_files == (Path("/keys/cert.pub"),)
+    assert target.identities_only
+    assert target.agent_socket == Path("/run/agent.sock")
+    assert [path.name for path in target.known_hosts_files] == ["a", "b", "one"]
+    assert target.family is socket.AF_INET6
+    assert target.proxy_jump == ("bob@bastion:2200", "inner")
+    assert target.proxy_command is None
+    assert target.unknown_key_policy is UnknownKeyPolicy.ACCEPT
+    assert target.prompts == 5
+    assert target.known_as == "cluster-node"
+
+
+def test_a_host_without_a_section_has_the_defaults(config: SshConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/mine.sock")
+    target = config.resolve(HostQuery("Other.Example.org"))
+    assert (target.hostname.lower(), target.port) == ("other.example.org", 22)
+    assert target.known_as == "other.example.org"
+    assert target.agent_socket == Path("/run/mine.sock")
+    assert Path(os.environ["HOME"]) / ".ssh/id_ed25519" in target.identity_files
+    assert target.unknown_key_policy is UnknownKeyPolicy.ASK
+    assert target.methods == {"publickey", "keyboard-interactive", "password"}
+    assert target.prompts == 3
+    assert target.proxy_jump == ()
+
+
+def test_the_inventory_wins(config: SshConfig) -> None:
+    target = config.resolve(HostQuery("gpu", "carol", 22, "other", "~/mine"))
+    assert (target.user, target.port, target.proxy_jump) == ("carol", 22, ("other",))
+    assert target.identity_file == Path(os.environ["HOME"]) / "mine"
+    # What the configuration says of identities depends on the user, and here that is carol.
+    assert target.identity_files[0].name == "gpu1.example.org-carol"
+
+
+def test_what_the_configuration_forbids_is_not_done(config: SshConfig) -> None:
+    target = config.resolve(HostQuery("quiet", "alice", 2022))
+    assert target.prompts == 0
+    assert target.methods == {"publickey"}
+    assert target.unknown_key_policy is UnknownKeyPolicy.REFUSE
+    assert target.agent_socket is None
+    assert target.proxy_command == "relay --to quiet:2022 as alice %"
+
+
+def test_proxy_jump_none_is_none(config: SshConfig) -> None:
+    assert config.resolve(HostQuery("both")).proxy_jump == ()
+
+
+def test_an_answer_is_used_again_for_a_while(config: SshConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    original = subprocess.run
+
+    def counting(command: list[str], **options: object) -> object:
+        calls.append(command)
+        return original(command, **options)  # type: ignore[call-overload]  # passed on as it came
+
+    monkeypatch.setattr(subprocess, "run", counting)
+    first = config.resolve(HostQuery("gpu"))
+    assert config.resolve(HostQuery("gpu")) is first
+    config.resolve(HostQuery("gpu", "someone"))
+    assert len(calls) == 2
+    monkeypatch.setattr(module, "CACHE_S", -1.0)
+    config.resolve(HostQuery("both"))
+    config.resolve(HostQuery("both"))
+    assert len(calls) == 4
+
+
+def test_a_configuration_with_a_mistake_is_an_error_with_ssh_s_own_words(config: SshConfig) -> None:
+    assert config.config_file is not None
+    config.config_file.write_text("Hots gpu\n")
+    with pytest.raises(HostUnreachableError) as caught:
+        config.resolve(HostQuery("gpu"))
+    assert "line 1: Bad configuration option: hots" in caught.value.message
+    assert "ssh -G gpu" in caught.value.hint
+
+
+def test_an_ssh_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "ssh"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(module, "_SSH_G_TIMEOUT_S", 0.2)
+    with pytest.raises(HostUnreachableError, match="cannot be read"):
+        SshConfig(binary=str(slow)).resolve(HostQuery("gpu"))
+
+
+def test_without_ssh_the_file_is_read_here(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(
+        "Host gpu\n HostName gpu1.example.org\n User alice\n Port 2222\n IdentityFile ~/k\n ProxyJump bastion\n"
+    )
+    config = SshConfig(path, binary=None)
+    target = config.resolve(HostQuery("gpu"))
+    assert (target.hostname, target.port, target.user) == ("gpu1.example.org", 2222, "alice")
+    assert target.identity_files == (Path(os.environ["HOME"]) / "k",)
+    assert target.proxy_jump == ("bastion",)
+    assert target.unknown_key_policy is UnknownKeyPolicy.ASK
+    assert config.resolve(HostQuery("gpu", "carol", 22)).user == "carol"
+    plain = SshConfig(tmp_path / "none", binary=None).resolve(HostQuery("10.0.0.1"))
+    assert (plain.hostname, plain.port) == ("10.0.0.1", 22)
+    assert Path(os.environ["HOME"]) / ".ssh/known_hosts" in plain.known_hosts_files
+
+
+@pytest.mark.parametrize(
+    ("hop", "query"),
+    [
+        ("bastion", HostQuery("bastion")),
+        ("bob@bastion", HostQuery("bastion", "bob")),
+        ("bob@bastion:2200", HostQuery("bastion", "bob", 2200)),
+        ("ssh://bob@bastion:2200/", HostQuery("bastion", "bob", 2200)),
+        ("[2001:db8::1]:2200", HostQuery("2001:db8::1", None, 2200)),
+        ("2001:db8::1", HostQuery("2001:db8::1")),
+        (" bob@dom@bastion ", HostQuery("bastion", "bob@dom")),
+    ],
+)
+def test_the_entries_of_a_jump_list_are_taken_apart(hop: str, query: HostQuery) -> None:
+    assert split_hop(hop) == query
