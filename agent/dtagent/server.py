@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import signal
 import socket
@@ -98,6 +99,7 @@ class _Method:
 
 class _Daemon:
     def __init__(self, root: Path, idle_exit_s: float | None, interval_s: float) -> None:
+        self._root = root
         self._nvml = Nvml()
         self._attempts = Attempts(root, self._free_gpus)
         self._sampler = Sampler(HostProbe(root), self._nvml, self._attempts.running_ranks, interval_s)
@@ -135,11 +137,13 @@ class _Daemon:
 
     async def _watch_idleness(self) -> None:
         busy_at = time.monotonic()
-        while self._idle_exit_s is not None:
-            await asyncio.sleep(min(1.0, self._idle_exit_s / 2))
+        limit_s = math.inf if self._idle_exit_s is None else self._idle_exit_s
+        while True:
+            await asyncio.sleep(min(5.0, limit_s / 2))
             if self._clients or self._attempts.running_ranks():
                 busy_at = time.monotonic()
-            elif time.monotonic() - busy_at > self._idle_exit_s:
+            # Without its socket nobody can reach this daemon, and its lock keeps another from starting.
+            if time.monotonic() - busy_at > limit_s or not socket_path(self._root).exists():
                 self._stop.set()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -21,6 +21,8 @@ STDERR_KEPT_BYTES = 16 * 1024
 STDERR_GRACE_S = 2.0
 END_GRACE_S = 1.0
 """How long a command has to end by itself once its stdin is closed, and again after SIGTERM."""
+IDLE_EXIT_S = "300"
+"""After which an embedded agent that nobody needs ends."""
 ADDRESS = "127.0.0.1"
 
 
@@ -156,7 +158,8 @@ class LocalConnection:
         arguments: Sequence[str] = ("/bin/sh", "-c", COMMANDS[command])
         if command is RemoteCommand.AGENT:
             root = self._environment.agent_root
-            arguments = (*self._agent_command, *(("--root", root) if root else ()))
+            # An agent with a root of its own belongs to an embedded cluster, and is not to stay for ever.
+            arguments = (*self._agent_command, *(("--root", root, "--idle-exit", IDLE_EXIT_S) if root else ()))
         try:
             stream = await LocalStream.start(arguments, name)
         except OSError as error:

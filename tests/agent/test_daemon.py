@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -157,6 +158,16 @@ def test_the_daemon_ends_when_nobody_needs_it(tmp_path: Path) -> None:
         [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), "--idle-exit", "0.5"],
         stderr=subprocess.DEVNULL,
     )
+    assert child.wait(30) == 0
+
+
+def test_a_daemon_whose_directory_was_removed_ends(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root)], stderr=subprocess.DEVNULL
+    )
+    wait_until((root / "agent.sock").exists, "the daemon to serve")
+    shutil.rmtree(root)
     assert child.wait(30) == 0
 
 
