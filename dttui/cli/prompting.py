@@ -44,7 +44,8 @@ def _ask(prompt: Prompt) -> str | None:
             sys.stderr.write(_("Compare it with what the host's owner says. Trust it? [yes/no] "))
             sys.stderr.flush()
             return "yes" if sys.stdin.readline().strip().lower() in ("yes", "y", "是") else None
-        text = f"{clean(prompt.text).strip()} "
+        text = clean(prompt.text).strip()
+        text = f"{text} " if text.endswith((":", "?", "：")) else f"{text}: "
         if prompt.secret:
             return getpass.getpass(text, stream=sys.stderr)
         sys.stderr.write(text)

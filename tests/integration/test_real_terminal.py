@@ -1,69 +1,17 @@
-"""The screen in a real terminal: tmux types the keys and reads what is shown, from ticking boxes to the end of a job."""
+"""The screen and the prompts in a real terminal: tmux types the keys and reads what is shown."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.headless import example_job
-from tests.waiting import wait_until
+from tests.integration.headless import example_job, shell_job
+from tests.integration.terminal import Terminal, terminal
+from tests.lab.hosts import Lab
 
-DEADLINE_S = 90.0
-
-
-class Terminal:
-    """A tmux server of its own with one window."""
-
-    def __init__(self, directory: Path, columns: int, rows: int) -> None:
-        self._tmux = ["tmux", "-S", str(directory / "tmux"), "-f", "/dev/null"]
-        self._size = ["-x", str(columns), "-y", str(rows)]
-
-    def start(self, *arguments: str | Path) -> None:
-        """Run dttui in the window."""
-        command = shlex.join([sys.executable, "-m", "dttui", *map(str, arguments)])
-        self._run("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
-
-    def press(self, *keys: str) -> None:
-        """Type keys as tmux names them."""
-        self._run("send-keys", *keys)
-
-    def screen(self) -> str:
-        """Return what is shown now."""
-        return self._run("capture-pane", "-p")
-
-    def wait_for(self, text: str) -> str:
-        """Wait until a text is shown; return the screen."""
-        try:
-            return wait_until(lambda: shown if text in (shown := self.screen()) else "", text, DEADLINE_S)
-        except AssertionError as error:
-            raise AssertionError(f"{text!r} did not come; the screen is\n{self.screen()}") from error
-
-    def close(self) -> None:
-        """End the server and what runs in it."""
-        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, timeout=30)
-
-    def _run(self, *arguments: str) -> str:
-        done = subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=30)
-        return done.stdout
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    if shutil.which("tmux") is None:
-        reason = "needs tmux: apt install tmux"
-        pytest.fail(reason) if os.environ.get("DTTUI_REQUIRE_LAB") == "1" else pytest.skip(reason)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    opened = Terminal(tmp_path, 120, 40)
-    yield opened
-    opened.close()
+__all__ = ["terminal"]
 
 
 @pytest.mark.torch
@@ -90,3 +38,33 @@ def test_boxes_are_ticked_a_job_is_launched_and_followed_to_its_end(terminal: Te
     terminal.wait_for("world size 3")
     terminal.press("C-q")
     terminal.wait_for("left with 0")
+
+
+@pytest.mark.lab
+def test_an_unknown_host_key_and_a_passphrase_are_asked_for_at_the_terminal(
+    terminal: Terminal, lab3: Lab, tmp_path: Path
+) -> None:
+    key = tmp_path / "locked_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "open sesame", "-f", key], check=True)
+    public = key.with_suffix(".pub").read_bytes()
+    host = lab3["gpu1"]
+    host.run(["sh", "-c", "cat >> /root/.ssh/authorized_keys"], input=public)
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.touch()
+    overrides = {"known_hosts": str(known_hosts), "identity_file": str(key)}
+    inventory = lab3.inventory(tmp_path / "inventory.yaml", **overrides)
+    terminal.start("agents", "deploy", "gpu1", "--inventory", inventory)
+    shown = terminal.wait_for("[yes/no]")
+    assert host.fingerprint in "".join(shown.split("\n"))
+    terminal.press("yes", "Enter")
+    terminal.wait_for("assphrase")
+    terminal.press("wrong", "Enter")
+    terminal.wait_for("That was not it")
+    terminal.press("open sesame", "Enter")
+    terminal.wait_for("left with 0")
+    assert known_hosts.read_text()
+    terminal.close()
+    terminal.start("--apply", shell_job(tmp_path, {"gpu1": 1}, "true"), "--inventory", inventory)
+    terminal.wait_for("assphrase")
+    terminal.press("open sesame", "Enter")
+    terminal.wait_for("SUCCEEDED")
