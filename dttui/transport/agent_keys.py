@@ -17,6 +17,7 @@ TIMEOUT_S = 60.0
 _REQUEST_IDENTITIES, _IDENTITIES_ANSWER = 11, 12
 _SIGN_REQUEST, _SIGN_RESPONSE = 13, 14
 _MAX_ANSWER_BYTES = 1024 * 1024
+MAX_KEYS = 256
 _RSA_FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
 
 
@@ -48,10 +49,11 @@ class SshAgent:
             self._socket.settimeout(TIMEOUT_S)
             self._socket.connect(os.fspath(self._path))
             answer = self._ask(_REQUEST_IDENTITIES, b"", _IDENTITIES_ANSWER)
-            blobs = [(answer.get_binary(), answer.get_binary()) for _ in range(answer.get_int())]
+            count = min(answer.get_int(), MAX_KEYS)
+            blobs = [(answer.get_binary(), answer.get_binary()) for _ in range(count)]
         except (OSError, SshAgentError):
             return []
-        return [AgentKey(blob, comment.decode("utf-8", "replace")) for blob, comment in blobs]
+        return [AgentKey(blob, comment.decode("utf-8", "replace")) for blob, comment in blobs if blob]
 
     def sign(self, key: AgentKey, data: bytes, algorithm: str | None) -> bytes:
         """Return a signature in SSH's encoding. Raises SshAgentError when the agent, or its owner, declines."""

@@ -107,24 +107,22 @@ class HostKeyCheck:
         Raises:
             HostKeyError: Unknown and not confirmed, changed, or revoked.
         """
-        verdict, entries = (await self.known(hop)).judge(key)
-        if verdict is Verdict.KNOWN:
+        if await self._vouched_for(hop, key):
             return
-        if verdict is Verdict.REVOKED:
-            raise _revoked(hop, key, entries)
-        if verdict is Verdict.CHANGED:
-            raise _changed(hop, key, entries)
-        if hop.target.unknown_key_policy is UnknownKeyPolicy.ACCEPT or await self._confirmed(hop, key, questions):
+        policy = hop.target.unknown_key_policy
+        if policy is UnknownKeyPolicy.ACCEPT:
             await self.trust(hop, key)
-        else:
+        elif policy is UnknownKeyPolicy.REFUSE or not await self._confirmed(hop, key, questions):
             raise _unknown(hop, key)
 
     async def trust(self, hop: Hop, key: HostKey) -> None:
-        """Enter the key as the host's.
+        """Enter the key as the host's, unless it is known.
 
         Raises:
-            HostKeyError: The file cannot be written.
+            HostKeyError: It has changed or is revoked, or the file cannot be written.
         """
+        if await self._vouched_for(hop, key):
+            return
         path = hop.writable_file
         try:
             await self.threads.connecting(append, path, hop.target.known_as, key)
@@ -137,9 +135,17 @@ class HostKeyCheck:
                 fingerprint=key.fingerprint,
             ) from error
 
+    async def _vouched_for(self, hop: Hop, key: HostKey) -> bool:
+        """Whether the key is known. Raises HostKeyError where it is known to be wrong."""
+        verdict, entries = (await self.known(hop)).judge(key)
+        if verdict is Verdict.REVOKED:
+            raise _revoked(hop, key, entries)
+        if verdict is Verdict.CHANGED:
+            raise _changed(hop, key, entries)
+        return verdict is Verdict.KNOWN
+
     async def _confirmed(self, hop: Hop, key: HostKey, questions: Questions) -> bool:
-        if hop.target.unknown_key_policy is UnknownKeyPolicy.REFUSE:
-            return False
+        """Whether a person says yes; the key is a known one then."""
         text = _(
             "{name} ({hostname} port {port}) shows a key that is not known yet: {algorithm} {fingerprint}. Take it?"
         )
@@ -162,7 +168,10 @@ class HostKeyCheck:
                 if (await self.known(hop)).judge(key)[0] is Verdict.KNOWN:
                     return True
                 answer = await questions.ask_in_turn(prompt)
-        return answer is not None and answer.strip() in {"yes", key.fingerprint}
+                if answer is None or answer.strip() not in {"yes", key.fingerprint}:
+                    return False
+                await self.trust(hop, key)
+                return True
 
     def _entries(self, hop: Hop) -> Entries:
         known = self.cache.load(hop.files)

@@ -16,6 +16,7 @@ from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.known_hosts import HostKey
+from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh_config import Target
 
 T = TypeVar("T")
@@ -77,17 +78,19 @@ class _ServerWords(logging.Logger):
 class Link:
     """A connection to one SSH server. Its methods block, except `is_alive` and `kill`."""
 
-    def __init__(self, sock: socket.socket | paramiko.Channel, target: Target, known_types: Iterable[str]) -> None:
-        """Take over a connected socket. `known_types` are the types of the keys known for the host."""
+    def __init__(
+        self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, known_types: Iterable[str]
+    ) -> None:
+        """Take over what leads to the server. `known_types` are the types of the keys known for the host."""
         self.target = target
         self.address = ""
         """IP address of the other end, as far as it is known."""
         self.words = _ServerWords()
-        self._sock = sock
-        self._on_close: list[Callable[[], object]] = []
+        self._proxy = way if isinstance(way, ProxyCommand) else None
+        self._sock = way.socket if isinstance(way, ProxyCommand) else way
         self._closing = threading.Lock()
         self._closed = False
-        self.transport = paramiko.Transport(sock)
+        self.transport = paramiko.Transport(self._sock)
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
@@ -131,10 +134,6 @@ class Link:
         except Exception as error:  # paramiko re-raises whatever a hostile server made its thread die of
             raise paramiko.SSHException(str(error) or type(error).__name__) from error
 
-    def on_close(self, action: Callable[[], object]) -> None:
-        """Have something done, in some thread, once the connection is closed."""
-        self._on_close.append(action)
-
     def kill(self) -> None:
         """Cut the connection without waiting; every thread that is blocked on it wakes up."""
         with contextlib.suppress(OSError, EOFError):
@@ -157,8 +156,8 @@ class Link:
             self.transport.join(_JOIN_S)
         # Otherwise the timer of a key exchange that failed keeps its thread.
         self.transport.packetizer.complete_handshake()
-        for action in self._on_close:
-            action()
+        if self._proxy is not None:
+            self._proxy.end()
 
     def _no_handshake(self, error: Exception) -> HostUnreachableError:
         place = {"host": self.target.hostname, "port": self.target.port}
@@ -182,6 +181,11 @@ class Link:
                 said=said, **place
             )
             return self._unreachable(message, _("Check `port` in the inventory."))
+        if self._proxy is not None:
+            complaint = self._proxy.complaint() or _("it said nothing")
+            message = _("the ProxyCommand of {host} ended before an SSH server answered: {complaint}")
+            hint = _("`ssh -v {name} true` shows more.").format(name=self.target.name)
+            return self._unreachable(message.format(complaint=complaint, **place), hint)
         message = _("{host} took the connection on port {port} and closed it without a word").format(**place)
         return self._unreachable(
             message, _("A firewall, or an SSH server that is overloaded or shutting down, does that.")

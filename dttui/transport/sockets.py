@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
+from dttui.sanitize import clean
 from dttui.transport.ssh_config import Target
 from dttui.transport.threads import Threads
 
@@ -21,6 +25,8 @@ DEAD_LINK_MS = 8000
 """A peer that acknowledges nothing for so long is gone. TCP alone takes a quarter of an hour to notice."""
 IDLE_PROBE_S = 5
 PROBE_INTERVAL_S = 2
+END_GRACE_S = 2.0
+"""How long a ProxyCommand has to end after SIGTERM."""
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -80,33 +86,50 @@ async def connect(target: Target, threads: Threads) -> LinkSocket:
     raise _refused(target, failures)
 
 
-def run_proxy_command(target: Target) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start the configuration's ProxyCommand and return our end of its stdin and stdout.
+class ProxyCommand:
+    """The configuration's ProxyCommand, and our end of its stdin and stdout.
 
-    A real socket, so that a command that dies is an end of file and not a busy loop. Its own process group.
-
-    Raises:
-        HostUnreachableError: It cannot be started.
+    That is a real socket, so that a command that dies is an end of file and not a busy loop.
     """
-    ours, theirs = socket.socketpair()
-    try:
-        # The person's own configuration, which ssh too hands to a shell.
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {target.proxy_command}"],
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        ours.close()
-        raise HostUnreachableError(
-            target.name,
-            _("the ProxyCommand of {host} cannot be started: {error}").format(host=target.name, error=error),
-        ) from error
-    finally:
-        theirs.close()
-    return ours, process
+
+    def __init__(self, target: Target) -> None:
+        """Start it. Raises HostUnreachableError where that fails."""
+        self.socket, theirs = socket.socketpair()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        try:
+            # The person's own configuration, which ssh too hands to a shell.
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {target.proxy_command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.socket.close()
+            self._stderr.close()
+            message = _("the ProxyCommand of {host} cannot be started: {error}").format(host=target.name, error=error)
+            raise HostUnreachableError(target.name, message) from error
+        finally:
+            theirs.close()
+
+    def complaint(self) -> str:
+        """Return the last line it wrote to stderr."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        tail = os.pread(self._stderr.fileno(), 4096, max(0, size - 4096))
+        lines = clean(tail.decode("utf-8", "replace")).split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def end(self) -> None:
+        """Blocking. End it and its process group."""
+        try:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGTERM)
+                self._process.wait(timeout=END_GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._stderr.close()
 
 
 def resolve_address(hostname: str) -> str:
@@ -162,7 +185,7 @@ async def _abandon(attempts: Sequence[asyncio.Task[LinkSocket]]) -> None:
 
 
 def _refused(target: Target, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
-    tried = ", ".join(f"{address}: {error.strerror or error}" for address, error in failures)
+    tried = ", ".join(f"{address}: {os.strerror(error.errno) if error.errno else error}" for address, error in failures)
     if all(isinstance(error, ConnectionRefusedError) for _address, error in failures):
         return HostUnreachableError(
             target.name,

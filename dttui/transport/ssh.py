@@ -7,22 +7,20 @@ import contextlib
 import logging
 import os
 import resource
-import signal
-import subprocess
-import weakref
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 import paramiko
 
-from dttui.errors import HostError, HostUnreachableError, UsageError
+from dttui.errors import HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
 from dttui.transport import sockets
 from dttui.transport.authentication import Authentication
-from dttui.transport.base import Prompter, RemoteCommand
+from dttui.transport.base import Prompter
+from dttui.transport.connection import SshConnection
 from dttui.transport.deadline import Deadline
 from dttui.transport.host_keys import Hop, HostKeyCheck
 from dttui.transport.jumps import Jumps, OpenLink, Route
@@ -32,93 +30,12 @@ from dttui.transport.link import Link
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
 from dttui.transport.ssh_config import HostQuery, SshConfig, split_hop
-from dttui.transport.stream import ChannelStream
 from dttui.transport.threads import Threads
 
 T = TypeVar("T")
 
-COMMAND_TIMEOUT_S = 20.0
-"""How long a host may take to start a command on a connection that stands."""
 MAX_HOPS = 8
 OPEN_FILES = 16_384
-
-
-class SshConnection:
-    """An authenticated connection to one environment."""
-
-    def __init__(self, environment: Environment, address: str, opened: OpenLink, threads: Threads) -> None:
-        self._environment = environment
-        self._address = address
-        self._opened = opened
-        self._threads = threads
-        self._streams: weakref.WeakSet[ChannelStream] = weakref.WeakSet()
-        self._closing: asyncio.Task[None] | None = None
-
-    @property
-    def environment(self) -> Environment:
-        """Where it leads."""
-        return self._environment
-
-    @property
-    def address(self) -> str:
-        """IP address of the peer; behind a jump host, what the host's name stands for here, or the name."""
-        return self._address
-
-    async def run(self, command: RemoteCommand) -> ChannelStream:
-        """Start a command.
-
-        Raises:
-            HostUnreachableError: The link is gone, or the host does not start the command in time.
-        """
-        if command is RemoteCommand.AGENT and self._environment.agent_root:
-            raise UsageError(
-                _("{name}: `agent_root` is for environments on this machine").format(name=self._environment.name),
-                _("Remove it, or set `local: true`."),
-            )
-        try:
-            return await Deadline(COMMAND_TIMEOUT_S).run(self._start(command))
-        except TimeoutError as error:
-            # Nothing else frees a thread that waits for an answer to an exec request.
-            await self.close()
-            message = _("{host} did not start a command within {seconds:.0f} s; the connection was closed")
-            raise self._failed(message.format(host=self._name, seconds=COMMAND_TIMEOUT_S)) from error
-        except paramiko.ChannelException as error:
-            message = _("{host} opens no further session: {reason}")
-            hint = _("`MaxSessions` of its SSH server limits how many a connection may have.")
-            raise self._failed(message.format(host=self._name, reason=clean(error.text)), hint) from error
-        except (paramiko.SSHException, EOFError, OSError) as error:
-            reason = clean(str(error)) or _("the connection broke")
-            message = _("{host} did not start a command: {reason}")
-            raise self._failed(message.format(host=self._name, reason=reason)) from error
-
-    async def close(self) -> None:
-        """Close the connection and all its streams. Safe to call twice."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
-
-    async def _start(self, command: RemoteCommand) -> ChannelStream:
-        link = self._opened.link
-        if not link.is_alive:
-            raise self._failed(_("the connection to {host} is lost").format(host=self._name))
-        channel = await self._threads.connecting(link.call, link.transport.open_session, None, None, COMMAND_TIMEOUT_S)
-        stream = ChannelStream(channel, link, self._threads)
-        await stream.start(command)
-        self._streams.add(stream)
-        return stream
-
-    async def _close(self) -> None:
-        self._opened.link.kill()
-        await self._opened.close()
-        for stream in list(self._streams):
-            await stream.close()
-
-    @property
-    def _name(self) -> str:
-        return self._environment.name
-
-    def _failed(self, message: str, hint: str = "") -> HostUnreachableError:
-        return HostUnreachableError(self._environment.key, message, hint)
 
 
 class SshTransport:
@@ -134,7 +51,7 @@ class SshTransport:
         self._unlocker = Unlocker(self._threads)
         self._turn = asyncio.Lock()
         self._jumps = Jumps(self._connect_jump)
-        self._connections: weakref.WeakSet[SshConnection] = weakref.WeakSet()
+        self._connections: set[SshConnection] = set()
         _quiet_paramiko()
         _raise_open_files()
 
@@ -190,7 +107,7 @@ class SshTransport:
         address = opened.link.address
         if not address:
             address = await self._threads.connecting(sockets.resolve_address, route[-1].target.hostname)
-        connection = SshConnection(environment, address, opened, self._threads)
+        connection = SshConnection(environment, address, opened, self._threads, self._connections.discard)
         self._connections.add(connection)
         return connection
 
@@ -254,14 +171,11 @@ class SshTransport:
         hop = route[-1]
         target = hop.target
         known_types = (await self._host_keys.known(hop)).types
-        deadline.stage = _("connecting to port {port}").format(port=target.port)
+        deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
         if len(route) > 1:
             return await self._reach_by_jump(route, prompter, deadline, known_types)
         if target.proxy_command:
-            ours, process = sockets.run_proxy_command(target)
-            link = Link(ours, target, known_types)
-            link.on_close(lambda: _end(process))
-            return OpenLink(link, self._threads)
+            return OpenLink(Link(sockets.ProxyCommand(target), target, known_types), self._threads)
         sock = await sockets.connect(target, self._threads)
         link = Link(sock, target, known_types)
         with contextlib.suppress(OSError):
@@ -274,7 +188,9 @@ class SshTransport:
         target, jump = route[-1].target, route[-2].target
         with deadline.paused():  # It has a time limit of its own, and perhaps someone to answer it.
             below = await self._jumps.lease(route[:-1], prompter, deadline.seconds)
-        deadline.stage = _("connecting to port {port} by way of {jump}").format(port=target.port, jump=jump.name)
+        deadline.stage = _("connecting to {host} port {port} by way of {jump}").format(
+            host=target.hostname, port=target.port, jump=jump.name
+        )
         try:
             channel = await self._threads.connecting(
                 below.link.open_channel_to, target.hostname, target.port, deadline.seconds
@@ -295,17 +211,6 @@ class SshTransport:
     async def _discard(self, opened: OpenLink) -> None:
         opened.link.kill()
         await asyncio.shield(asyncio.ensure_future(opened.close()))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _quiet_paramiko() -> None:

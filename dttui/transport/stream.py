@@ -13,6 +13,7 @@ from paramiko.buffered_pipe import BufferedPipe
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
+from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS
 from dttui.transport.link import Link
@@ -84,8 +85,9 @@ class ChannelStream:
     When the link dies, reading ends with `b""`, writing raises HostUnreachableError, and the exit status is `None`.
     """
 
-    def __init__(self, channel: paramiko.Channel, link: Link, threads: Threads) -> None:
-        """Take over a channel on which nothing has been started yet."""
+    def __init__(self, channel: paramiko.Channel, link: Link, threads: Threads, environment: Environment) -> None:
+        """Take over a channel to `environment` on which nothing has been started yet."""
+        self._environment = environment
         self._channel = channel
         self._link = link
         self._threads = threads
@@ -165,6 +167,5 @@ class ChannelStream:
         return sent
 
     def _gone(self) -> HostUnreachableError:
-        name = self._link.target.name
         text = _("the command on {host} has ended") if self._link.is_alive else _("the connection to {host} is lost")
-        return HostUnreachableError(name, text.format(host=name))
+        return HostUnreachableError(self._environment.key, text.format(host=self._environment.name))

@@ -43,7 +43,7 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
 def ssh_config(tmp_path: Path) -> Path:
     """Stands instead of the person's own configuration, which ssh finds without regard to $HOME."""
     path = tmp_path / "ssh_config"
-    path.write_text(f"UserKnownHostsFile {tmp_path / 'user_known_hosts'}\nGlobalKnownHostsFile /dev/null\n")
+    path.write_text(f"Match all\nUserKnownHostsFile {tmp_path / 'user_known_hosts'}\nGlobalKnownHostsFile /dev/null\n")
     return path
 
 
@@ -64,6 +64,6 @@ async def until(condition: Callable[[], object], what: str, timeout_s: float = 1
 
 
 def configure(config: Path, *lines: str) -> None:
-    """Add lines to an ssh configuration."""
-    with config.open("a") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    """Add lines to an ssh configuration, before what holds for all hosts: the first value counts."""
+    head, rest = config.read_text().split("Match all\n")
+    config.write_text(head + "".join(f"{line}\n" for line in lines) + "Match all\n" + rest)

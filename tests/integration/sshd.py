@@ -69,7 +69,7 @@ class Sshd:
     @property
     def log(self) -> str:
         """What it has logged so far."""
-        return (self.directory / "log").read_text(errors="replace")
+        return (self.directory / "log").read_bytes().decode(errors="replace").replace("\r\n", "\n")
 
     @property
     def client_key(self) -> Path:
@@ -103,10 +103,12 @@ class Sshd:
             file.write(public_key.read_text())
 
     def sessions(self) -> list[int]:
-        """Process ids of its children, one a connection."""
+        """Process ids that serve connections: one each, or two where the server separates privileges."""
         assert self.process is not None
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()]
+        found = _children(self.process.pid)
+        for pid in found:
+            found += [child for child in _children(pid) if _name(child).startswith("sshd")]
+        return found
 
     def start(self) -> None:
         """Make what is missing, and return once it listens."""
@@ -148,12 +150,14 @@ class Sshd:
         config = self.directory / "sshd_config"
         config.write_text("".join(f"{key} {value}\n" for key, value in self._configuration()))
         with (self.directory / "log").open("ab") as log:
+            before = log.tell()
             self.process = subprocess.Popen(
                 [str(BINARY), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        ready = f"Server listening on 127.0.0.1 port {self.port}.".encode()
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if f"Server listening on 127.0.0.1 port {self.port}." in self.log:
+            if ready in (self.directory / "log").read_bytes()[before:]:
                 return True
             try:
                 self.process.wait(0.02)
@@ -194,3 +198,17 @@ def running_sshd(
         yield server
     finally:
         server.stop()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except FileNotFoundError:
+        return ""

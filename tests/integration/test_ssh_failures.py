@@ -12,18 +12,23 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from dttui.errors import ExitCode, HostUnreachableError
 from dttui.inventory.models import Environment
-from dttui.transport import ssh as ssh_module
+from dttui.transport import connection as connection_module
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
+from dttui.transport.stream import ChannelStream
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure, until
 from tests.integration.sshd import Sshd, free_port, running_sshd
 
 pytestmark = pytest.mark.sshd
+
+STAY = b"import os, time\nsession = os.getppid()\nwhile os.getppid() == session != 1: time.sleep(0.05)"
+"""A program that neither reads nor writes, until its SSH session is gone."""
 
 
 async def unreachable(
@@ -178,21 +183,18 @@ async def test_a_link_that_breaks_ends_its_streams(sshd: Sshd, transport: SshTra
 async def test_a_host_that_freezes_does_not_hold_a_command_for_ever(
     sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_module, "COMMAND_TIMEOUT_S", 0.8)
+    monkeypatch.setattr(connection_module, "COMMAND_TIMEOUT_S", 0.8)
     connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
-    # It does not matter which of the two processes of a session answers: both are frozen.
-    for pid in [*sshd.sessions(), *(child for parent in sshd.sessions() for child in children(parent))]:
+    await stream.write(bootstrap_input(b"print('up', flush=True)\nstdin.read()"))
+    assert await stream.read() == b"up\n"
+    for pid in sshd.sessions():
         os.kill(pid, signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(HostUnreachableError, match="did not start a command within 1 s"):
         await connection.run(RemoteCommand.BOOTSTRAP)
     assert time.monotonic() - started < 5
     assert await stream.read() == b""
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def test_a_server_that_freezes_before_the_login(sshd: Sshd, transport: SshTransport) -> None:
@@ -208,18 +210,20 @@ async def test_closing_while_everything_is_in_use_ends_it_all(sshd: Sshd, transp
     connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
     streams = [await connection.run(RemoteCommand.BOOTSTRAP) for _number in range(3)]
     for stream in streams:
-        await stream.write(bootstrap_input(b"import time\nwhile True: time.sleep(60)"))
-    busy = [asyncio.create_task(stream.read()) for stream in streams]
-    busy += [asyncio.create_task(swallow(stream.write(b"x" * 8_000_000))) for stream in streams]  # type: ignore[arg-type]  # one list for both
+        await stream.write(bootstrap_input(STAY))
+    busy = [asyncio.create_task(use_up(stream)) for stream in streams]
     await until(lambda: all(not stream._channel.send_ready() for stream in streams), "all are stuck in writing")
     await connection.close()
     await asyncio.wait_for(asyncio.gather(*busy), TIMEOUT_S)
     assert [await stream.read() for stream in streams] == [b""] * 3
 
 
-async def swallow(writing: object) -> None:
+async def use_up(stream: ChannelStream) -> None:
+    """Read and write at once what neither ends."""
+    reading = asyncio.create_task(stream.read())
     with contextlib.suppress(HostUnreachableError):
-        await writing  # type: ignore[misc]  # a coroutine
+        await stream.write(b"x" * 8_000_000)
+    assert await reading == b""
 
 
 async def test_no_connect_that_fails_leaves_a_thread(tmp_path: Path, transport: SshTransport) -> None:
@@ -235,13 +239,7 @@ async def test_no_connect_that_fails_leaves_a_thread(tmp_path: Path, transport: 
             *(transport.connect(at(port), NOBODY, 1.0) for port in ports), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [HostUnreachableError] * len(ports)
-        idle = [thread for thread in threading.enumerate() if not thread.name.startswith(("MainThread", "dttui-"))]
         await until(
-            lambda: (
-                not [thread for thread in idle if "Transport" in repr(thread) or "Timer" in repr(thread)]
-                or not any(
-                    thread.is_alive() for thread in idle if "Transport" in repr(thread) or "Timer" in repr(thread)
-                )
-            ),
+            lambda: not [t for t in threading.enumerate() if isinstance(t, (paramiko.Transport, threading.Timer))],
             "no thread of paramiko's is left",
         )

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from dtagent.protocol.rpc import MAGIC
 
 from dttui import locations
 from dttui.errors import HostKeyError, HostUnreachableError, UsageError
@@ -179,14 +180,15 @@ async def test_closing_a_stream_ends_its_input_on_the_host_and_leaves_the_connec
     await connection.close()
 
 
-async def test_an_agent_that_is_not_there_exits_127(sshd: Sshd, transport: SshTransport) -> None:
-    if os.path.exists(f"/var/tmp/dtagent-{os.getuid()}/current"):
-        pytest.skip("this machine has an agent")
+async def test_the_agent_command_finds_the_agent_or_exits_127(sshd: Sshd, transport: SshTransport) -> None:
     connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.AGENT)
+    await stream.write_eof()
+    output = await read_all(stream)
     status, stderr = await stream.wait()
-    assert status == 127
-    assert b"not found" in stderr or b"No such file" in stderr
+    # Machines that tests run on have none as a rule, but a developer's may.
+    assert status == 127 or output.startswith(MAGIC)
+    assert output or b"not found" in stderr or b"No such file" in stderr
     await connection.close()
 
 
