@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dacite import from_dict
+from dacite import DaciteError, from_dict
 
 from dtagent import journal, processes, supervisor
 from dtagent.errors import RpcError
@@ -68,6 +68,7 @@ class Attempts:
         if python is None:
             raise RpcError(ErrorCode.REFUSED, f"there is no interpreter {request.python} here")
         interface, source = interface_toward(request.master_address)
+        gpu_ids = self._claim_gpus(request.cuda_slots)
         for directory in (files.logs, files.ranks, files.failures, files.work):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _copy_payload(files.payload)
@@ -78,7 +79,7 @@ class Attempts:
             interface=interface,
             source_address=source,
             master_port=self._reserve(request) if request.reserve_port else None,
-            gpu_ids=self._claim_gpus(request.cuda_slots),
+            gpu_ids=gpu_ids,
         )
         write_atomic(files.prepared, json.dumps({"request": to_wire(request), "reply": to_wire(reply)}))
         return reply
@@ -151,7 +152,7 @@ class Attempts:
             state,
             reason=last.get("reason", ""),
             started_at=states[0]["time"] if states else None,
-            ranks_started=sorted(int(path.stem) for path in files.ranks.glob("*.json")),
+            ranks_started=sorted(int(path.stem) for path in files.ranks.glob("*.json") if path.stem.isdigit()),
             exits=[
                 ProcessExit(record["name"], record["ended_at"], record["exit_code"], record["signal"])
                 for record in records
@@ -317,14 +318,10 @@ def _failures(files: AttemptFiles) -> list[RankFailure]:
                 known.update({key: value for key, value in item.items() if value is not None and key not in known})
                 if isinstance(body, list):
                     known.update(exit_code=item.get("exit_code"), signal=item.get("signal"))
-    return [
-        RankFailure(
-            rank,
-            float(body.get("time", 0.0)),
-            body.get("exit_code"),
-            body.get("signal"),
-            body.get("error"),
-            body.get("traceback"),
-        )
-        for rank, body in sorted(found.items())
-    ]
+    failures = []
+    for rank, body in sorted(found.items()):
+        # The job's own processes can write these files: what does not fit is left out, and never breaks the status.
+        with contextlib.suppress(DaciteError, ValueError):
+            fields = {**body, "rank": rank, "time": float(body.get("time", 0.0))}
+            failures.append(from_dict(RankFailure, fields))
+    return failures

@@ -23,7 +23,7 @@ def make_parser() -> ArgumentParser:
         ),
     )
     _add_common(parser)
-    parser.set_defaults(inventory=None, demo=False, output="human", yes=False, lang=None, verbose=0)
+    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0)
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
     parser.add_argument("--detach", action="store_true", help=_("start the job and leave it to its controller"))
@@ -73,7 +73,6 @@ def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("--inventory", metavar="FILE", help=_("inventory of environments"))
     parser.add_argument("--demo", action="store_true", help=_("use the embedded cluster: three environments here"))
     parser.add_argument("--output", choices=["human", "json", "jsonl"], help=_("format of the results"))
-    parser.add_argument("--yes", action="store_true", help=_("go on in spite of warnings"))
     parser.add_argument("--lang", choices=LANGUAGES, help=_("language of messages"))
     parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
 

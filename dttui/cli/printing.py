@@ -122,7 +122,8 @@ def failure_text(view: JobView) -> str:
     lines = [f"✗ {first.message}"]
     shown = first.traceback.strip().splitlines() if first.traceback else list(first.tail)
     lines += [f"    {line}" for line in shown[-20:]]
-    lines += [f"  {_('then')}: {other.message}" for other in others[:8]]
+    then = _("then")
+    lines += [f"  {then}: {other.message}" for other in others[:8]]
     return clean("\n".join(lines)) + "\n"
 
 

@@ -71,6 +71,8 @@ class Gang:
         self._stopping = asyncio.Event()
         self._force = False
         self._cancelled = False
+        self._stops: dict[str, str] = {}
+        """Node → what it was last told: `stop` or `kill`."""
         self._told: dict[str, str] = {}
         self._nodes = self._make_nodes()
 
@@ -96,6 +98,11 @@ class Gang:
             self._enter(JobState.LAUNCHING, _("preparing {count} hosts").format(count=len(self._nodes)))
             bound = await self._launch()
             await self._watch(bound)
+        except DttuiError:
+            raise
+        except Exception:  # A defect of ours must not leave processes behind on the hosts.
+            await self._roll_back()
+            raise
         finally:
             await asyncio.gather(*(node.close() for node in self._nodes))
 
@@ -237,17 +244,16 @@ class Gang:
         try:
             while not all(follower.done() for follower in followers):
                 await self._wait_for_change(stop_deadline)
+                self._note_refusals(followers)
                 self._report()
                 if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
                     self._enter(JobState.RUNNING, _("all {count} ranks run").format(count=bound.plan.world_size))
                 must_stop = self._stopping.is_set() or any(node.has_failed or node.is_lost for node in self._nodes)
-                if must_stop and stop_deadline is None:
-                    stop_deadline = time.monotonic() + STOP_DEADLINE_S
+                if must_stop:
+                    stop_deadline = stop_deadline or time.monotonic() + STOP_DEADLINE_S
                     await self._stop_all()
-                elif self._force and stop_deadline is not None:
-                    await self._stop_all()
-                if stop_deadline is not None and time.monotonic() > stop_deadline:
-                    self._give_up_silent()
+                    if time.monotonic() > stop_deadline:
+                        self._give_up_silent()
         finally:
             for task in (*followers, *samplers):
                 task.cancel()
@@ -270,18 +276,29 @@ class Gang:
             why = _("a failure on {host} ends all").format(host=failed) if failed else _("stopping on request")
             self._enter(JobState.STOPPING, why)
             self._cancelled = failed is None
-        force, self._force = self._force, False
-        targets = [node for node in self._nodes if not node.is_over and node.silent_since is None]
-        await asyncio.gather(*(node.stop(force=force) for node in targets), return_exceptions=True)
+        word = "kill" if self._force else "stop"
+        # Also called after each change: a host that was silent hears of the stop when it is back.
+        targets = [
+            node
+            for node in self._nodes
+            if not node.is_over and node.silent_since is None and self._stops.get(node.name) != word
+        ]
+        results = await asyncio.gather(*(node.stop(force=self._force) for node in targets), return_exceptions=True)
+        self._stops.update({node.name: word for node, item in zip(targets, results, strict=True) if item is None})
 
     def _give_up_silent(self) -> None:
         for node in self._nodes:
             if not node.is_over:
                 node.is_lost = True
                 self._note(node, "lost", _("could not be reached; what runs there is unknown"))
-        for node in self._nodes:
-            if node.is_lost and node.client is not None:
-                node.silent_since = node.silent_since or time.time()
+
+    def _note_refusals(self, followers: list[asyncio.Task[None]]) -> None:
+        """Give up nodes whose agent answers that it knows nothing of the attempt."""
+        for node, follower in zip(self._nodes, followers, strict=True):
+            error = follower.exception() if follower.done() and not follower.cancelled() else None
+            if isinstance(error, HostError) and not node.is_over:
+                node.is_lost = True
+                self._note(node, "lost", error.message)
 
     def _report(self) -> None:
         """Say what is new about each node."""

@@ -142,10 +142,10 @@ class NodeRun:
                 await self._lose_link(error)
                 continue
             stamp = reply.stamp
-            self.silent_since = None
             self._store(reply)
-            if self.status != reply.status:
+            if self.status != reply.status or self.silent_since is not None:
                 self.status = reply.status
+                self.silent_since = None
                 self.on_change()
             if reply.status.state.is_final and not reply.chunks and not reply.more:
                 return
