@@ -14,6 +14,7 @@ from dtagent.protocol.telemetry import (
     PythonFacts,
 )
 
+from dttui.i18n import _
 from dttui.inventory.models import (
     CpuResources,
     Dataset,
@@ -164,14 +165,17 @@ def set_states(app: DttuiApp) -> None:
         (
             EnvironmentState.UNREACHABLE,
             0,
-            {"reason": "a100-17: no answer within 20 s", "hint": "Check that the host is up and port 22 is open."},
+            {
+                "reason": _("{host}: no answer within {seconds:g} s").format(host="a100-17", seconds=20),
+                "hint": _("Check that the host is up, and that no firewall drops what goes to it."),
+            },
         ),
         (
             EnvironmentState.NO_AGENT,
             0,
             {
-                "reason": "a100-18: there is no agent on this host",
-                "hint": "Install it: dttui agents deploy a100-18",
+                "reason": _("{host}: there is no agent on this host").format(host="a100-18"),
+                "hint": _("Install it: dttui agents deploy {host}").format(host="a100-18"),
             },
         ),
         (idle, 12, {}),

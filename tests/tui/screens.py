@@ -1,4 +1,4 @@
-"""Draws pictures of the screens from a made-up fleet and made-up jobs: `python -m tests.tui.screens DIRECTORY|FILE.svg`."""
+"""Draws pictures of the screens from a made-up fleet and jobs: `python -m tests.tui.screens DIRECTORY [--all]`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,24 +16,29 @@ from textual.widgets import TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
-from dttui.services.jobs import JobDirectory
 from dttui.tui.app import DttuiApp
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
 
 CHOSEN = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
+BUSY_GROUPS = ("look-ahead", "launch", "jobs")
+"""Workers that end by themselves."""
+README_SIZE = (112, 34)
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 
 Steps = Callable[[DttuiApp, Pilot[None]], Awaitable[None]]
 
 
 async def settle(app: DttuiApp, pilot: Pilot[None]) -> None:
-    """Wait until the screen shows what it is going to show."""
-    await app.workers.wait_for_complete()
-    await pilot.pause(0.3)
-    await app.workers.wait_for_complete()
-    await pilot.pause()
+    """Wait until the screen shows what it is going to show: no work under way but that which waits for a person."""
+    deadline = time.monotonic() + 10
+    quiet = 0
+    while quiet < 2:
+        assert time.monotonic() < deadline, "the screen does not come to rest"
+        await pilot.pause(0.05)
+        busy = [worker for worker in app.workers if worker.is_running and worker.group in BUSY_GROUPS]
+        quiet = 0 if busy else quiet + 1
 
 
 async def nothing(app: DttuiApp, pilot: Pilot[None]) -> None:
@@ -103,7 +109,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
 async def draw(options: dict[str, object], steps: Steps, size: tuple[int, int], theme: str) -> str:
     """Return a picture as SVG."""
     app = make_app(**{"inventory": make_inventory(), **options, "theme": theme})  # type: ignore[arg-type]  # named fields
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         set_states(app)
         await settle(app, pilot)
         await steps(app, pilot)
@@ -111,45 +117,47 @@ async def draw(options: dict[str, object], steps: Steps, size: tuple[int, int], 
         return app.export_screenshot(title="dttui")
 
 
-async def draw_all(target: Path, wanted: list[str], sizes: list[str], themes: list[str], language: str) -> None:
-    """Draw all pictures, or those wanted, into a directory."""
-    inventory = make_inventory(chinese=language == "zh")
-    for name, (options, steps) in scenes(inventory).items():
-        if wanted and name not in wanted:
+async def draw_reviews(target: Path, options: argparse.Namespace) -> None:
+    """Draw all pictures, or those wanted, for a person to look through."""
+    inventory = make_inventory(chinese=options.lang == "zh")
+    for name, (given, steps) in scenes(inventory).items():
+        if options.scene and name not in options.scene:
             continue
-        for size in sizes:
-            for theme in themes:
-                svg = await draw({"inventory": inventory, **options}, steps, SIZES[size], theme)
-                (target / f"{name}-{size}-{theme}-{language}.svg").write_text(svg, encoding="utf-8")
+        for size in options.size or ["120x40"]:
+            for theme in options.theme or ["dusk"]:
+                svg = await draw({"inventory": inventory, **given}, steps, SIZES[size], theme)
+                (target / f"{name}-{size}-{theme}-{options.lang}.svg").write_text(svg, encoding="utf-8")
+
+
+async def draw_readme(target: Path) -> None:
+    """Draw the pictures that the READMEs show."""
+    for language, ending in (("en", ".svg"), ("zh", ".zh.svg")):
+        set_language(language)
+        inventory = make_inventory(chinese=language == "zh")
+        given, steps = scenes(inventory)["compose"]
+        svg = await draw({"inventory": inventory, **given}, steps, README_SIZE, "dusk")
+        (target / f"compose{ending}").write_text(svg, encoding="utf-8")
 
 
 def main() -> int:
-    """Draw one picture into a file, or all into a directory."""
+    """Draw the READMEs' pictures into a directory, or those asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", type=Path, help="directory for all pictures, or one FILE.svg")
-    parser.add_argument("--scene", action="append", default=[], help="only this picture; compose for a file")
+    parser.add_argument("target", type=Path, metavar="DIRECTORY")
+    parser.add_argument("--all", action="store_true", help="every screen, to look through")
+    parser.add_argument("--scene", action="append", default=[], help="only this screen, to look at")
     parser.add_argument("--size", action="append", default=[], choices=sorted(SIZES))
     parser.add_argument("--theme", action="append", default=[])
     parser.add_argument("--lang", default="en", choices=("en", "zh"))
     options = parser.parse_args()
     compile_catalogues()
     set_language(options.lang)
+    options.target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(HOME=home, XDG_STATE_HOME=home, XDG_CONFIG_HOME=home)
-        if options.target.suffix == ".svg":
-            inventory = make_inventory(chinese=options.lang == "zh")
-            scene, steps = scenes(inventory)[(options.scene or ["compose"])[0]]
-            size, theme = SIZES[(options.size or ["120x40"])[0]], (options.theme or ["dusk"])[0]
-            svg = asyncio.run(draw({"inventory": inventory, **scene}, steps, size, theme))
-            options.target.write_text(svg, encoding="utf-8")
-            return 0
-        options.target.mkdir(parents=True, exist_ok=True)
-        sizes, themes = options.size or ["120x40"], options.theme or ["dusk"]
-        asyncio.run(draw_all(options.target, options.scene, sizes, themes, options.lang))
+        drawing = draw_reviews(options.target, options) if options.all or options.scene else draw_readme(options.target)
+        asyncio.run(drawing)
     return 0
 
-
-__all__ = ["JobDirectory", "draw", "scenes", "settle"]
 
 if __name__ == "__main__":
     sys.exit(main())

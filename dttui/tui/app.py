@@ -1,0 +1,276 @@
+"""The terminal app: themes, the fleet, and which screen is shown. It wires; rules and work are elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from textual import on, work
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.command import Provider
+from textual.screen import Screen
+
+from dttui import locations
+from dttui.errors import DttuiError
+from dttui.i18n import _, ngettext
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Plan
+from dttui.sanitize import clean
+from dttui.services import documents, jobs
+from dttui.services.fleet import Fleet
+from dttui.services.jobs import JobDirectory
+from dttui.services.launch import Submission, submit
+from dttui.spec import Job
+from dttui.transport.base import Transport
+from dttui.tui.attachments import Attachments
+from dttui.tui.commands import N_, ScreenCommands, commands_of
+from dttui.tui.messages import DemoWanted, ImportWanted
+from dttui.tui.prompts import PromptQueue, ScreenPrompter
+from dttui.tui.screens.compose import ComposeScreen, JobLaunched, Launcher
+from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker
+from dttui.tui.screens.help import HelpScreen
+from dttui.tui.screens.jobs import JobChosen, JobsScreen
+from dttui.tui.screens.run import RunScreen
+from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
+
+
+def _submit(submission: Submission, plan: Plan) -> JobDirectory:
+    return submit(submission, plan, expects_client=True)
+
+
+@dataclass(frozen=True)
+class TuiOptions:
+    """What the app begins with."""
+
+    inventory: Inventory
+    """Environments and datasets; empty where there is no file yet."""
+    inventory_path: Path | None
+    """Where imported hosts are saved; `None` for the embedded cluster."""
+    transport: Transport
+    """Way to the hosts."""
+    demo: bool = False
+    """Whether this is the embedded cluster."""
+    theme: str | None = None
+    """Theme to use instead of the default one."""
+    draft: Job | None = None
+    """Job to begin with."""
+    base: Path = Path()
+    """Directory that the draft's relative paths start from."""
+    attach: JobDirectory | None = None
+    """Job to show at once."""
+    launch: Launcher = _submit
+    """What starts a planned job."""
+
+
+def run_app(options: TuiOptions) -> int:
+    """Show the app until the person leaves it; return the exit status.
+
+    Raises:
+        UsageError: there is no theme of that name.
+    """
+    app = DttuiApp(options)
+    _log_to_file()
+    app.run()
+    return app.return_code or 0
+
+
+class DttuiApp(App[None]):
+    """Owns what outlives a screen: fleet, questions, conversations with controllers."""
+
+    TITLE = "dttui"
+    CSS_PATH: ClassVar[list[str | Any]] = [
+        "app.tcss",
+        "widgets/environment_list.tcss",
+        "widgets/node_grid.tcss",
+        "widgets/metric_plots.tcss",
+        "screens/compose.tcss",
+        "screens/preview.tcss",
+        "screens/run.tcss",
+        "screens/jobs.tcss",
+    ]
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {ScreenCommands}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "jobs", N_("jobs"), id="app.jobs", tooltip=N_("Show all jobs of this login node")),
+        Binding("question_mark", "help", N_("keys"), id="app.help", tooltip=N_("Show the keys of this screen")),
+        Binding("f1", "help", N_("keys"), id="app.help-too", tooltip=N_("Show the keys of this screen")),
+        Binding(
+            "ctrl+q",
+            "leave",
+            N_("quit"),
+            show=False,
+            id="app.quit",
+            priority=True,
+            tooltip=N_("Quit; jobs go on running"),
+        ),
+    ]
+
+    def __init__(self, options: TuiOptions) -> None:
+        themes = load_themes()
+        wanted = check_theme(options.theme or DEFAULT_THEME, themes)
+        self._defaults = dict(themes[DEFAULT_THEME].variables)
+        super().__init__()
+        self.animation_level = "none"
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-roomy")]
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]
+        for theme in themes.values():
+            self.register_theme(theme)
+        self.theme = wanted
+        for name in set(self.available_themes) - set(themes):
+            self.unregister_theme(name)
+        self.options = options
+        self.questions = PromptQueue(self)
+        self._fleet_prompter = ScreenPrompter(self.questions, remembers_refusals=True)
+        self.attachments = Attachments(ScreenPrompter(self.questions, remembers_refusals=False))
+        self.fleet = self._make_fleet(options.inventory)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Return the meanings' colours for a theme that lacks one."""
+        return self._defaults
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Offer what goes for every screen."""
+        yield SystemCommand(_("Theme"), _("Change the colours"), self.action_change_theme)
+        yield SystemCommand(_("Keys"), _("Show the keys of this screen"), self.action_help)
+        yield SystemCommand(_("Quit"), _("Quit; jobs go on running"), self.action_leave)
+
+    async def on_mount(self) -> None:
+        """Begin to watch the environments, and to compose a job."""
+        options = self.options
+        self.fleet.start()
+        await self.push_screen(self._compose(options.inventory, options.draft, options.base, options.inventory_path))
+        if self.options.attach is not None:
+            self.push_screen(RunScreen(self.options.attach, self.attachments, just_launched=False))
+
+    async def on_unmount(self) -> None:
+        """Let go of hosts and controllers; jobs go on."""
+        await self.fleet.close()
+        await self.attachments.close()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what is not shown already."""
+        return not isinstance(self.screen, JobsScreen) if action == "jobs" else True
+
+    def action_help(self) -> None:
+        """Show the keys of the screen."""
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(list(commands_of(self.screen))))
+
+    def action_jobs(self) -> None:
+        """Show all jobs."""
+        self.push_screen(JobsScreen())
+
+    @work
+    async def action_leave(self) -> None:
+        """Quit; where jobs run, say that they go on."""
+        running = [job for job in await asyncio.to_thread(jobs.list_jobs) if _runs(job)]
+        if running:
+            names = ", ".join(clean(job.name) for job in running[:3])
+            text = ngettext(
+                "{count} job is running and goes on without this screen: {names}. `dttui status` tells how it is.",
+                "{count} jobs are running and go on without this screen: {names}. `dttui ps` tells how they are.",
+                len(running),
+            )
+            dialog = ChoiceDialog(
+                _("Quit"),
+                text.format(count=len(running), names=names),
+                (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")),
+            )
+            if await self.push_screen_wait(dialog) != "quit":
+                return
+        self.exit()
+
+    @on(JobLaunched)
+    def _job_launched(self, event: JobLaunched) -> None:
+        self.push_screen(RunScreen(event.directory, self.attachments, just_launched=True))
+
+    @on(JobChosen)
+    def _job_chosen(self, event: JobChosen) -> None:
+        try:
+            directory = jobs.find(event.job_id)
+        except DttuiError as error:
+            self.notify(clean(error.message), severity="error", markup=False)
+            return
+        self.push_screen(RunScreen(directory, self.attachments, just_launched=False))
+
+    @on(DemoWanted)
+    async def _demo_wanted(self) -> None:
+        try:
+            inventory, submission = documents.load_demo()
+        except DttuiError as error:
+            self.notify(clean(error.message), severity="error", markup=False)
+            return
+        await self._use(inventory, None, submission.job, submission.base)
+
+    @on(ImportWanted)
+    def _import_wanted(self) -> None:
+        self._import_hosts()
+
+    @work
+    async def _import_hosts(self) -> None:
+        path = self.options.inventory_path
+        if path is None:
+            return
+        try:
+            hosts = await asyncio.to_thread(documents.importable_hosts, self.options.inventory)
+            if not hosts:
+                self.notify(_("~/.ssh/config names no hosts."), severity="warning", markup=False)
+                return
+            picked = await self.push_screen_wait(HostPicker(hosts, str(path)))
+            if not picked:
+                return
+            chosen = [host for host in hosts if host.name in picked]
+            inventory = await asyncio.to_thread(documents.import_hosts, path, chosen)
+        except DttuiError as error:
+            self.notify(clean(error.message), severity="error", markup=False)
+            return
+        self.notify(_("Saved {file}.").format(file=clean(str(path))), markup=False)
+        await self._use(inventory, path, self.options.draft, self.options.base)
+
+    async def _use(self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path) -> None:
+        """Compose on another inventory from now on."""
+        await self.fleet.close()
+        self.fleet = self._make_fleet(inventory)
+        self.fleet.start()
+        await self.switch_screen(self._compose(inventory, draft, base, path))
+
+    def _make_fleet(self, inventory: Inventory) -> Fleet:
+        return Fleet(inventory.environments, self.options.transport, self._fleet_prompter)
+
+    def _compose(self, inventory: Inventory, draft: Job | None, base: Path, path: Path | None) -> ComposeScreen:
+        return ComposeScreen(
+            inventory,
+            self.fleet,
+            inventory_path=path,
+            draft=draft,
+            base=base.resolve(),
+            launch=self.options.launch,
+            retry=partial(self._try_again, self.fleet),
+        )
+
+    def _try_again(self, fleet: Fleet, key: str) -> None:
+        environment = fleet.statuses[key].environment
+        for name in (environment.key, environment.name, environment.host):
+            self._fleet_prompter.forget(name)
+        fleet.retry(key)
+
+
+def _runs(job: jobs.JobSummary) -> bool:
+    return not job.state.is_final and job.state.value != "UNKNOWN"
+
+
+def _log_to_file() -> None:
+    """Send logs to a file: what is written to the terminal would spoil the screen."""
+    path = locations.log_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    for other in list(root.handlers):
+        root.removeHandler(other)
+    root.addHandler(handler)

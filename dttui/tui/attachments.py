@@ -1,0 +1,48 @@
+"""Conversations with controllers of jobs, kept while the app runs, so that their questions reach a person."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dttui.services.control import ControllerClient
+from dttui.services.jobs import JobDirectory
+from dttui.transport.base import Prompter
+
+
+class Attachments:
+    """One client a job at most."""
+
+    def __init__(self, prompter: Prompter) -> None:
+        self._prompter = prompter
+        self._clients: dict[str, ControllerClient] = {}
+        self._turn = asyncio.Lock()
+
+    async def attach(self, directory: JobDirectory, *, wait: bool) -> ControllerClient:
+        """Return the conversation with a job's controller.
+
+        Args:
+            directory: the job.
+            wait: the controller is only just starting.
+
+        Raises:
+            NotFinishedError: no controller is there.
+        """
+        async with self._turn:
+            client = self._clients.get(directory.job_id)
+            if client is None or not directory.has_controller():
+                client = await ControllerClient.connect(directory, self._prompter, wait=wait)
+                self._clients[directory.job_id] = client
+            return client
+
+    async def stop(self, directory: JobDirectory, *, force: bool) -> None:
+        """Ask for a job to be stopped. Raises NotFinishedError where no controller is there."""
+        if not directory.has_controller():
+            self._clients.pop(directory.job_id, None)
+        client = await self.attach(directory, wait=False)
+        await client.stop(force=force)
+
+    async def close(self) -> None:
+        """Leave all; the jobs go on."""
+        for client in self._clients.values():
+            await client.close()
+        self._clients.clear()

@@ -1,0 +1,63 @@
+"""What widgets tell their screen: facts in the past tense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+
+@dataclass
+class EnvironmentToggled(Message):
+    """A person ticked or unticked an environment."""
+
+    key: str
+
+
+@dataclass
+class MasterChosen(Message):
+    """A person chose the master."""
+
+    key: str
+
+
+@dataclass
+class EnvironmentHighlighted(Message):
+    """The cursor came to an environment; `None` where the list shows none."""
+
+    key: str | None
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the last of several moves matters."""
+        return isinstance(message, EnvironmentHighlighted)
+
+
+@dataclass
+class FrameworkChosen(Message):
+    """A person chose the framework."""
+
+    name: str
+
+
+@dataclass
+class FormEdited(Message):
+    """A person changed a field of the job's form."""
+
+
+@dataclass
+class LogChosen(Message):
+    """A person chose which log to see."""
+
+    node: str
+    stream: str | None
+    """`3.out`, `launcher.err`; `None` for all of the node's."""
+
+
+@dataclass
+class ImportWanted(Message):
+    """A person wants to import hosts of the ssh configuration."""
+
+
+@dataclass
+class DemoWanted(Message):
+    """A person wants the embedded cluster."""

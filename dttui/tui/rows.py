@@ -1,0 +1,202 @@
+"""From what services know to what widgets show. Everything that came from a host is made clean here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from dtagent.protocol.telemetry import HostSample
+
+from dttui.i18n import _
+from dttui.planning.aggregate import Choice
+from dttui.sanitize import clean
+from dttui.services.fleet import EnvironmentState, EnvironmentStatus
+from dttui.services.view import NodeView
+from dttui.tui import words
+from dttui.tui.widgets.environment_row import EnvironmentRow
+from dttui.tui.widgets.node_row import NodeRow, SlotCell
+from dttui.tui.words import StateWord
+
+_PROBLEMS = (
+    EnvironmentState.UNREACHABLE,
+    EnvironmentState.NO_AGENT,
+    EnvironmentState.REFUSED,
+    EnvironmentState.UNHEALTHY,
+)
+_BAD_NODE_STATES = ("failed", "lost", "unkillable")
+
+
+def line(text: str | None) -> str:
+    """Return text from anywhere as one clean line."""
+    return " ".join(clean(text or "").split())
+
+
+def environment_state(state: EnvironmentState) -> StateWord:
+    """Return how the state of an environment is shown."""
+    symbol, word, colour = {
+        EnvironmentState.CONNECTING: ("◌", _("connecting"), "environment-connecting"),
+        EnvironmentState.IDLE: ("●", _("idle"), "environment-idle"),
+        EnvironmentState.BUSY: ("◐", _("busy"), "environment-busy"),
+        EnvironmentState.UNHEALTHY: ("▲", _("unhealthy"), "environment-unhealthy"),
+        EnvironmentState.UNREACHABLE: ("○", _("unreachable"), "environment-unreachable"),
+        EnvironmentState.NO_AGENT: ("◇", _("no agent"), "environment-unreachable"),
+        EnvironmentState.REFUSED: ("⊘", _("refused"), "environment-unreachable"),
+    }[state]
+    return StateWord(symbol, word, colour)
+
+
+def environment_row(status: EnvironmentStatus) -> EnvironmentRow:
+    """Return the row of one environment."""
+    environment = status.environment
+    choice = Choice(environment, status.facts)
+    label, load = _load(status.sample)
+    state = environment_state(status.state)
+    gpus = gpu_text(choice)
+    shown = [line(text) for text in (environment.name, environment.kind, environment.zone, environment.image)]
+    name, kind, zone, image = shown
+    reason = _without_name(line(status.reason), name, line(environment.key))
+    searched = (*shown, environment.key, environment.host, state.word, gpus, _("sim") if environment.simulated else "")
+    return EnvironmentRow(
+        key=environment.key,
+        name=name,
+        kind=kind,
+        zone=zone,
+        image=image,
+        state=state,
+        note=reason if status.state is EnvironmentState.BUSY else "",
+        since=status.since,
+        gpus=gpus,
+        gpu_count=choice.gpu_count or 0,
+        simulated=environment.simulated,
+        load_label=label,
+        load=load,
+        booted_at=status.facts.booted_at if status.facts else None,
+        problem=reason if status.state in _PROBLEMS else "",
+        shows_age=status.state is EnvironmentState.UNREACHABLE,
+        search=" ".join(searched).casefold(),
+    )
+
+
+def _without_name(reason: str, *names: str) -> str:
+    """Return a reason without the name before it, which the row has already."""
+    for name in names:
+        if name and reason.startswith(name) and reason[len(name) :].startswith((":", "：")):
+            return reason[len(name) + 1 :].lstrip()
+    return reason
+
+
+def gpu_text(choice: Choice, *, memory: bool = True) -> str:
+    """Return GPUs by type and count, with `memory` that of each: `2×A100 80 GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`."""
+    if choice.gpu_count is None:
+        return _("GPUs ?")
+    if choice.gpu_count == 0:
+        return _("no GPU")
+    types: dict[str, int] = {}
+    for name in choice.gpu_types:
+        types[line(name)] = types.get(line(name), 0) + 1
+    if not types:
+        return _("{count} GPUs").format(count=choice.gpu_count)
+    text = " ".join(f"{count}×{name}" for name, count in types.items())
+    size = choice.gpu_memory_bytes
+    return f"{text} {words.gigabytes(size)}" if memory and size and len(types) == 1 else text
+
+
+_FREE_FIRST: dict[str, int] = {symbol: rank for rank, symbol in enumerate("●◐◌▲◇⊘○")}
+
+SORTS: tuple[tuple[str, Callable[[], str], Callable[[EnvironmentRow], tuple[object, ...]]], ...] = (
+    ("inventory", lambda: _("inventory order"), lambda row: ()),
+    ("free", lambda: _("free first"), lambda row: (_FREE_FIRST.get(row.state.symbol, 9), row.load or 0.0)),
+    ("gpus", lambda: _("most GPUs first"), lambda row: (-row.gpu_count,)),
+    ("name", lambda: _("name"), lambda row: (row.name.casefold(),)),
+    ("zone", lambda: _("zone"), lambda row: (row.zone == "", row.zone.casefold())),
+)
+"""Ways to sort: name, what it is called on screen, and the key. Python's sort is stable, so ties keep their order."""
+
+
+def arranged(rows: dict[str, EnvironmentRow], query: str, sort: str) -> list[str]:
+    """Return the keys of the rows that have every word of the query, in the order asked for."""
+    wanted = query.casefold().split()
+    found = [row for row in rows.values() if all(word in row.search for word in wanted)]
+    key = next(key for name, _label, key in SORTS if name == sort)
+    return [row.key for row in sorted(found, key=key)]
+
+
+def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
+    """Return more about an environment, as (text, theme variable): where it is, what it runs, what is wrong with it."""
+    environment, facts = status.environment, status.facts
+    where = environment.host if environment.port is None else f"{environment.host}:{environment.port}"
+    pieces = [_("this machine") if environment.local else where]
+    if environment.address and environment.address != environment.host:
+        pieces.append(_("training address {address}").format(address=environment.address))
+    if facts is not None:
+        python = next(iter(facts.pythons), None)
+        torch = python.packages.get("torch") if python else None
+        pieces.append(_("{count} CPUs").format(count=facts.cpu_count))
+        if python is not None:
+            version = _("Python {version}").format(version=python.version) if python.version else python.error or ""
+            pieces += [version, f"torch {torch}" if torch else _("no torch")]
+        pieces.append((facts.driver_version and _("driver {version}").format(version=facts.driver_version)) or "")
+        if facts.gpu_note and not environment.simulated:
+            pieces.append(facts.gpu_note)
+        pieces += [facts.cpu_model, facts.os]
+    first = " · ".join(line(piece) for piece in pieces if piece)
+    if status.state in _PROBLEMS:
+        said = line(status.reason)
+        return [(first, "muted"), (f"{said} → {line(status.hint)}" if status.hint else said, "environment-unreachable")]
+    sample = status.sample
+    if sample is None:
+        return [(first, "muted"), ("", "muted")]
+    return [(first, "muted"), (_usage(sample), "muted")]
+
+
+def node_row(node: NodeView, job_id: str, failed_ranks: Collection[int | None]) -> NodeRow:
+    """Return the row of one node of a job, of which these ranks failed; `None` among them is the launcher."""
+    state = node.state if not failed_ranks or node.state in _BAD_NODE_STATES else "failed"
+    ranks = node.plan.ranks
+    return NodeRow(
+        name=line(node.plan.name),
+        is_master=node.plan.node_rank == 0,
+        state=words.node_state(state),
+        ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
+        simulated=node.plan.simulated,
+        problem=line(node.message) if node.state in _BAD_NODE_STATES else "",
+        slots=tuple(
+            SlotCell(
+                rank=slot.rank,
+                load=None if slot.utilization_percent is None else slot.utilization_percent / 100,
+                memory_mib=slot.memory_used_mib,
+                temperature_c=slot.temperature_c,
+                power_w=slot.power_w,
+                error=_("failed") if slot.rank in failed_ranks else line(slot.error),
+            )
+            for slot in node.slots(job_id)
+        ),
+    )
+
+
+def _load(sample: HostSample | None) -> tuple[str, float | None]:
+    if sample is None:
+        return "", None
+    used = [gpu.utilization_percent for gpu in sample.gpus if gpu.utilization_percent is not None]
+    if used:
+        return _("GPU"), sum(used) / len(used) / 100
+    return _("CPU"), None if sample.cpu_percent is None else sample.cpu_percent / 100
+
+
+def _usage(sample: HostSample) -> str:
+    pieces = []
+    if sample.load1 is not None:
+        pieces.append(_("load {load:.1f}").format(load=sample.load1))
+    if sample.memory_used_mib is not None and sample.memory_total_mib is not None:
+        used, total = words.mebibytes(sample.memory_used_mib), words.mebibytes(sample.memory_total_mib)
+        pieces.append(_("memory {used} of {total}").format(used=used, total=total))
+    if sample.disk_free_mib is not None:
+        pieces.append(_("disk free {size}").format(size=words.mebibytes(sample.disk_free_mib)))
+    if sample.ranks:
+        pieces.append(_("jobs: {jobs}").format(jobs=", ".join(line(job) for job in sample.ranks)))
+    return " · ".join(pieces)
+
+
+def ago(unix_time: float) -> str:
+    """Return how long ago a moment was."""
+    return _("{age} ago").format(age=words.age(time.time() - unix_time))

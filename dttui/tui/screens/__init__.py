@@ -1,0 +1,1 @@
+"""Screens: each wires services to widgets. Its styles lie beside it."""

@@ -1,0 +1,198 @@
+"""Small dialogs: a choice of buttons, a path to type, hosts to pick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, SelectionList, Static
+from textual.widgets.button import ButtonVariant
+from textual.widgets.selection_list import Selection
+
+from dttui.i18n import _, ngettext
+from dttui.inventory.models import Environment
+from dttui.sanitize import clean
+from dttui.tui.commands import N_
+from dttui.tui.widgets.prose import Prose
+
+_ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything"))
+
+
+class ChoiceDialog(ModalScreen[str]):
+    """Asks for one of a few choices; escape chooses none. The first is under the cursor, and so harmless."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        _ESCAPE,
+        Binding("left", "app.focus_previous", N_("left"), show=False, id="dialog.left"),
+        Binding("right", "app.focus_next", N_("right"), show=False, id="dialog.right"),
+    ]
+
+    def __init__(self, title: str, text: Content | str, choices: Sequence[tuple[str, str, ButtonVariant]]) -> None:
+        """Ask.
+
+        Args:
+            title: of the box.
+            text: what is asked.
+            choices: value, label and look of each button.
+        """
+        super().__init__(classes="dialog")
+        self._title = title
+        self._text = text if isinstance(text, Content) else Content(text)
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        """Lay out the question and its buttons."""
+        box = Vertical(classes="dialog-box")
+        box.border_title = Content(self._title)
+        with box:
+            yield Prose(self._text, classes="dialog-text")
+            with Horizontal(classes="dialog-buttons"):
+                for value, label, variant in self._choices:
+                    yield Button(Content(label), id=value, variant=variant, compact=True)
+
+    def on_mount(self) -> None:
+        """Begin at the first button."""
+        self.query(Button).first().focus()
+
+    def action_cancel(self) -> None:
+        """Choose none."""
+        self.dismiss(None)
+
+    @on(Button.Pressed)
+    def _chosen(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id)
+
+
+class PathDialog(ModalScreen[str]):
+    """Asks for a path."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [_ESCAPE]
+
+    def __init__(self, title: str, text: str, button: str, path: str) -> None:
+        """Ask; `path` is there to begin with."""
+        super().__init__(classes="dialog")
+        self._title = title
+        self._text = text
+        self._button = button
+        self._path = path
+
+    def compose(self) -> ComposeResult:
+        """Lay out the field."""
+        box = Vertical(classes="dialog-box")
+        box.border_title = Content(self._title)
+        with box:
+            yield Prose(self._text, classes="dialog-text", markup=False)
+            yield Input(self._path, id="path", compact=True)
+            with Horizontal(classes="dialog-buttons"):
+                yield Button(Content(self._button), id="ok", variant="primary", compact=True)
+                yield Button(_("Cancel"), id="cancel", compact=True)
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.query_one(Input).focus()
+
+    def action_cancel(self) -> None:
+        """Choose none."""
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#cancel")
+    def _cancelled(self) -> None:
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#ok")
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        self.dismiss(self.query_one(Input).value.strip() or None)
+
+
+class HostPicker(ModalScreen[list[str]]):
+    """Asks which hosts of the ssh configuration to import."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        _ESCAPE,
+        Binding("slash", "filter", N_("filter"), id="hosts.filter", tooltip=N_("Show only hosts with these words")),
+        Binding("a", "all", N_("tick all shown"), id="hosts.all", tooltip=N_("Tick all hosts that are shown")),
+    ]
+
+    def __init__(self, hosts: Sequence[Environment], target: str) -> None:
+        """Offer `hosts`; `target` is where they will be written."""
+        super().__init__(classes="dialog")
+        self._names = [host.name for host in hosts]
+        self._target = target
+        self._picked: dict[str, None] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list."""
+        box = Vertical(classes="dialog-box -tall")
+        box.border_title = Content(_("Import hosts of ~/.ssh/config"))
+        with box:
+            yield Static(
+                Content(_("They are added to {path}.").format(path=clean(self._target))), classes="dialog-note"
+            )
+            yield Input(id="host-filter", compact=True, placeholder=_("filter: part of a name"))
+            yield SelectionList[str](id="hosts", compact=True)
+            with Horizontal(classes="dialog-buttons"):
+                yield Button(_("Import"), id="ok", variant="primary", compact=True)
+                yield Button(_("Cancel"), id="cancel", compact=True)
+
+    def on_mount(self) -> None:
+        """Show all hosts."""
+        self._fill("")
+        self.query_one(SelectionList).focus()
+        self._count()
+
+    def action_filter(self) -> None:
+        """Go to the filter."""
+        self.query_one("#host-filter", Input).focus()
+
+    def action_all(self) -> None:
+        """Tick what is shown."""
+        self.query_one(SelectionList).select_all()
+
+    def action_cancel(self) -> None:
+        """Import none."""
+        self.dismiss(None)
+
+    @on(Input.Changed, "#host-filter")
+    def _filtered(self, event: Input.Changed) -> None:
+        self._fill(event.value)
+
+    @on(Input.Submitted, "#host-filter")
+    def _filter_done(self) -> None:
+        self.query_one(SelectionList).focus()
+
+    @on(SelectionList.SelectedChanged)
+    def _selected(self) -> None:
+        hosts: SelectionList[str] = self.query_one(SelectionList)
+        shown = {str(hosts.get_option_at_index(index).value) for index in range(hosts.option_count)}
+        kept = [name for name in self._picked if name not in shown]
+        self._picked = dict.fromkeys([*kept, *hosts.selected])
+        self._count()
+
+    @on(Button.Pressed, "#cancel")
+    def _cancelled(self) -> None:
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#ok")
+    def _done(self) -> None:
+        self.dismiss([name for name in self._names if name in self._picked])
+
+    def _fill(self, query: str) -> None:
+        hosts: SelectionList[str] = self.query_one(SelectionList)
+        with self.prevent(SelectionList.SelectedChanged):
+            hosts.clear_options()
+            for name in self._names:
+                if query.casefold() in name.casefold():
+                    hosts.add_option(Selection(Content(name), name, name in self._picked))
+
+    def _count(self) -> None:
+        count = len(self._picked)
+        button = self.query_one("#ok", Button)
+        button.label = ngettext("Import {count} host", "Import {count} hosts", count).format(count=count)
+        button.disabled = count == 0

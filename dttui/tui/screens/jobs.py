@@ -1,0 +1,183 @@
+"""All jobs of this login node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import DataTable, Input, Static
+
+from dttui.i18n import _, ngettext
+from dttui.services import jobs
+from dttui.services.jobs import JobSummary
+from dttui.tui import words
+from dttui.tui.commands import N_
+from dttui.tui.rows import line
+from dttui.tui.widgets.key_bar import KeyBar
+from dttui.tui.widgets.title_bar import TitleBar
+
+REFRESH_S = 2.0
+
+
+@dataclass
+class JobsListed(Message):
+    """The jobs were read."""
+
+    jobs: list[JobSummary]
+
+
+@dataclass
+class JobChosen(Message):
+    """A person wants to watch a job."""
+
+    job_id: str
+
+
+class JobTable(DataTable[Text]):
+    """The table, whose Enter key is told to the person."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", N_("open"), id="jobs.open", tooltip=N_("Watch the job under the cursor")),
+    ]
+
+
+class JobsScreen(Screen[None]):
+    """Lists them, the newest first; enter opens one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", N_("filter"), id="jobs.filter", tooltip=N_("Show only jobs with these words")),
+        Binding("escape", "back", N_("back"), id="jobs.back", tooltip=N_("Go back; nothing is stopped")),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[str, JobSummary] = {}
+        self._cells: dict[str, tuple[Text, ...]] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out the table."""
+        yield TitleBar(Content.assemble(("dttui ", "bold"), (_("jobs"), "bold $primary")))
+        yield Input(id="jobs-filter", compact=True, placeholder=_("filter: words of name, id, state or framework"))
+        yield Static(id="jobs-empty")
+        yield JobTable(id="jobs-table", cursor_type="row")
+        yield Static(id="jobs-detail")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Show what there is, and look again now and then."""
+        table = self.query_one(JobTable)
+        for name, width in (
+            (_("state"), 12),
+            (_("name"), 24),
+            (_("started"), 12),
+            (_("took"), 9),
+            (_("nodes"), 5),
+            (_("ranks"), 5),
+            (_("reason"), 34),
+        ):
+            table.add_column(Text(name), width=width, key=name)
+        self.query_one("#jobs-filter").display = False
+        table.focus()
+        self._read()
+        self.set_interval(REFRESH_S, self._read)
+
+    def action_filter(self) -> None:
+        """Go to the filter."""
+        field = self.query_one("#jobs-filter", Input)
+        field.display = True
+        field.focus()
+
+    def action_back(self) -> None:
+        """Leave the filter, or the screen."""
+        field = self.query_one("#jobs-filter", Input)
+        if field.display:
+            field.value = ""
+            field.display = False
+            self.query_one(JobTable).focus()
+        else:
+            self.app.pop_screen()
+
+    @on(DataTable.RowSelected)
+    def _selected(self, event: DataTable.RowSelected) -> None:
+        if event.row_key.value is not None:
+            self.post_message(JobChosen(event.row_key.value))
+
+    @on(DataTable.RowHighlighted)
+    def _highlighted(self, event: DataTable.RowHighlighted) -> None:
+        job = self._jobs.get(event.row_key.value or "")
+        if job is not None:
+            first = f"{job.job_id} · {line(job.framework)}"
+            self.query_one("#jobs-detail", Static).update(Content.styled(f"{first}\n{line(job.reason)}", "$muted"))
+
+    @on(Input.Changed, "#jobs-filter")
+    def _filtered(self) -> None:
+        self._show()
+
+    @on(Input.Submitted, "#jobs-filter")
+    def _filter_done(self) -> None:
+        self.query_one(JobTable).focus()
+
+    def on_jobs_listed(self, event: JobsListed) -> None:
+        """Take over what was read."""
+        self._jobs = {job.job_id: job for job in event.jobs}
+        self._show()
+
+    @work(thread=True, group="jobs", exclusive=True)
+    def _read(self) -> None:
+        self.post_message(JobsListed(jobs.list_jobs()))
+
+    def _show(self) -> None:
+        query = self.query_one("#jobs-filter", Input).value.casefold().split()
+        wanted = {
+            job.job_id: self._row(job) for job in self._jobs.values() if all(word in _searched(job) for word in query)
+        }
+        table = self.query_one(JobTable)
+        if list(wanted) != list(self._cells):
+            at = table.cursor_row
+            table.clear()
+            for job_id, cells in wanted.items():
+                table.add_row(*cells, key=job_id)
+            table.move_cursor(row=min(at, len(wanted) - 1), animate=False)
+        else:
+            columns = list(table.columns)
+            for job_id, cells in wanted.items():
+                for column, cell, before in zip(columns, cells, self._cells[job_id], strict=True):
+                    if cell != before:
+                        table.update_cell(job_id, column, cell)
+        self._cells = wanted
+        table.display = bool(wanted)
+        self.query_one("#jobs-detail").display = bool(wanted)
+        text = _("No job has these words.") if self._jobs else _("No job has been launched from this login node yet.")
+        self.query_one("#jobs-empty", Static).display = not wanted
+        self.query_one("#jobs-empty", Static).update(Content.styled(text, "$muted"))
+        count = ngettext("{count} job", "{count} jobs", len(wanted)).format(count=len(wanted))
+        title = Content.assemble(("dttui ", "bold"), (_("jobs"), "bold $primary"))
+        self.query_one(TitleBar).show(title, Content(count))
+
+    def _row(self, job: JobSummary) -> tuple[Text, ...]:
+        colours = self.app.theme_variables
+        state = words.job_state(job.state)
+        took = ""
+        if job.started_at is not None and job.ended_at is not None:
+            took = words.duration(job.ended_at - job.started_at)
+        return (
+            Text(str(state), colours[state.colour]),
+            Text(line(job.name)),
+            Text(words.moment(job.started_at) if job.started_at else ""),
+            Text(took),
+            Text(str(job.nodes), justify="right"),
+            Text(str(job.world_size), justify="right"),
+            Text(line(job.reason), colours["muted"]),
+        )
+
+
+def _searched(job: JobSummary) -> str:
+    state = words.job_state(job.state)
+    return f"{job.name} {job.job_id} {job.state.value} {state.word} {job.framework}".casefold()

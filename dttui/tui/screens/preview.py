@@ -1,0 +1,135 @@
+"""What would run, node by node: the plan, before anything is started."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
+from dttui.sanitize import clean
+from dttui.tui.commands import N_
+from dttui.tui.widgets.finding_list import FindingList
+from dttui.tui.widgets.key_bar import KeyBar
+from dttui.tui.widgets.title_bar import TitleBar
+
+_HOLE = re.compile(r"\$\{[A-Z_]+\}")
+
+
+class PreviewScreen(Screen[None]):
+    """Shows one node of the plan at a time."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,p", "app.pop_screen", N_("back"), id="preview.back", tooltip=N_("Go back to the job")),
+        Binding("pagedown", "page(1)", N_("page down"), show=False, id="preview.page-down"),
+        Binding("pageup", "page(-1)", N_("page up"), show=False, id="preview.page-up"),
+    ]
+
+    def __init__(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
+        super().__init__()
+        self._plan = plan
+        self._findings = findings
+
+    def compose(self) -> ComposeResult:
+        """Lay out the nodes and what runs on the one chosen."""
+        plan = self._plan
+        left = Content.assemble(("dttui ", "bold"), (_("plan"), "bold $primary"), "  ", clean(plan.job_name))
+        right = Content(
+            _("{framework} · {backend} · world size {size}").format(
+                framework=plan.framework, backend=plan.backend, size=plan.world_size
+            )
+        )
+        yield TitleBar(left, right)
+        with Horizontal(id="preview-body"):
+            yield OptionList(*(Option(_node_label(node)) for node in plan.nodes), id="preview-nodes", compact=True)
+            with VerticalScroll(id="preview-scroll", can_focus=False):
+                yield Static(id="preview-text")
+        yield FindingList(id="findings")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Show the master."""
+        self.query_one(FindingList).show(self._findings)
+        nodes = self.query_one(OptionList)
+        nodes.border_title = Content(_("Nodes"))
+        nodes.focus()
+        if self._plan.nodes:
+            nodes.highlighted = 0
+
+    def action_page(self, pages: int) -> None:
+        """Move the text by a page."""
+        scroll = self.query_one("#preview-scroll")
+        scroll.scroll_relative(y=pages * max(1, scroll.size.height - 2), animate=False)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        node = self._plan.nodes[event.option_index]
+        self.query_one("#preview-text", Static).update(_node_text(self._plan, node))
+        self.query_one("#preview-scroll").scroll_home(animate=False)
+
+
+def _node_label(node: PlannedNode) -> Content:
+    return Content.assemble(("★ " if node.node_rank == 0 else "  ", "$master"), clean(node.name))
+
+
+def _node_text(plan: Plan, node: PlannedNode) -> Content:
+    ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else ", ".join(map(str, node.ranks))
+    slots = ngettext("{count} process", "{count} processes", node.slots).format(count=node.slots)
+    facts = [
+        (_("node rank"), " · ".join([str(node.node_rank), *([_("master")] if node.node_rank == 0 else [])])),
+        (_("ranks"), " · ".join([ranks, slots, *([_("simulated GPUs")] if node.simulated else [])])),
+        (_("address"), node.address),
+        (_("zone"), node.zone or "–"),
+        (_("Python"), node.python),
+        (_("sent with it"), plan.upload or _("nothing")),
+    ]
+    if node.required_paths:
+        facts.append((_("must be there"), ", ".join(node.required_paths)))
+    lines = [Content.assemble((f"{name}: ", "$muted"), clean(value)) for name, value in facts]
+    for process in node.processes:
+        lines += _process_lines(process)
+    for file in node.files:
+        lines += [
+            Content(""),
+            _heading(_("file {path}").format(path=clean(file.path))),
+            Content(clean(file.text).rstrip()),
+        ]
+    if not node.processes:
+        lines += [Content(""), Content.styled(_("The errors below keep the rest from being planned."), "$warning")]
+    return Content("\n").join(lines)
+
+
+def _process_lines(process: PlannedProcess) -> list[Content]:
+    lines = [
+        Content(""),
+        _heading(_("command {name}").format(name=clean(process.name))),
+        Content.assemble(("$ ", "$muted"), clean(_readable(process.argv))),
+        Content.assemble((_("working directory") + ": ", "$muted"), clean(process.cwd)),
+        Content(""),
+        _heading(_("environment")),
+    ]
+    lines += [Content.assemble((f"{clean(name)}=", "$muted"), clean(value)) for name, value in process.env.items()]
+    return lines
+
+
+def _heading(text: str) -> Content:
+    return Content.styled(text, "bold $primary")
+
+
+def _readable(argv: tuple[str, ...]) -> str:
+    """Return a command line with its holes as they are, which quoting would hide."""
+    return " ".join(word if _is_plain(_HOLE.sub("", word)) else shlex.quote(word) for word in argv)
+
+
+def _is_plain(word: str) -> bool:
+    return not word or shlex.quote(word) == word

@@ -1,0 +1,131 @@
+"""The dialog of one question: a host key to confirm, or a password, passphrase or code to type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from dttui.i18n import _, ngettext
+from dttui.sanitize import clean
+from dttui.transport.base import Prompt, PromptKind
+from dttui.tui.commands import N_
+from dttui.tui.widgets.prose import Prose
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the person did."""
+
+    text: str | None
+    """The answer; `None` where it was declined."""
+    skips_all: bool = False
+    """Whether the questions that wait are declined too."""
+
+
+class PromptDialog(ModalScreen[Reply]):
+    """Closes with the answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "decline", N_("decline"), id="prompt.decline", tooltip=N_("Do not answer this question")),
+    ]
+
+    def __init__(self, prompt: Prompt, waiting: Callable[[], int]) -> None:
+        """Ask `prompt`; `waiting` tells how many more questions come after it."""
+        super().__init__(classes="dialog")
+        self._prompt = prompt
+        self._waiting = waiting
+        self._withdrawn = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the question and the ways to answer."""
+        box = Vertical(classes="dialog-box")
+        box.border_title = Content(_title(self._prompt.kind))
+        with box:
+            yield Prose(_question(self._prompt), classes="dialog-text")
+            if self._prompt.kind is not PromptKind.HOST_KEY:
+                yield Input(password=self._prompt.secret, id="answer", compact=True)
+            yield Prose(id="waiting", classes="dialog-note")
+            with Horizontal(classes="dialog-buttons"):
+                if self._prompt.kind is PromptKind.HOST_KEY:
+                    yield Button(_("Yes, trust it"), id="yes", variant="primary", compact=True)
+                    yield Button(_("No"), id="no", compact=True)
+                else:
+                    yield Button(_("Answer"), id="send", variant="primary", compact=True)
+                    yield Button(_("Decline"), id="no", compact=True)
+                yield Button(_("Skip all questions"), id="skip", compact=True)
+
+    def on_mount(self) -> None:
+        """Put the cursor where a slip of the Enter key does no harm, and keep the count of questions fresh."""
+        self.query_one("#no" if self._prompt.kind is PromptKind.HOST_KEY else "#answer").focus()
+        self._count()
+        self.set_interval(0.5, self._count)
+
+    def withdraw(self) -> None:
+        """Close without an answer: whoever asked no longer waits for it."""
+        self._withdrawn = True
+        if self.is_current:
+            self.dismiss(None)
+
+    def on_screen_resume(self) -> None:
+        """Close if the question was withdrawn while another dialog lay over it."""
+        if self._withdrawn:
+            self.dismiss(None)
+
+    def action_decline(self) -> None:
+        """Do not answer."""
+        self.dismiss(Reply(None))
+
+    @on(Button.Pressed, "#yes")
+    def _yes(self) -> None:
+        self.dismiss(Reply("yes"))
+
+    @on(Button.Pressed, "#no")
+    def _no(self) -> None:
+        self.dismiss(Reply(None))
+
+    @on(Button.Pressed, "#skip")
+    def _skip(self) -> None:
+        self.dismiss(Reply(None, skips_all=True))
+
+    @on(Button.Pressed, "#send")
+    @on(Input.Submitted)
+    def _send(self) -> None:
+        self.dismiss(Reply(self.query_one("#answer", Input).value))
+
+    def _count(self) -> None:
+        count = self._waiting()
+        text = ngettext("{count} more question waits", "{count} more questions wait", count).format(count=count)
+        self.query_one("#waiting", Static).update(Content(text if count else ""))
+        self.query_one("#skip", Button).display = count > 0
+
+
+def _title(kind: PromptKind) -> str:
+    return {
+        PromptKind.HOST_KEY: _("Unknown host"),
+        PromptKind.PASSWORD: _("Password"),
+        PromptKind.PASSPHRASE: _("Passphrase"),
+        PromptKind.ONE_TIME_CODE: _("Code"),
+    }[kind]
+
+
+def _question(prompt: Prompt) -> Content:
+    if prompt.kind is not PromptKind.HOST_KEY:
+        return Content.assemble((clean(prompt.host), "bold"), "\n", clean(prompt.text).strip())
+    return Content.assemble(
+        _("The host shows a key that is not known yet."),
+        "\n\n",
+        (clean(prompt.host), "bold"),
+        "\n",
+        (clean(prompt.fingerprint), "bold $primary"),
+        "\n\n",
+        _("Compare it with what the host's owner says. Trust it from now on?"),
+    )

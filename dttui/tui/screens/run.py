@@ -1,0 +1,255 @@
+"""A job while it runs and after: its nodes and ranks, loss, logs, events, and why it failed. Leaving never stops it."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static, TabbedContent, TabPane
+
+from dttui.errors import DttuiError, NotFinishedError
+from dttui.i18n import _
+from dttui.sanitize import clean
+from dttui.services.follow import JobFollower
+from dttui.services.jobs import JobDirectory
+from dttui.services.log_window import LogWindow
+from dttui.services.view import JobView
+from dttui.tui import words
+from dttui.tui.attachments import Attachments
+from dttui.tui.commands import N_
+from dttui.tui.event_lines import event_line
+from dttui.tui.messages import LogChosen
+from dttui.tui.rows import line, node_row
+from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.why import why
+from dttui.tui.widgets.key_bar import KeyBar
+from dttui.tui.widgets.log_panel import LogPanel
+from dttui.tui.widgets.metric_plots import MetricPlots
+from dttui.tui.widgets.node_grid import NodeGrid
+from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.title_bar import TitleBar
+
+POLL_S = 0.25
+PLOT_S = 1.0
+MOST_EVENTS = 500
+
+
+class RunScreen(Screen[None]):
+    """Reads the job's files a few times a second and shows what they say."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "stop", N_("stop"), id="run.stop", tooltip=N_("Stop the job, after a question")),
+        Binding("1", "tab('loss')", N_("loss"), show=False, id="run.loss", tooltip=N_("Show loss and throughput")),
+        Binding("2", "tab('logs')", N_("logs"), show=False, id="run.logs", tooltip=N_("Show the logs")),
+        Binding("3", "tab('events')", N_("events"), show=False, id="run.events", tooltip=N_("Show what happened")),
+        Binding("4", "tab('why')", N_("why"), show=False, id="run.why", tooltip=N_("Show why it failed")),
+        Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; the job goes on")),
+    ]
+
+    def __init__(self, directory: JobDirectory, attachments: Attachments, *, just_launched: bool) -> None:
+        """Watch the job in `directory`; its controller is only just starting where it was `just_launched`."""
+        super().__init__()
+        self.directory = directory
+        self._attachments = attachments
+        self._just_launched = just_launched
+        self._follower = JobFollower(directory)
+        self._window: LogWindow | None = None
+        self._log_choice: tuple[str, str | None] | None = None
+        self._log_attempt = 0
+        self._progress = ""
+        self._opened_why = False
+        self._has_plots = False
+
+    @property
+    def view(self) -> JobView:
+        """What is known of the job."""
+        return self._follower.view
+
+    def compose(self) -> ComposeResult:
+        """Lay out head, nodes and tabs."""
+        yield TitleBar(Content(self.directory.job_id))
+        yield Static(id="run-status", markup=False)
+        yield NodeGrid(id="run-nodes")
+        with TabbedContent(id="run-tabs"):
+            with TabPane("1 " + _("Loss"), id="loss"):
+                yield MetricPlots(id="run-plots")
+            with TabPane("2 " + _("Logs"), id="logs"):
+                yield LogPanel(id="run-logs")
+            with TabPane("3 " + _("Events"), id="events"), VerticalScroll(id="run-event-scroll"):
+                yield Prose(id="run-events")
+            with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
+                yield Prose(id="run-why")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """Begin to follow."""
+        self._poll()
+        self._timer = self.set_interval(POLL_S, self._poll)
+        self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
+        if not self._follower.is_over:
+            self._listen()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to stop only what has not ended."""
+        return not self._follower.is_over if action == "stop" else True
+
+    def action_tab(self, name: str) -> None:
+        """Show a tab."""
+        self.query_one(TabbedContent).active = name
+
+    @work
+    async def action_stop(self) -> None:
+        """Ask how, and stop the job."""
+        if self._follower.is_over:
+            self.notify(_("The job is over already."), markup=False)
+            return
+        text = _("Stop {name}? A graceful stop lets the script save a checkpoint; by force it ends at once.")
+        dialog = ChoiceDialog(
+            _("Stop the job"),
+            text.format(name=self._job_name()),
+            (
+                ("cancel", _("Go on"), "default"),
+                ("graceful", _("Stop gracefully"), "primary"),
+                ("force", _("By force"), "error"),
+            ),
+        )
+        answer = await self.app.push_screen_wait(dialog)
+        if answer not in ("graceful", "force"):
+            return
+        try:
+            await self._attachments.stop(self.directory, force=answer == "force")
+        except DttuiError as error:
+            self.notify(clean(error.message), severity="error", markup=False)
+        else:
+            told = _("Asked to stop at once.") if answer == "force" else _("Asked to stop gracefully.")
+            self.notify(told, markup=False)
+
+    @work
+    async def _listen(self) -> None:
+        """Be there for the controller's questions."""
+        try:
+            await self._attachments.attach(self.directory, wait=self._just_launched)
+        except NotFinishedError as error:
+            if self._just_launched and not self._follower.is_over:
+                self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
+
+    def _poll(self) -> None:
+        new = self._follower.poll()
+        view = self.view
+        for event in new:
+            if event.message and event.kind.value in ("progress", "finding"):
+                self._progress = line(event.message)
+        self._show_head()
+        failed: dict[str, set[int | None]] = {}
+        for failure in view.failures:
+            failed.setdefault(failure.node, set()).add(failure.rank)
+        rows = tuple(node_row(node, view.job_id, failed.get(name, ())) for name, node in view.nodes.items())
+        self.query_one(NodeGrid).set_rows(rows)
+        if any(event.kind.value != "metric" for event in new):
+            self._show_events()
+            self._show_why()
+        self._read_log()
+        if not self._has_plots:
+            self._draw_plots()
+        if self._follower.is_over and not new:
+            self._timer.pause()
+            self.refresh_bindings()
+            self._plot_timer.pause()
+            self._draw_plots()
+
+    def _show_head(self) -> None:
+        view = self.view
+        state = words.job_state(view.state)
+        attempt = _("attempt {number}").format(number=view.attempt)
+        left = [
+            Content.styled(self._job_name(), "bold"),
+            Content.styled(f"  {state.symbol} {words.state_name(view.state)}", f"bold ${state.colour}"),
+            Content.styled(f"  {attempt}", "$muted"),
+        ]
+        if view.started_at is not None:
+            left.append(Content(f"  {words.clock((view.ended_at or time.time()) - view.started_at)}"))
+        self.query_one(TitleBar).show(Content("").join(left), self._newest())
+        status = self.query_one("#run-status", Static)
+        status.set_class(self._follower.is_over, "-over")
+        for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
+            status.set_class(self._follower.is_over and view.state.value == final, f"-{final.lower()}")
+        text = self._status()
+        if not text.is_same(status.content if isinstance(status.content, Content) else Content("")):
+            status.update(text)
+
+    def _status(self) -> Content:
+        view = self.view
+        if not self._follower.is_over:
+            return Content.styled(line(view.reason) or self._progress, "$muted")
+        state = words.job_state(view.state)
+        pieces = [f"{state.symbol} {state.word}", line(view.reason)]
+        pieces.append(_("exit code {code}").format(code=view.exit_code))
+        return Content(" · ".join(piece for piece in pieces if piece))
+
+    def _newest(self) -> Content:
+        metric = self.view.newest_metric
+        if metric is None:
+            return Content("")
+        pieces: list[Content] = []
+        for name, value in (
+            (_("step"), None if metric.step is None else f"{metric.step:,}"),
+            (_("loss"), None if metric.loss is None else words.number(metric.loss)),
+            (_("tok/s"), None if metric.tokens_per_s is None else words.rate(metric.tokens_per_s)),
+            (_("samples/s"), None if metric.samples_per_s is None else words.rate(metric.samples_per_s)),
+        ):
+            if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):
+                pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))
+        return Content("   ").join(pieces)
+
+    def _show_events(self) -> None:
+        scroll = self.query_one("#run-event-scroll")
+        follows = scroll.is_vertical_scroll_end
+        events = self.view.events[-MOST_EVENTS:]
+        self.query_one("#run-events", Prose).show(Content("\n").join(event_line(event) for event in events))
+        if follows:
+            scroll.scroll_end(animate=False)
+
+    def _show_why(self) -> None:
+        self.query_one("#run-why", Prose).show(why(self.view))
+        if not self._opened_why and (self.view.failures or self.view.state.value == "FAILED"):
+            self._opened_why = True
+            self.action_tab("why")
+
+    def _draw_plots(self) -> None:
+        metrics = [metric for metric in self.view.metrics if metric.step is not None]
+        loss = [(float(item.step or 0), item.loss) for item in metrics if item.loss is not None]
+        tokens = [(float(item.step or 0), item.tokens_per_s) for item in metrics if item.tokens_per_s is not None]
+        samples = [(float(item.step or 0), item.samples_per_s) for item in metrics if item.samples_per_s is not None]
+        self._has_plots = bool(metrics)
+        unit = _("tokens/s") if tokens else _("samples/s")
+        self.query_one(MetricPlots).show(loss, tokens or samples, unit)
+
+    @on(LogChosen)
+    def _choose_log(self, event: LogChosen) -> None:
+        event.stop()
+        self._log_choice = (event.node, event.stream)
+        self._open_log()
+        self._read_log()
+
+    def _open_log(self) -> None:
+        if self._log_choice is not None:
+            self._log_attempt = self.view.attempt
+            self._window = LogWindow(self.directory, self.view.attempt, *self._log_choice)
+            self.query_one(LogPanel).clear()
+
+    def _read_log(self) -> None:
+        panel = self.query_one(LogPanel)
+        panel.offer([(name, line(node.plan.name), node.plan.ranks) for name, node in self.view.nodes.items()])
+        if self._log_attempt != self.view.attempt:
+            self._open_log()
+        if self._window is not None:
+            panel.add(self._window.poll())
+
+    def _job_name(self) -> str:
+        return line(self.view.plan.job_name) if self.view.plan is not None else self.directory.job_id

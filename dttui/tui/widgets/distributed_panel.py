@@ -1,0 +1,76 @@
+"""The choices of a job on several nodes: master and framework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Label, OptionList, Select, Static
+
+from dttui.frameworks import FRAMEWORKS, get_framework
+from dttui.i18n import _
+from dttui.planning.summary import network_note
+from dttui.tui.messages import FrameworkChosen, MasterChosen
+from dttui.tui.widgets.prose import Prose
+
+
+class DistributedPanel(Vertical):
+    """Shown from the second tick on."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.border_title = _("Distributed training settings")
+        self.display = False
+        self._names: list[tuple[str, str]] = []
+
+    def compose(self) -> ComposeResult:
+        """Lay out both selects, the description and the note."""
+        with Horizontal(classes="field"):
+            yield Label(_("Master"), classes="field-label")
+            yield Select[str]([], id="master", prompt=_("choose"), compact=True)
+        with Horizontal(classes="field"):
+            yield Label(_("Framework"), classes="field-label")
+            yield Select[str](_framework_options(), id="framework", prompt=_("choose"), allow_blank=True, compact=True)
+        yield Static(id="framework-description", markup=False)
+        yield Prose(Content.assemble(("⚠ ", "$warning"), network_note()), id="network-note")
+
+    def on_mount(self) -> None:
+        """Make those frameworks that are not there yet impossible to choose."""
+        options = self.query_one("#framework", Select).query_one(OptionList)
+        for index, framework in enumerate(FRAMEWORKS):
+            if not framework.available:
+                options.disable_option_at_index(index + 1)
+
+    def show(self, names: Sequence[tuple[str, str]], master: str | None, framework: str | None) -> None:
+        """Show the ticked environments as (key, name), the master among them and the framework."""
+        self.display = len(names) > 1
+        with self.prevent(Select.Changed):
+            select = self.query_one("#master", Select)
+            if list(names) != self._names:
+                self._names = list(names)
+                select.set_options([(Content(name), key) for key, name in names])
+            select.value = master if any(key == master for key, _name in names) else Select.NULL
+            self.query_one("#framework", Select).value = framework or Select.NULL
+        chosen = get_framework(framework) if framework is not None else None
+        self.query_one("#framework-description", Static).update(chosen.summary if chosen else "")
+        self.query_one("#framework").tooltip = Content(chosen.description) if chosen else None
+
+    @on(Select.Changed, "#master")
+    def _master_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        if isinstance(event.value, str):
+            self.post_message(MasterChosen(event.value))
+
+    @on(Select.Changed, "#framework")
+    def _framework_changed(self, event: Select.Changed) -> None:
+        event.stop()
+        if isinstance(event.value, str):
+            self.post_message(FrameworkChosen(event.value))
+
+
+def _framework_options() -> list[tuple[str, str]]:
+    later = _("not yet there")
+    return [(item.label if item.available else f"{item.label} · {later}", item.name) for item in FRAMEWORKS]

@@ -1,0 +1,206 @@
+"""The list of environments with their checkboxes: Line API, so that thousands scroll as lightly as ten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from dttui.tui.commands import N_
+from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, MasterChosen
+from dttui.tui.widgets.environment_row import Columns, EnvironmentRow, Part, lines_of
+
+
+class EnvironmentList(ScrollView, can_focus=True):
+    """Shows rows in the order it is given; ticks and master come from outside too."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "environment-list--row",
+        "environment-list--ticked",
+        "environment-list--cursor",
+        *(f"environment-list--{part.value}" for part in Part),
+        *(
+            f"environment-list--environment-{state}"
+            for state in ("connecting", "idle", "busy", "unhealthy", "unreachable")
+        ),
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "tick", N_("tick"), id="list.tick", tooltip=N_("Tick the environment, or untick it")),
+        Binding("enter", "tick", N_("tick"), show=False, id="list.tick-too"),
+        Binding("m", "master", N_("master"), id="list.master", tooltip=N_("Make the environment the master")),
+        Binding("up", "move(-1)", N_("up"), show=False, id="list.up"),
+        Binding("down", "move(1)", N_("down"), show=False, id="list.down"),
+        Binding("pageup", "page(-1)", N_("page up"), show=False, id="list.page-up"),
+        Binding("pagedown", "page(1)", N_("page down"), show=False, id="list.page-down"),
+        Binding("home", "go(0)", N_("first"), show=False, id="list.first"),
+        Binding("end", "go(-1)", N_("last"), show=False, id="list.last"),
+    ]
+
+    cursor: reactive[int] = reactive(0, repaint=False)
+    """Position in the shown order."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._rows: dict[str, EnvironmentRow] = {}
+        self._order: list[str] = []
+        self._ticked: frozenset[str] = frozenset()
+        self._master: str | None = None
+        self._columns = Columns.for_rows(())
+        self._two_lines = True
+
+    @property
+    def highlighted(self) -> str | None:
+        """Key of the environment under the cursor."""
+        return self._order[self.cursor] if self.cursor < len(self._order) else None
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """Keys in the order in which they are shown."""
+        return self._order
+
+    def set_rows(self, rows: Mapping[str, EnvironmentRow]) -> None:
+        """Take over all rows."""
+        self._rows = dict(rows)
+        self._columns = Columns.for_rows(self._rows.values())
+        self.refresh()
+
+    def update_rows(self, rows: Mapping[str, EnvironmentRow]) -> None:
+        """Take over the rows that changed, and repaint those of them that can be seen."""
+        self._rows.update(rows)
+        first, last = self._visible()
+        for index in range(first, last):
+            if self._order[index] in rows:
+                self._repaint(index)
+
+    def show(self, order: Sequence[str]) -> None:
+        """Show these rows in this order; the cursor stays on its environment where that is still shown."""
+        before = self.highlighted
+        self._order = list(order)
+        if before in self._order:
+            self.cursor = self._order.index(before)
+        else:
+            self.cursor = 0
+        self._resize()
+        if self.highlighted != before:
+            self.post_message(EnvironmentHighlighted(self.highlighted))
+
+    def mark(self, ticked: Sequence[str], master: str | None) -> None:
+        """Show which are ticked, and which of them is the master."""
+        self._ticked = frozenset(ticked)
+        self._master = master if len(self._ticked) > 1 else None
+        self.refresh()
+
+    def refresh_ages(self) -> None:
+        """Repaint what depends on the time of day."""
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line of what can be seen."""
+        width = self.size.width
+        index, line = divmod(y + self.scroll_offset.y, self._lines_a_row)
+        if index >= len(self._order):
+            return Strip.blank(width, self.get_component_rich_style("environment-list--row"))
+        key = self._order[index]
+        ground = self._ground(index, key)
+        parts = lines_of(
+            self._rows[key], self._columns, width, key in self._ticked, key == self._master, two=self._two_lines
+        )[line]
+        segments = [Segment(text, ground + self._ink(part)) for text, part in parts]
+        return Strip(segments).adjust_cell_length(width, ground)
+
+    def action_tick(self) -> None:
+        """Tick or untick the environment under the cursor."""
+        if self.highlighted is not None:
+            self.post_message(EnvironmentToggled(self.highlighted))
+
+    def action_master(self) -> None:
+        """Make the environment under the cursor the master."""
+        if self.highlighted is not None:
+            self.post_message(MasterChosen(self.highlighted))
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self._go_to(self.cursor + rows)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what fits on the screen."""
+        self._go_to(self.cursor + pages * max(1, self.size.height // self._lines_a_row - 1))
+
+    def action_go(self, index: int) -> None:
+        """Move the cursor to the first or the last row."""
+        self._go_to(index if index >= 0 else len(self._order) - 1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tick or untick the environment that was clicked."""
+        index = (event.get_content_offset_capture(self).y + self.scroll_offset.y) // self._lines_a_row
+        if 0 <= index < len(self._order):
+            self._go_to(index)
+            self.action_tick()
+
+    def on_resize(self) -> None:
+        """Use one line a row where there is room for all columns, else two."""
+        self._resize()
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        """Lay out anew when the scroll bar takes room, or gives it back."""
+        self.call_after_refresh(self._resize)
+
+    def on_focus(self) -> None:
+        """Repaint the cursor."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """Repaint the cursor."""
+        self.refresh()
+
+    @property
+    def _lines_a_row(self) -> int:
+        return 2 if self._two_lines else 1
+
+    def _resize(self) -> None:
+        self._two_lines = self.size.width < self._columns.one_line_width
+        self.virtual_size = Size(self.size.width, len(self._order) * self._lines_a_row)
+        self.refresh()
+        self.call_after_refresh(self._reveal)
+
+    def _go_to(self, index: int) -> None:
+        index = min(max(index, 0), len(self._order) - 1)
+        if index < 0 or index == self.cursor:
+            return
+        before, self.cursor = self.cursor, index
+        self._repaint(before)
+        self._repaint(index)
+        self._reveal()
+        self.post_message(EnvironmentHighlighted(self.highlighted))
+
+    def _reveal(self) -> None:
+        region = Region(0, self.cursor * self._lines_a_row, self.size.width, self._lines_a_row)
+        self.scroll_to_region(region, animate=False, force=True)
+
+    def _repaint(self, index: int) -> None:
+        top = index * self._lines_a_row - self.scroll_offset.y
+        self.refresh(Region(0, top, self.size.width, self._lines_a_row))
+
+    def _visible(self) -> tuple[int, int]:
+        first = self.scroll_offset.y // self._lines_a_row
+        return first, min(len(self._order), first + self.size.height // self._lines_a_row + 2)
+
+    def _ground(self, index: int, key: str) -> Style:
+        kind = "row"
+        if index == self.cursor and self.has_focus:
+            kind = "cursor"
+        elif key in self._ticked:
+            kind = "ticked"
+        return self.get_component_rich_style(f"environment-list--{kind}")
+
+    def _ink(self, part: Part | str) -> Style:
+        name = part.value if isinstance(part, Part) else part
+        return self.get_component_rich_style(f"environment-list--{name}", partial=True)

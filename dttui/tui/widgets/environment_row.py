@@ -1,0 +1,183 @@
+"""One environment as the list shows it: what is known of it, and how that is laid out in one or two lines of cells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from rich.cells import cell_len
+
+from dttui.i18n import _
+from dttui.tui.widgets.cells import bar, fit
+from dttui.tui.words import StateWord, age, duration
+
+MARKS_WIDTH = 6
+"""Checkbox and star, with the room around them."""
+BAR_WIDTH = 5
+LOAD_WIDTH = 4 + BAR_WIDTH + 5
+UPTIME_WIDTH = 13
+STATE_WIDTH = 16
+GAP = 2
+
+
+class Part(Enum):
+    """What a piece of a row is, for its colour."""
+
+    PLAIN = "plain"
+    NAME = "name"
+    TICK = "tick"
+    MASTER = "master"
+    BADGE = "badge"
+    SIMULATED = "simulated"
+    MUTED = "muted"
+    BAR = "bar"
+    TRACK = "track"
+    PROBLEM = "problem"
+
+
+Piece = tuple[str, "Part | str"]
+"""Text, and what it is: a Part, or `environment-<state>`."""
+
+
+@dataclass(frozen=True)
+class EnvironmentRow:
+    """What the list shows of one environment. All texts are clean."""
+
+    key: str
+    name: str
+    kind: str
+    zone: str
+    image: str
+    state: StateWord
+    note: str
+    """Put in brackets after the state: who uses it."""
+    since: float
+    """Unix time at which it came into this state."""
+    gpus: str
+    """`2×A100 80 GB`."""
+    gpu_count: int
+    simulated: bool
+    load_label: str
+    """What is loaded: GPU or CPU."""
+    load: float | None
+    """From 0 to 1."""
+    booted_at: float | None
+    """Unix time."""
+    problem: str
+    """Why it cannot be used; empty where it can."""
+    shows_age: bool
+    """Whether it matters how long it has been in this state."""
+    search: str
+    """All that a filter looks at, folded."""
+
+    @property
+    def state_text(self) -> str:
+        """State, and since when or by whom."""
+        if self.shows_age:
+            return f"{self.state} {age(time.time() - self.since)}"
+        return f"{self.state} ({self.note})" if self.note else str(self.state)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Widths in cells, so that all rows align."""
+
+    name: int
+    kind: int
+    zone: int
+    state: int
+    gpus: int
+    image: int
+
+    @classmethod
+    def for_rows(cls, rows: Iterable[EnvironmentRow]) -> Columns:
+        """Return widths that hold the texts of these rows, within reason."""
+        name, kind, zone, gpus, image = 12, 0, 0, 6, 0
+        for row in rows:
+            name = max(name, cell_len(row.name))
+            kind = max(kind, cell_len(row.kind))
+            zone = max(zone, cell_len(row.zone))
+            gpus = max(gpus, cell_len(row.gpus) + (1 + cell_len(_("sim")) if row.simulated else 0))
+            image = max(image, cell_len(row.image))
+        return cls(min(name, 34), min(kind, 12), min(zone, 16), STATE_WIDTH, min(gpus, 26), min(image, 18))
+
+    @property
+    def one_line_width(self) -> int:
+        """Fewest cells at which a row fits on one line."""
+        texts = (self.name + 9, self.kind, self.state, self.zone, self.gpus, LOAD_WIDTH, self.image, UPTIME_WIDTH)
+        return MARKS_WIDTH + sum(width + GAP for width in texts)
+
+
+def lines_of(
+    row: EnvironmentRow, columns: Columns, width: int, ticked: bool, master: bool, *, two: bool
+) -> list[list[Piece]]:
+    """Return the row's lines, in pieces. They may be shorter than `width`, never longer."""
+    marks: list[Piece] = [
+        (" ☑ " if ticked else " ☐ ", Part.TICK if ticked else Part.MUTED),
+        ("★ " if master else "  ", Part.MASTER),
+    ]
+    if two:
+        room = width - 5 - columns.kind - columns.state - columns.zone - 3 * GAP
+        room = min(room, columns.name + 9 + GAP)
+        first = [*marks, *_name(row, max(room, 8), master), *_identity(row, columns, width)]
+        second: list[Piece] = [(" " * 5, Part.PLAIN), *_resources(row, columns, width - 5)]
+        return [first, second]
+    head = [*marks, *_name(row, columns.name + 9 + GAP, master), *_identity(row, columns, width)]
+    used = sum(cell_len(text) for text, _part in head)
+    return [[*head, *_resources(row, columns, width - used)]]
+
+
+def _name(row: EnvironmentRow, width: int, master: bool) -> list[Piece]:
+    badge = " " + _("master") + " "
+    name_width = cell_len(row.name)
+    if not master or name_width + 2 + cell_len(badge) > width:
+        return [(fit(row.name, width - 1), Part.NAME), (" ", Part.PLAIN)]
+    rest = width - name_width - 1 - cell_len(badge)
+    return [(row.name, Part.NAME), (" ", Part.PLAIN), (badge, Part.BADGE), (" " * rest, Part.PLAIN)]
+
+
+def _identity(row: EnvironmentRow, columns: Columns, width: int) -> list[Piece]:
+    return [
+        (fit(row.state_text, columns.state), row.state.colour),
+        (" " * GAP + fit(row.zone, columns.zone), Part.PLAIN),
+        (" " * GAP + fit(row.kind, columns.kind), Part.MUTED),
+        (" " * GAP, Part.PLAIN),
+    ]
+
+
+def _resources(row: EnvironmentRow, columns: Columns, width: int) -> list[Piece]:
+    mark = " " + _("sim") if row.simulated else ""
+    gpus = fit(row.gpus, columns.gpus - cell_len(mark)).rstrip()
+    padding = " " * (columns.gpus - cell_len(gpus) - cell_len(mark) + GAP)
+    pieces: list[Piece] = [(gpus, Part.PLAIN), (mark, Part.SIMULATED), (padding, Part.PLAIN)]
+    room = width - columns.gpus - GAP
+    if row.problem:
+        return [*pieces, (fit(row.problem, room).rstrip(), Part.PROBLEM)]
+    if room >= LOAD_WIDTH:
+        pieces += _load(row)
+        room -= LOAD_WIDTH
+    for text, wanted in ((row.image, columns.image), (_uptime(row), UPTIME_WIDTH)):
+        if wanted and room >= wanted + GAP:
+            pieces.append((" " * GAP + fit(text, wanted), Part.MUTED))
+            room -= wanted + GAP
+    return pieces
+
+
+def _load(row: EnvironmentRow) -> list[Piece]:
+    if row.load is None:
+        return [(" " * LOAD_WIDTH, Part.PLAIN)]
+    filled, empty = bar(row.load, BAR_WIDTH)
+    return [
+        (fit(row.load_label, 4), Part.MUTED),
+        (filled, Part.BAR),
+        (empty, Part.TRACK),
+        (f"{min(row.load, 9.99):>5.0%}", Part.PLAIN),
+    ]
+
+
+def _uptime(row: EnvironmentRow) -> str:
+    if row.booted_at is None:
+        return ""
+    return _("up {duration}").format(duration=duration(time.time() - row.booted_at))

@@ -1,0 +1,135 @@
+"""The fields of a job: name, program, arguments, working directory, dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Input, Label, Select
+
+from dttui.i18n import _
+from dttui.inventory.models import Dataset
+from dttui.planning.compose import ProgramKind
+from dttui.sanitize import clean
+from dttui.spec.models import DatasetRef
+from dttui.tui.messages import FormEdited
+
+NO_DATASET = ""
+"""The value of the explicit none; an id is never empty."""
+
+_SEPARATOR = "\0"
+
+
+@dataclass(frozen=True)
+class FormValues:
+    """What the fields hold."""
+
+    task_name: str
+    program: str
+    arguments: str
+    workdir: str
+    dataset: DatasetRef | str | None
+    """A dataset, `none`, or nothing chosen yet."""
+
+
+class JobForm(Vertical):
+    """Tells its screen of every edit; the screen decides what it means."""
+
+    def __init__(self, datasets: Sequence[Dataset], *, id: str) -> None:
+        super().__init__(id=id)
+        self.border_title = _("Job")
+        self._datasets = datasets
+        self._dataset: DatasetRef | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out a line a field."""
+        yield from _field(_("Task name"), Input(id="task-name", compact=True, placeholder=_("what to call this run")))
+        yield from _field(
+            _("Script"), Input(id="program", compact=True, placeholder="train.py"), label_id="program-label"
+        )
+        yield from _field(_("Arguments"), Input(id="arguments", compact=True, placeholder="--epochs 3"))
+        yield from _field(
+            _("Work dir"), Input(id="workdir", compact=True, placeholder=_("a relative one is sent along"))
+        )
+        select: Select[str] = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
+        yield from _field(_("Dataset"), select)
+
+    def show(self, values: FormValues, kind: ProgramKind) -> None:
+        """Fill the fields in."""
+        label = {"script": _("Script"), "module": _("Module"), "command": _("Command")}[kind]
+        self.query_one("#program-label", Label).update(Content(label))
+        with self.prevent(Input.Changed, Select.Changed):
+            for name, text in (
+                ("#task-name", values.task_name),
+                ("#program", values.program),
+                ("#arguments", values.arguments),
+                ("#workdir", values.workdir),
+            ):
+                field = self.query_one(name, Input)
+                if field.value != text:
+                    field.value = text
+            self._show_dataset(values.dataset)
+
+    @property
+    def values(self) -> FormValues:
+        """What the fields hold now."""
+        value = self.query_one("#dataset", Select).value
+        dataset: DatasetRef | str | None = None
+        if value == NO_DATASET:
+            dataset = "none"
+        elif isinstance(value, str):
+            dataset = self._dataset if self._dataset and _value(self._dataset) == value else _parsed(value)
+        return FormValues(
+            task_name=self.query_one("#task-name", Input).value,
+            program=self.query_one("#program", Input).value,
+            arguments=self.query_one("#arguments", Input).value,
+            workdir=self.query_one("#workdir", Input).value,
+            dataset=dataset,
+        )
+
+    @on(Input.Changed)
+    @on(Select.Changed)
+    def _edited(self, event: Input.Changed | Select.Changed) -> None:
+        event.stop()
+        self.post_message(FormEdited())
+
+    def _show_dataset(self, dataset: DatasetRef | str | None) -> None:
+        select = self.query_one("#dataset", Select)
+        if isinstance(dataset, DatasetRef):
+            if dataset != self._dataset:
+                self._dataset = dataset
+                select.set_options(self._options())
+            select.value = _value(dataset)
+        else:
+            select.value = Select.NULL if dataset is None else NO_DATASET
+
+    def _options(self) -> list[tuple[str, str]]:
+        """Return the catalogue, the dataset of the job where it has one of its own, and none."""
+        options: dict[str, str] = {}
+        for dataset in self._datasets:
+            for version in dataset.versions:
+                options[_value(DatasetRef(id=dataset.id, version=version.id))] = f"{dataset.id} · {version.id}"
+        if self._dataset is not None:
+            shown = self._dataset.version or _("preferred version")
+            options.setdefault(_value(self._dataset), f"{self._dataset.id} · {self._dataset.path or shown}")
+        options[NO_DATASET] = _("none (script has its own)")
+        return [(Content(clean(text)), value) for value, text in options.items()]  # type: ignore[misc]  # Content is rendered as it is
+
+
+def _field(label: str, field: Input | Select[str], label_id: str | None = None) -> ComposeResult:
+    with Horizontal(classes="field"):
+        yield Label(label, classes="field-label", id=label_id, markup=False)
+        yield field
+
+
+def _value(dataset: DatasetRef) -> str:
+    return _SEPARATOR.join((dataset.id, dataset.version or "", dataset.path or ""))
+
+
+def _parsed(value: str) -> DatasetRef:
+    identity, version, _path = value.split(_SEPARATOR)
+    return DatasetRef(id=identity, version=version or None)

@@ -1,0 +1,175 @@
+"""One node of a job as the run screen shows it: its ranks as cells, laid out in as many lines as they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rich.cells import cell_len
+
+from dttui.i18n import _
+from dttui.tui.widgets.cells import bar, fit
+from dttui.tui.words import StateWord, mebibytes
+
+BAR_WIDTH = 4
+GAP = 2
+NARROW = 100
+"""Below this many cells a node's ranks begin on a line of their own."""
+INDENT = 4
+
+
+class Part(Enum):
+    """What a piece of a row is, for its colour."""
+
+    PLAIN = "plain"
+    NAME = "name"
+    MASTER = "master"
+    SIMULATED = "simulated"
+    MUTED = "muted"
+    BAR = "bar"
+    TRACK = "track"
+    PROBLEM = "problem"
+
+
+Piece = tuple[str, "Part | str"]
+"""Text, and what it is: a Part, or a theme variable of a state."""
+
+
+@dataclass(frozen=True)
+class SlotCell:
+    """One rank, and what is under it."""
+
+    rank: int
+    load: float | None
+    memory_mib: int | None
+    temperature_c: int | None
+    power_w: float | None
+    error: str
+
+    @property
+    def texts(self) -> tuple[str, str, str, str]:
+        """Load, memory, temperature and power; empty where not known."""
+        return (
+            "" if self.load is None else f"{min(self.load, 99.99):.0%}",
+            "" if self.memory_mib is None else mebibytes(self.memory_mib),
+            "" if self.temperature_c is None else f"{self.temperature_c}°C",
+            "" if self.power_w is None else f"{self.power_w:.0f}W",
+        )
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """What is shown of one node. All texts are clean."""
+
+    name: str
+    is_master: bool
+    state: StateWord
+    ranks: str
+    """`2–5`."""
+    simulated: bool
+    problem: str
+    slots: tuple[SlotCell, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Widths that all rows share, so that cells align down the screen."""
+
+    width: int
+    name: int
+    state: int
+    ranks: int
+    rank: int
+    """Digits of the largest rank."""
+    texts: tuple[int, int, int, int]
+    """Widths of load, memory, temperature and power; 0 where no slot has one."""
+
+    @classmethod
+    def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
+        """Return the widths that these rows need."""
+        slots = [slot for row in rows for slot in row.slots]
+        widths = [max((cell_len(slot.texts[index]) for slot in slots), default=0) for index in range(4)]
+        least = (4, 4, 0, 0)
+        return cls(
+            width=width,
+            name=min(max((cell_len(row.name) for row in rows), default=0), 30),
+            state=max((cell_len(str(row.state)) for row in rows), default=0),
+            ranks=max((cell_len(_ranks(row)) for row in rows), default=0),
+            rank=max((len(str(slot.rank)) for slot in slots), default=1),
+            texts=tuple(max(width, low) for width, low in zip(widths, least, strict=True)),  # type: ignore[arg-type]  # 4 in, 4 out
+        )
+
+    @property
+    def indent(self) -> int:
+        """Where cells begin."""
+        return INDENT if self.width < NARROW else 3 + self.name + self.state + self.ranks + 3 * GAP
+
+    @property
+    def cell(self) -> int:
+        """Width of a rank's cell with the gap after it."""
+        return self.rank + 1 + BAR_WIDTH + sum(width + 1 for width in self.texts if width) + GAP
+
+    @property
+    def cells_a_line(self) -> int:
+        """Ranks that fit side by side."""
+        return max(1, (self.width - self.indent) // self.cell)
+
+
+def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
+    """Return the row's lines, in pieces."""
+    head: list[Piece] = [
+        (" ★ " if row.is_master else "   ", Part.MASTER),
+        (fit(row.name, grid.name), Part.NAME),
+        (" " * GAP, Part.PLAIN),
+        (fit(str(row.state), grid.state), row.state.colour),
+        (" " * GAP, Part.PLAIN),
+        *_pad(_rank_pieces(row), grid.ranks),
+        (" " * GAP, Part.PLAIN),
+    ]
+    slots = [
+        [piece for slot in row.slots[start : start + grid.cells_a_line] for piece in _cell(slot, grid)]
+        for start in range(0, len(row.slots), grid.cells_a_line)
+    ]
+    indent: list[Piece] = [(" " * grid.indent, Part.PLAIN)]
+    if grid.width < NARROW or not slots:
+        lines = [head, *([*indent, *line] for line in slots)]
+    else:
+        lines = [[*head, *slots[0]], *([*indent, *line] for line in slots[1:])]
+    if row.problem:
+        lines.append([(" " * INDENT, Part.PLAIN), (fit(f"✗ {row.problem}", grid.width - INDENT - 1), Part.PROBLEM)])
+    return lines
+
+
+def height_of(row: NodeRow, grid: Grid) -> int:
+    """Return how many lines `lines_of` gives."""
+    slots = -(-len(row.slots) // grid.cells_a_line)
+    return (1 + slots if grid.width < NARROW else max(slots, 1)) + bool(row.problem)
+
+
+def _ranks(row: NodeRow) -> str:
+    return "".join(text for text, _part in _rank_pieces(row))
+
+
+def _rank_pieces(row: NodeRow) -> list[Piece]:
+    label = _("ranks {ranks}") if len(row.slots) > 1 else _("rank {ranks}")
+    pieces: list[Piece] = [(label.format(ranks=row.ranks), Part.MUTED)]
+    if row.simulated:
+        pieces.append((" " + _("sim"), Part.SIMULATED))
+    return pieces
+
+
+def _pad(pieces: list[Piece], width: int) -> list[Piece]:
+    used = sum(cell_len(text) for text, _part in pieces)
+    return [*pieces, (" " * (width - used), Part.PLAIN)]
+
+
+def _cell(slot: SlotCell, grid: Grid) -> list[Piece]:
+    rank: Piece = (f"{slot.rank:>{grid.rank}} ", Part.MUTED)
+    room = grid.cell - grid.rank - 1
+    if slot.error:
+        return [rank, (fit(f"⚠ {slot.error}", room - GAP), Part.PROBLEM), (" " * GAP, Part.PLAIN)]
+    filled, empty = bar(slot.load or 0.0, BAR_WIDTH)
+    figures = "".join(
+        f" {fit(text, width, right=True)}" for text, width in zip(slot.texts, grid.texts, strict=True) if width
+    )
+    return [rank, (filled, Part.BAR), (empty, Part.TRACK), (figures + " " * GAP, Part.PLAIN)]

@@ -1,0 +1,88 @@
+"""Text that is wrapped where its script allows: between words, and between any two Chinese characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.geometry import Size
+from textual.widgets import Static
+
+_NOT_FIRST = frozenset("，。、；：！？）》」』】…,.;:!?)]}")
+"""Not at the beginning of a line."""
+_NOT_LAST = frozenset("（《「『【([{")
+"""Not at the end of a line."""
+
+
+class Prose(Static):
+    """A Static whose lines break as a reader expects, in any language."""
+
+    def show(self, content: Content) -> None:
+        """Change the text; the same text again costs nothing."""
+        if not isinstance(self.content, Content) or not content.is_same(self.content):
+            self.update(content)
+
+    def render(self) -> Content:
+        """Return the text in lines that fit."""
+        return Content("\n").join(wrapped(self._text, self.content_size.width))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return how many lines the text takes."""
+        return len(wrapped(self._text, width)) if self._text.plain else 0
+
+    @property
+    def _text(self) -> Content:
+        return self.content if isinstance(self.content, Content) else Content(str(self.content))
+
+
+def wrapped(content: Content, width: int) -> list[Content]:
+    """Return the content in lines of at most `width` cells; its own line breaks stay."""
+    lines = []
+    for paragraph in content.split("\n", allow_blank=True):
+        lines += [paragraph[start:end] for start, end in _lines(paragraph.plain, max(width, 1))]
+    return lines
+
+
+def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
+    """Yield where each line begins and ends; spaces at a break belong to no line."""
+    start = 0
+    while start < len(text):
+        end = _fits(text, start, width)
+        if end < len(text):
+            end = _break_before(text, start, end)
+        yield start, start + len(text[start:end].rstrip(" ")) or end
+        start = end
+        while start < len(text) and text[start] == " ":
+            start += 1
+    if not text:
+        yield 0, 0
+
+
+def _fits(text: str, start: int, width: int) -> int:
+    """Return the end of the longest piece from `start` on that takes at most `width` cells, one character at least."""
+    used = 0
+    for index in range(start, len(text)):
+        used += cell_len(text[index])
+        if used > width:
+            return max(index, start + 1)
+    return len(text)
+
+
+def _break_before(text: str, start: int, end: int) -> int:
+    """Return the last place up to `end` where a line may break; `end` itself where there is none."""
+    for place in range(end, start, -1):
+        before, after = text[place - 1], text[place]
+        if after == " ":
+            return place
+        if before == " " or (_is_wide(before) or _is_wide(after)):
+            if after in _NOT_FIRST or before in _NOT_LAST:
+                continue
+            if before == " " and not text[start:place].strip(" ⚠✗✓○i•→"):
+                continue
+            return place
+    return end
+
+
+def _is_wide(character: str) -> bool:
+    return cell_len(character) == 2

@@ -1,0 +1,102 @@
+"""What the ticked environments add up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Aggregate
+from dttui.sanitize import clean
+from dttui.tui.widgets.cells import fit
+from dttui.tui.widgets.prose import Prose
+from dttui.tui.words import gigabytes
+
+MOST_NAMES = 12
+"""Names listed; of the rest only the number is."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One ticked environment."""
+
+    name: str
+    gpus: str
+    is_master: bool
+    simulated: bool
+
+
+class Summary(Prose):
+    """Follows every tick."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.border_title = _("Summary")
+
+    def follow(self, aggregate: Aggregate | None, ranks: int | None, estimate: str, chosen: list[Chosen]) -> None:
+        """Show what is ticked; `aggregate` is `None` for nothing."""
+        if aggregate is None:
+            self.show(Content.styled(_("Tick the environments to train on; the first is the master."), "$muted"))
+            return
+        distributed = aggregate.is_distributed
+        lines = [
+            Content.assemble(("⇄ " if distributed else "✓ ", "$ticked"), (_headline(aggregate), "bold")),
+            *_figures(aggregate, ranks),
+            Content.styled(estimate, "$muted"),
+            Content(""),
+            *_names(chosen),
+        ]
+        self.show(Content("\n").join(lines))
+
+
+def _headline(aggregate: Aggregate) -> str:
+    return _("Distributed training") if aggregate.is_distributed else _("Single-machine training")
+
+
+def _figures(aggregate: Aggregate, ranks: int | None) -> list[Content]:
+    types = ", ".join(clean(name) for name in aggregate.gpu_types)
+    sim = ""
+    if aggregate.simulated_gpu_count:
+        every = aggregate.simulated_gpu_count == aggregate.gpu_count
+        sim = _("simulated") if every else _("{count} simulated").format(count=aggregate.simulated_gpu_count)
+    gpus = f"{aggregate.gpu_count} ({types})" if types else str(aggregate.gpu_count)
+    figures: list[tuple[str, Content]] = []
+    if aggregate.is_distributed:
+        figures.append((_("nodes"), Content(str(aggregate.node_count))))
+    figures.append((_("GPUs"), Content.assemble(gpus, (f"  {sim}" if sim else "", "$simulated"))))
+    if ranks is not None and ranks != aggregate.gpu_count:
+        figures.append((_("ranks"), Content(str(ranks))))
+    figures.append((_("CPUs"), Content(str(aggregate.cpu_count) if aggregate.cpu_count else "?")))
+    figures.append((_("memory"), Content(gigabytes(aggregate.memory_bytes) if aggregate.memory_bytes else "?")))
+    if aggregate.zones:
+        figures.append((ngettext("zone", "zones", len(aggregate.zones)), _zones(aggregate)))
+    width = max(cell_len(name) for name, _value in figures) + 2
+    return [Content.assemble((fit(name, width), "$muted"), value) for name, value in figures]
+
+
+def _zones(aggregate: Aggregate) -> Content:
+    names = ", ".join(clean(zone) for zone in aggregate.zones)
+    if len(aggregate.zones) == 1:
+        return Content(names)
+    return Content.assemble((f"{len(aggregate.zones)} ⚠ ", "bold $warning"), names)
+
+
+def _names(chosen: list[Chosen]) -> list[Content]:
+    shown = chosen[:MOST_NAMES]
+    width = min(max(cell_len(item.name) for item in shown), 30) if shown else 0
+    lines = [
+        Content.assemble(
+            ("★ " if item.is_master else "  ", "$master"),
+            fit(item.name, width),
+            "  ",
+            item.gpus,
+            (" " + _("sim") if item.simulated else "", "italic $simulated"),
+        )
+        for item in shown
+    ]
+    if len(chosen) > MOST_NAMES:
+        rest = _("… and {count} more").format(count=len(chosen) - MOST_NAMES)
+        lines.append(Content.styled(f"  {rest}", "$muted"))
+    return lines

@@ -1,0 +1,163 @@
+"""States, times and sizes as a person reads them; a state is a symbol and a word, so that colour is never alone."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from dtagent.protocol.events import JobState
+
+from dttui.i18n import _
+from dttui.planning.models import Severity
+
+_MINUTE_S = 60
+_HOUR_S = 3600
+_DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class StateWord:
+    """How a state is shown."""
+
+    symbol: str
+    word: str
+    colour: str
+    """Name of a theme variable, without `$`."""
+
+    def __str__(self) -> str:
+        return f"{self.symbol} {self.word}"
+
+
+def job_state(state: JobState) -> StateWord:
+    """Return how a job's state is shown."""
+    symbol, word, colour = {
+        JobState.PENDING: ("◌", _("pending"), "state-waiting"),
+        JobState.PREFLIGHT: ("◌", _("checking"), "state-starting"),
+        JobState.LAUNCHING: ("◔", _("launching"), "state-starting"),
+        JobState.RENDEZVOUS: ("◑", _("ranks gathering"), "state-starting"),
+        JobState.RUNNING: ("●", _("running"), "state-running"),
+        JobState.RESTARTING: ("↻", _("restarting"), "state-starting"),
+        JobState.STOPPING: ("◑", _("stopping"), "state-stopping"),
+        JobState.SUCCEEDED: ("✓", _("succeeded"), "state-succeeded"),
+        JobState.FAILED: ("✗", _("failed"), "state-failed"),
+        JobState.CANCELLED: ("■", _("cancelled"), "state-cancelled"),
+        JobState.UNKNOWN: ("?", _("unknown"), "state-unknown"),
+    }[state]
+    return StateWord(symbol, word, colour)
+
+
+def state_name(state: JobState) -> str:
+    """Return the name of a job's state as a headline has it."""
+    return {
+        JobState.PENDING: _("PENDING"),
+        JobState.PREFLIGHT: _("PREFLIGHT"),
+        JobState.LAUNCHING: _("LAUNCHING"),
+        JobState.RENDEZVOUS: _("RENDEZVOUS"),
+        JobState.RUNNING: _("RUNNING"),
+        JobState.RESTARTING: _("RESTARTING"),
+        JobState.STOPPING: _("STOPPING"),
+        JobState.SUCCEEDED: _("SUCCEEDED"),
+        JobState.FAILED: _("FAILED"),
+        JobState.CANCELLED: _("CANCELLED"),
+        JobState.UNKNOWN: _("UNKNOWN"),
+    }[state]
+
+
+def node_state(state: str) -> StateWord:
+    """Return how the state of a node of a job is shown."""
+    known = {
+        "waiting": ("◌", _("waiting"), "state-waiting"),
+        "connected": ("◔", _("connected"), "state-starting"),
+        "prepared": ("◑", _("prepared"), "state-starting"),
+        "running": ("●", _("running"), "state-running"),
+        "stopping": ("◑", _("stopping"), "state-stopping"),
+        "stopped": ("■", _("stopped"), "state-cancelled"),
+        "ended": ("✓", _("ended"), "state-succeeded"),
+        "discarded": ("■", _("discarded"), "state-cancelled"),
+        "unkillable": ("✗", _("unkillable"), "state-failed"),
+        "lost": ("✗", _("lost"), "state-failed"),
+        "failed": ("✗", _("failed"), "state-failed"),
+    }
+    return StateWord(*known.get(state, ("?", _("unknown"), "state-unknown")))
+
+
+def severity(value: Severity) -> StateWord:
+    """Return how the severity of a finding is shown."""
+    symbol, word, colour = {
+        Severity.INFO: ("i", _("note"), "finding-info"),
+        Severity.WARNING: ("⚠", _("warning"), "finding-warning"),
+        Severity.ERROR: ("✗", _("error"), "finding-error"),
+    }[value]
+    return StateWord(symbol, word, colour)
+
+
+def duration(seconds: float) -> str:
+    """Return a span in its two largest units: `5d 3h`, `12h 4m`, `41s`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE_S:
+        return _("{seconds}s").format(seconds=whole)
+    if whole < _HOUR_S:
+        return _("{minutes}m {seconds}s").format(minutes=whole // _MINUTE_S, seconds=whole % _MINUTE_S)
+    if whole < _DAY_S:
+        return _("{hours}h {minutes}m").format(hours=whole // _HOUR_S, minutes=whole % _HOUR_S // _MINUTE_S)
+    return _("{days}d {hours}h").format(days=whole // _DAY_S, hours=whole % _DAY_S // _HOUR_S)
+
+
+def age(seconds: float) -> str:
+    """Return a span in its one largest unit: `3m`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE_S:
+        return _("{seconds}s").format(seconds=whole)
+    if whole < _HOUR_S:
+        return _("{minutes}m").format(minutes=whole // _MINUTE_S)
+    if whole < _DAY_S:
+        return _("{hours}h").format(hours=whole // _HOUR_S)
+    return _("{days}d").format(days=whole // _DAY_S)
+
+
+def clock(seconds: float) -> str:
+    """Return a span as a stopwatch has it: `00:12:41`."""
+    whole = max(0, int(seconds))
+    return f"{whole // _HOUR_S:02d}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}"
+
+
+def time_of_day(unix_time: float) -> str:
+    """Return a moment of today's clock: `14:05:09`."""
+    return time.strftime("%H:%M:%S", time.localtime(unix_time))
+
+
+def moment(unix_time: float) -> str:
+    """Return a moment with its date: `11-21 14:05`."""
+    return time.strftime("%m-%d %H:%M", time.localtime(unix_time))
+
+
+def gigabytes(size_bytes: int) -> str:
+    """Return a size as people write it: `80 GB` (10⁹), or `80 GiB` (2³⁰) where it is a whole number of those."""
+    if size_bytes % 2**30 == 0 and size_bytes % 10**9:
+        return f"{size_bytes // 2**30} GiB"
+    value = size_bytes / 1e9
+    return f"{value:.0f} GB" if value >= 10 or value == int(value) else f"{value:.1f} GB"
+
+
+def mebibytes(size_mib: int) -> str:
+    """Return MiB in a few cells: `71G`, `0.4G`, `812M`."""
+    if size_mib < 1000:
+        return f"{size_mib}M"
+    value = size_mib / 1024
+    return f"{value:.1f}G" if value < 10 else f"{value:.0f}G"
+
+
+def rate(value: float) -> str:
+    """Return a number in three digits or so: `81.2k`."""
+    for limit, divisor, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / divisor:.1f}{suffix}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def number(value: float) -> str:
+    """Return a measured value such as a loss: four significant digits."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.4g}" if abs(value) < 1e5 else f"{value:.3e}"

@@ -1,0 +1,156 @@
+"""What goes for every screen: themes, keys, palette, sizes, languages; and the start with an empty inventory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from textual.widgets import SelectionList
+
+from dttui.errors import UsageError
+from dttui.i18n import set_language
+from dttui.inventory import load_inventory
+from dttui.inventory.models import Inventory
+from dttui.tui.commands import commands_of
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.dialogs import HostPicker
+from dttui.tui.screens.help import HelpScreen
+from dttui.tui.widgets.environment_list import EnvironmentList
+from tests.tui.catalogue import compile_catalogues
+from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
+from tests.tui.looking import screen_text, toasts
+from tests.tui.screens import CHOSEN, SIZES, settle
+
+SIZE = (120, 40)
+EN = ("3 of 8 ticked", "14 GPUs", "⚠", "Launch", "master")
+ZH = ("已选 3", "14 个 GPU", "⚠", "启动", "主节点")
+
+
+async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Path) -> None:
+    ssh = Path(os.environ["HOME"]) / ".ssh"
+    ssh.mkdir()
+    (ssh / "config").write_text("Host gpu1 gpu2\n  User li\nHost *.example\n  User x\nHost a100\n")
+    path = tmp_path / "inventory.yaml"
+    app = make_app(Inventory(), inventory_path=path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        assert "No environments yet" in screen_text(app)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        assert isinstance(app.screen, HostPicker)
+        hosts = app.screen.query_one(SelectionList)
+        assert hosts.option_count == 3
+        await pilot.press("slash", *"gpu", "enter", "a")
+        await settle(app, pilot)
+        assert "Import 2 hosts" in screen_text(app)
+        await pilot.click("#ok")
+        await pilot.pause(0.3)
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+        assert [item.name for item in load_inventory(path).environments] == ["gpu1", "gpu2"]
+        assert list(app.screen.query_one(EnvironmentList).shown) == ["gpu1", "gpu2"]
+        assert list(app.fleet.statuses) == ["gpu1", "gpu2"]
+
+
+async def test_no_ssh_configuration_is_said(tmp_path: Path) -> None:
+    app = make_app(Inventory(), inventory_path=tmp_path / "inventory.yaml")
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        assert "config" in toasts(app)[-1]
+
+
+async def test_the_demo_cluster_comes_with_its_job_ready_to_launch() -> None:
+    app = make_app(Inventory())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.click("#demo")
+        await pilot.pause(0.3)
+        await settle(app, pilot)
+        assert isinstance(app.screen, ComposeScreen)
+        assert len(app.screen.state.selected) == 3
+        assert "ready to launch" in screen_text(app)
+        assert "sim" in screen_text(app)
+
+
+async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("question_mark")
+        await settle(app, pilot)
+        assert isinstance(app.screen, HelpScreen)
+        for words in ("Make the environment the master", "Launch the job", "Show all jobs of this login node"):
+            assert words in screen_text(app)
+        await pilot.press("escape")
+        assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_every_command_has_an_id_and_those_shown_an_explanation() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        for keys in ((), ("j",)):
+            await pilot.press(*keys)
+            await settle(app, pilot)
+            for command in commands_of(app.screen):
+                assert command.binding.id
+                assert command.explanation or not command.shown
+
+
+async def test_the_palette_runs_commands_of_the_screen() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.3)
+        await pilot.press(*"tick")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await pilot.pause(0.5)
+        assert isinstance(app.screen, ComposeScreen)
+        assert app.screen.state.selected == ("pytorch-dev-env",)
+
+
+def test_a_theme_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no theme dust") as refusal:
+        make_app(theme="dust")
+    assert "dusk" in refusal.value.hint
+
+
+@pytest.mark.parametrize("theme", ["dusk", "paper"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+async def test_every_size_theme_and_language_shows_what_matters(
+    theme: str, language: str, size: tuple[int, int]
+) -> None:
+    compile_catalogues()
+    set_language(language)
+    inventory = make_inventory(chinese=language == "zh")
+    app = make_app(inventory, draft=job(*CHOSEN), theme=theme)
+    async with app.run_test(size=size) as pilot:
+        set_states(app)
+        await pilot.pause(0.4)
+        await settle(app, pilot)
+        shown = screen_text(app)
+        for words in ZH if language == "zh" else EN:
+            assert words in shown
+        assert app.screen.max_scroll_y == 0
+        if size[0] < 100:
+            await pilot.press("v")
+            await settle(app, pilot)
+        shown = screen_text(app)
+        for words in ("896 GB", "112", "PyTorch DDP", "gpt-small", "/opt/train.py"):
+            assert words in shown
+
+
+async def test_without_colour_every_state_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=SIZE) as pilot:
+        set_states(app)
+        await pilot.pause(0.4)
+        await settle(app, pilot)
+        assert app.no_color
+        for words in ("☑", "☐", "● idle", "◐ busy (li)", "○ unreachable", "◇ no agent", " master "):
+            assert words in screen_text(app)

@@ -1,0 +1,84 @@
+"""The list of jobs."""
+
+from __future__ import annotations
+
+from textual.widgets import Input
+
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.jobs import JobsScreen, JobTable
+from dttui.tui.screens.run import RunScreen
+from tests.tui import job_files
+from tests.tui.fake_fleet import job, make_app, make_inventory
+from tests.tui.looking import screen_text, text_of
+from tests.tui.screens import CHOSEN, settle
+from tests.tui.test_run_screen import controller
+
+SIZE = (120, 40)
+
+
+async def test_jobs_are_listed_filtered_and_opened() -> None:
+    inventory = make_inventory()
+    job_files.succeeded(job(*CHOSEN), inventory)
+    bad = job_files.failed(job(*CHOSEN, name="[/foo] 坏"), inventory)
+    app = make_app(inventory)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        await settle(app, pilot)
+        assert isinstance(app.screen, JobsScreen)
+        assert app.screen.query_one(JobTable).row_count == 2
+        shown = screen_text(app)
+        assert "✓ succeeded" in shown
+        assert "✗ failed" in shown
+        assert "[/foo] 坏" in shown
+        await pilot.press("slash", *"failed", "enter")
+        await settle(app, pilot)
+        assert app.screen.query_one(JobTable).row_count == 1
+        assert bad.job_id in text_of(app, "#jobs-detail")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.directory == bad.directory
+        await pilot.press("escape", "escape")
+        await settle(app, pilot)
+        assert app.screen.query_one("#jobs-filter", Input).value == ""
+        assert app.screen.query_one(JobTable).row_count == 2
+        await pilot.press("escape")
+        assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_no_jobs_is_said() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        await settle(app, pilot)
+        assert "No job has been launched" in screen_text(app)
+
+
+async def test_quitting_while_a_job_runs_says_that_it_goes_on() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer):
+        app = make_app(inventory)
+        async with app.run_test(size=SIZE) as pilot:
+            await settle(app, pilot)
+            await pilot.press("ctrl+q")
+            await pilot.pause(0.3)
+            assert isinstance(app.screen, ChoiceDialog)
+            assert "1 job is running and goes on" in text_of(app, ".dialog-text")
+            await pilot.press("escape")
+            await settle(app, pilot)
+            assert isinstance(app.screen, ComposeScreen)
+            await pilot.press("ctrl+q")
+            await pilot.pause(0.3)
+            await pilot.press("enter")
+            await pilot.pause(0.3)
+        assert app.return_code == 0
+
+
+async def test_quitting_while_nothing_runs_asks_nothing() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("ctrl+q")
+        await pilot.pause(0.3)
+    assert app.return_code == 0

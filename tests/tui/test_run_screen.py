@@ -1,0 +1,259 @@
+"""The run screen over job directories as a controller writes them, to each kind of end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dtagent.protocol.events import JobState
+from textual.pilot import Pilot
+from textual.widgets import Button, Log, Select, TabbedContent
+
+from dttui.tui.app import DttuiApp
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets.node_grid import NodeGrid
+from tests.tui import job_files
+from tests.tui.fake_fleet import job, make_app, make_inventory
+from tests.tui.job_files import JobWriter
+from tests.tui.looking import screen_text, text_of, toasts
+from tests.tui.screens import CHOSEN, settle
+
+SIZE = (120, 40)
+
+
+async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Let the screen read the job's files once more."""
+    await pilot.pause(0.3)
+    await settle(app, pilot)
+
+
+def grid(app: DttuiApp) -> str:
+    nodes = app.screen.query_one(NodeGrid)
+    return "\n".join(nodes.render_line(y).text.rstrip() for y in range(nodes.content_height))
+
+
+async def test_a_job_is_followed_live_to_succeeded() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        assert "PENDING" in text_of(app, "#title-left")
+        assert "no metrics yet" in screen_text(app)
+        writer.state(JobState.LAUNCHING, "starting 14 ranks")
+        writer.nodes("prepared")
+        await look(app, pilot)
+        assert "LAUNCHING" in text_of(app, "#title-left")
+        assert grid(app).count("prepared") == 3
+        writer.nodes("running")
+        writer.state(JobState.RUNNING, "all ranks run")
+        writer.samples(97)
+        writer.metrics(120)
+        await look(app, pilot)
+        assert "● RUNNING  attempt 0" in text_of(app, "#title-left")
+        assert "step 120" in text_of(app, "#title-right")
+        assert "★ pytorch-dev-env" in grid(app)
+        assert "ranks 6–13" in grid(app)
+        assert " 0 ━━━━  97%  68G 60°C 390W" in grid(app)
+        writer.nodes("ended")
+        writer.outcome(JobState.SUCCEEDED, "finished in 42 s", 0)
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == "✓ succeeded · finished in 42 s · exit code 0"
+        assert app.screen.query_one(TabbedContent).active == "loss"
+        await pilot.press("x")
+        await settle(app, pilot)
+        assert isinstance(app.screen, RunScreen), "what is over cannot be stopped"
+
+
+async def test_a_failure_opens_why_with_node_rank_cause_and_what_to_try() -> None:
+    inventory = make_inventory()
+    app = make_app(inventory, attach=job_files.failed(job(*CHOSEN), inventory).directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        assert app.screen.query_one(TabbedContent).active == "why"
+        why = text_of(app, "#run-why")
+        assert "node nlp-research-lab    rank 13    ending exit code 1" in why
+        assert 'line 41, in step\n    raise ValueError(f"batch {index} has no samples")' in why
+        assert "rank 13: reading shard 118" in why
+        assert why.count("Traceback (most recent call last)") == 1, "the tail does not repeat the traceback"
+        assert "What to try\n• " in why
+        assert "✗ failed · rank 13 on nlp-research-lab exited with code 1 · exit code 100" in text_of(
+            app, "#run-status"
+        )
+        assert "13 ⚠ failed" in grid(app)
+        await pilot.press("1", "4")
+        assert app.screen.query_one(TabbedContent).active == "why"
+
+
+async def test_a_launch_that_failed_before_any_rank_says_why_too() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.node("llm-training-env", "failed", "no room left on the disk")
+    writer.outcome(JobState.FAILED, "llm-training-env refused: no room left on the disk", 5)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        why = text_of(app, "#run-why")
+        assert "llm-training-env refused" in why
+        assert "Nothing is left running" in why
+        assert "✗ no room left on the disk" in grid(app)
+
+
+async def test_logs_can_be_read_by_node_and_stream_and_follow_their_end() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("2")
+        log = app.screen.query_one(Log)
+        assert any(line.startswith("  0 out │ step  200") for line in log.lines)
+        assert any("rank 1 is ready" in line for line in log.lines)
+        app.screen.query_one("#log-node", Select).value = "nlp-research-lab"
+        await look(app, pilot)
+        app.screen.query_one("#log-stream", Select).value = "13.err"
+        await look(app, pilot)
+        assert log.line_count == 0
+        assert "Nothing has been written yet" in screen_text(app)
+        writer.logs("nlp-research-lab", "13.err", "first", "second")
+        await look(app, pilot)
+        assert list(log.lines)[:2] == ["first", "second"]
+
+
+async def test_hostile_logs_events_and_errors_are_shown_as_plain_text() -> None:
+    hostile = "[/foo]\x1b]52;c;ZXZpbA==\x07 [bold]b\x1b[2Ja\x9b31md\u202e"
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.state(JobState.RUNNING, hostile)
+    writer.nodes("lost", hostile)
+    writer.logs("pytorch-dev-env", "0.out", hostile, "progress 1%\rprogress 2%\r")
+    writer.rank_failed(
+        "pytorch-dev-env", 1, hostile, exit_code=None, signal=11, error=hostile, traceback=hostile, tail=[hostile]
+    )
+    writer.outcome(JobState.FAILED, hostile, 100)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        for tab in "1234":
+            await pilot.press(tab)
+            await settle(app, pilot)
+            assert not set(screen_text(app)) & {"\x1b", "\x07", "\x9b", "\u202e"}
+        assert "[/foo] [bold]bad" in text_of(app, "#run-why")
+        assert "signal SIGSEGV" in text_of(app, "#run-why")
+        lines = app.screen.query_one(Log).lines
+        assert "  0 out │ [/foo] [bold]bad" in lines
+        assert "  0 out │ progress 2%" in lines
+
+
+async def test_escape_goes_back_and_leaves_the_job_alone() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    before = writer.directory.events.read_bytes()
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert isinstance(app.screen, ComposeScreen)
+    assert writer.directory.events.read_bytes() == before
+
+
+@asynccontextmanager
+async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]]:
+    """A controller's socket and lock; yields what its clients say."""
+    import fcntl
+
+    said: list[dict[str, object]] = []
+
+    async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            said.append(json.loads(line))
+        stream.close()
+
+    lock = os.open(writer.directory.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    directory = os.open(writer.directory.path, os.O_RDONLY)
+    server = await asyncio.start_unix_server(serve, f"/proc/self/fd/{directory}/{writer.directory.socket.name}")
+    try:
+        yield said
+    finally:
+        server.close()
+        os.close(directory)
+        os.close(lock)
+
+
+async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            assert app.focused is not None
+            assert app.focused.id == "cancel", "the harmless button has the focus"
+            await pilot.press("escape")
+            await settle(app, pilot)
+            assert not any(message["method"] == "stop" for message in said)
+            await pilot.press("x")
+            await settle(app, pilot)
+            await pilot.click("#graceful")
+            await look(app, pilot)
+            assert {"method": "stop", "force": False} in said
+            await pilot.press("x")
+            await settle(app, pilot)
+            app.screen.query_one("#force", Button).press()
+            await look(app, pilot)
+            assert {"method": "stop", "force": True} in said
+            assert {"method": "attach", "prompts": True} in said
+            assert toasts(app)[-1] == "Asked to stop at once."
+
+
+async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await look(app, pilot)
+        await pilot.press("x")
+        await settle(app, pilot)
+        await pilot.click("#graceful")
+        await look(app, pilot)
+        assert "no controller watches job" in toasts(app)[-1]
+
+
+async def test_a_job_directory_without_a_plan_yet_is_no_error(tmp_path: Path) -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.directory.plan.unlink()
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        assert writer.job_id in text_of(app, "#title-left")
+        writer.directory.plan.write_text(writer.plan.model_dump_json())
+        await look(app, pilot)
+        assert "gpt-small" in text_of(app, "#title-left")
+        assert "nlp-research-lab" in grid(app)
+
+
+async def test_a_thousand_ranks_are_shown_at_every_size() -> None:
+    from dttui.inventory.models import Inventory
+    from tests.tui.fake_fleet import environment
+
+    inventory = Inventory(environments=tuple(environment(f"node-{number:03d}", 8) for number in range(128)))
+    writer = job_files.running(job(*(item.name for item in inventory.environments)), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await look(app, pilot)
+        assert "ranks 0–7" in screen_text(app)
+        nodes = app.screen.query_one(NodeGrid)
+        nodes.focus()
+        await pilot.press("end")
+        await settle(app, pilot)
+        assert "1023" in screen_text(app)

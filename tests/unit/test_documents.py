@@ -1,0 +1,73 @@
+"""Job files saved and opened from the screen."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dttui.errors import UsageError
+from dttui.inventory.models import Environment, Inventory
+from dttui.services.documents import import_hosts, importable_hosts, load_demo, open_job, save_job
+from dttui.services.launch import Submission, make_local_plan
+from dttui.spec import Job
+from dttui.spec.models import Run
+
+EMPTY = Inventory()
+
+
+def submission(base: Path, **run: str) -> Submission:
+    return Submission(Job(name="mini", run=Run(**run)), EMPTY, base)  # type: ignore[arg-type]  # text fields
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ({"script": "train.py"}, "../project"),
+        ({"script": "train.py", "workdir": "src"}, "../project/src"),
+        ({"script": "train.py", "workdir": "/srv"}, "/srv"),
+        ({"script": "/srv/train.py"}, None),
+        ({"module": "train"}, None),
+    ],
+)
+def test_a_directory_that_is_sent_is_named_from_where_the_file_lies(
+    tmp_path: Path, run: dict[str, str], expected: str | None
+) -> None:
+    base = tmp_path / "project"
+    base.mkdir()
+    saved = save_job(tmp_path / "jobs" / "job.yaml", submission(base, **run))
+    again = open_job(tmp_path / "jobs" / "job.yaml", EMPTY)
+    assert saved == again
+    assert again.job.run is not None
+    assert again.job.run.workdir == expected
+    assert again.base == tmp_path / "jobs"
+
+
+def test_beside_its_own_directory_nothing_changes(tmp_path: Path) -> None:
+    assert (
+        save_job(tmp_path / "job.yaml", submission(tmp_path, script="a.py")).job
+        == submission(tmp_path, script="a.py").job
+    )
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        save_job(tmp_path / "file" / "job.yaml", submission(tmp_path, script="a.py"))
+
+
+def test_the_demo_is_ready_to_launch() -> None:
+    inventory, demo = load_demo()
+    assert make_local_plan(demo).errors == ()
+    assert all(item.simulated for item in inventory.environments)
+
+
+def test_hosts_that_the_inventory_has_already_are_not_offered(tmp_path: Path) -> None:
+    ssh = Path(os.environ["HOME"]) / ".ssh"
+    ssh.mkdir()
+    (ssh / "config").write_text("Host a b\n")
+    known = Inventory(environments=(Environment(name="a", host="a"),))
+    hosts = importable_hosts(known)
+    assert [host.name for host in hosts] == ["b"]
+    assert import_hosts(tmp_path / "inventory.yaml", hosts).environments == tuple(hosts)
