@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -143,7 +144,9 @@ class DttuiApp(App[None]):
         """Begin to watch the environments, and to compose a job."""
         options = self.options
         self.fleet.start()
-        await self.push_screen(self._compose(options.inventory, options.draft, options.base, options.inventory_path))
+        await self.push_screen(
+            self._compose(options.inventory, options.inventory_path, options.draft, options.base, demo=options.demo)
+        )
         if self.options.attach is not None:
             self.push_screen(RunScreen(self.options.attach, self.attachments, just_launched=False))
 
@@ -205,7 +208,7 @@ class DttuiApp(App[None]):
         except DttuiError as error:
             self.notify(clean(error.message), severity="error", markup=False)
             return
-        await self._use(inventory, None, submission.job, submission.base)
+        await self._use(inventory, None, submission.job, submission.base, demo=True)
 
     @on(ImportWanted)
     def _import_wanted(self) -> None:
@@ -230,23 +233,26 @@ class DttuiApp(App[None]):
             self.notify(clean(error.message), severity="error", markup=False)
             return
         self.notify(_("Saved {file}.").format(file=clean(str(path))), markup=False)
-        await self._use(inventory, path, self.options.draft, self.options.base)
+        await self._use(inventory, path, self.options.draft, self.options.base, demo=False)
 
-    async def _use(self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path) -> None:
+    async def _use(self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path, *, demo: bool) -> None:
         """Compose on another inventory from now on."""
         await self.fleet.close()
         self.fleet = self._make_fleet(inventory)
         self.fleet.start()
-        await self.switch_screen(self._compose(inventory, draft, base, path))
+        await self.switch_screen(self._compose(inventory, path, draft, base, demo=demo))
 
     def _make_fleet(self, inventory: Inventory) -> Fleet:
         return Fleet(inventory.environments, self.options.transport, self._fleet_prompter)
 
-    def _compose(self, inventory: Inventory, draft: Job | None, base: Path, path: Path | None) -> ComposeScreen:
+    def _compose(
+        self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path, *, demo: bool
+    ) -> ComposeScreen:
         return ComposeScreen(
             inventory,
             self.fleet,
             inventory_path=path,
+            demo=demo,
             draft=draft,
             base=base.resolve(),
             launch=self.options.launch,
@@ -266,9 +272,11 @@ def _runs(job: jobs.JobSummary) -> bool:
 
 def _log_to_file() -> None:
     """Send logs to a file: what is written to the terminal would spoil the screen."""
+    handler: logging.Handler = logging.NullHandler()
     path = locations.log_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
     for other in list(root.handlers):

@@ -77,6 +77,29 @@ def environment_row(status: EnvironmentStatus) -> EnvironmentRow:
     )
 
 
+def stranger_row(key: str) -> EnvironmentRow:
+    """Return the row of a ticked environment that the inventory lacks."""
+    return EnvironmentRow(
+        key=key,
+        name=line(key),
+        kind="",
+        zone="",
+        image="",
+        state=StateWord("✗", _("unknown"), "environment-unreachable"),
+        note="",
+        since=0.0,
+        gpus="",
+        gpu_count=0,
+        simulated=False,
+        load_label="",
+        load=None,
+        booted_at=None,
+        problem=_("not in the inventory"),
+        shows_age=False,
+        search=line(key).casefold(),
+    )
+
+
 def _without_name(reason: str, *names: str) -> str:
     """Return a reason without the name before it, which the row has already."""
     for name in names:

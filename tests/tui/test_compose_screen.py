@@ -419,3 +419,17 @@ async def test_summary_and_list_say_that_gpus_are_simulated() -> None:
         await settle(app, pilot)
         assert "4×A100 80 GB sim" in lines_of(app)
         assert "simulated" in str(app.screen.query_one(Summary).content)
+
+
+async def test_a_node_that_the_inventory_lacks_is_listed_until_it_is_unticked() -> None:
+    app = make_app(draft=job("gone-env", "pytorch-dev-env"))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert "gone-env" in lines_of(app)
+        assert "not in the inventory" in lines_of(app)
+        assert 'the inventory has no environment "gone-env"' in text_of(app, "#findings-text")
+        await pilot.press("home", "space")
+        await settle(app, pilot)
+        assert "gone-env" not in lines_of(app)
+        assert screen_of(app).state.selected == ("pytorch-dev-env",)
+        assert screen_of(app).state.master == "pytorch-dev-env"

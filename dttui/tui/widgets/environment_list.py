@@ -75,6 +75,11 @@ class EnvironmentList(ScrollView, can_focus=True):
     def update_rows(self, rows: Mapping[str, EnvironmentRow]) -> None:
         """Take over the rows that changed, and repaint those of them that can be seen."""
         self._rows.update(rows)
+        columns = self._columns.widened(Columns.for_rows(rows.values()))
+        if columns != self._columns:
+            self._columns = columns
+            self._resize()
+            return
         first, last = self._visible()
         for index in range(first, last):
             if self._order[index] in rows:

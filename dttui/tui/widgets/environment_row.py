@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 
 from rich.cells import cell_len
@@ -102,6 +102,11 @@ class Columns:
             gpus = max(gpus, cell_len(row.gpus) + (1 + cell_len(_("sim")) if row.simulated else 0))
             image = max(image, cell_len(row.image))
         return cls(min(name, 34), min(kind, 12), min(zone, 16), STATE_WIDTH, min(gpus, 26), min(image, 18))
+
+    def widened(self, other: Columns) -> Columns:
+        """Return widths that hold what either holds."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Columns(*(max(one, two) for one, two in pairs))
 
     @property
     def one_line_width(self) -> int:

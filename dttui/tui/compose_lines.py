@@ -1,0 +1,56 @@
+"""The short lines of the compose screen: what it is, how much is ticked, and whether the job can be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Aggregate, Finding
+
+
+def title_line(*, demo: bool) -> Content:
+    """Return the left side of the title bar."""
+    pieces = [("dttui ", "bold"), (_("compose"), "bold $primary")]
+    if demo:
+        pieces.append(("  " + _("demo: the cluster embedded in this machine"), "$simulated"))
+    return Content.assemble(*pieces)
+
+
+def ticked_line(ticked: int, environments: int, total: Aggregate | None) -> Content:
+    """Return the right side of the title bar; `total` is `None` where nothing is ticked."""
+    if not environments:
+        return Content("")
+    told = _("{ticked} of {total} ticked").format(ticked=ticked, total=environments)
+    pieces: list[tuple[str, str] | str] = [(told, "bold")]
+    if total is not None:
+        gpus = ngettext("{count} GPU", "{count} GPUs", total.gpu_count)
+        pieces.append(" · " + gpus.format(count=total.gpu_count))
+        zones = len(total.zones)
+        if zones:
+            pieces.append(" · " + ngettext("{count} zone", "{count} zones", zones).format(count=zones))
+        if zones > 1:
+            pieces.append((" ⚠", "bold $warning"))
+    return Content.assemble(*pieces)
+
+
+def readiness(
+    missing: Sequence[Finding], *, has_errors: bool, is_planned: bool, was_refused: bool, has_begun: bool
+) -> Content:
+    """Return whether the job can be launched, and the first thing that is missing.
+
+    Args:
+        missing: what is not filled in yet.
+        has_errors: whether the plan has errors.
+        is_planned: whether there is a plan.
+        was_refused: whether a launch was tried in vain, so that what is missing is no longer a gentle hint.
+        has_begun: whether anything is ticked.
+    """
+    if missing and was_refused:
+        return Content.styled(f"✗ {missing[0].message}", "$finding-error")
+    if missing:
+        return Content.styled(f"○ {missing[0].message}" if has_begun else "", "$muted")
+    if has_errors:
+        return Content.styled("✗ " + _("the errors above forbid the launch"), "$finding-error")
+    return Content.styled("✓ " + _("ready to launch") if is_planned else "", "$state-succeeded")

@@ -1,0 +1,170 @@
+"""The left side of the compose screen: the fleet as a list that can be filtered and sorted, and details of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from dttui.i18n import _
+from dttui.services.fleet import EnvironmentStatus, Fleet
+from dttui.tui.messages import EnvironmentHighlighted
+from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row
+from dttui.tui.widgets.environment_list import EnvironmentList
+from dttui.tui.widgets.environment_row import EnvironmentRow
+from dttui.tui.widgets.prose import Prose
+
+REFRESH_S = 0.25
+AGES_S = 20.0
+
+
+@dataclass
+class EnvironmentsChanged(Message):
+    """More than the readings of some environments changed: their state, or what they are."""
+
+    keys: Collection[str]
+
+
+class EnvironmentPane(Vertical):
+    """Looks at the fleet a few times a second, and passes on to the list what changed."""
+
+    def __init__(self, fleet: Fleet, *, id: str) -> None:
+        super().__init__(id=id)
+        self._fleet = fleet
+        self._rows: dict[str, EnvironmentRow] = {}
+        self._seen: dict[str, EnvironmentStatus] = {}
+        self._strangers: tuple[str, ...] = ()
+        self._sort = 0
+
+    def compose(self) -> ComposeResult:
+        """Lay out caption, filter, list and details."""
+        yield Static(id="list-caption")
+        yield Input(id="filter", compact=True, placeholder=_("filter: words of name, zone, image, GPU, state"))
+        yield EnvironmentList(id="environments")
+        yield Prose(id="detail")
+
+    def on_mount(self) -> None:
+        """Show the fleet as it is, and follow it."""
+        self._rows = {key: environment_row(status) for key, status in self._fleet.statuses.items()}
+        self._seen = dict(self._fleet.statuses)
+        self._list.set_rows(self._rows)
+        self._arrange()
+        self.set_interval(REFRESH_S, self._follow)
+        self.set_interval(AGES_S, self._list.refresh_ages)
+
+    def on_resize(self) -> None:
+        """Head the list anew: a narrow screen has the word on its tab."""
+        self.call_after_refresh(self._arrange)
+
+    def mark(self, ticked: Sequence[str], master: str | None) -> None:
+        """Show what is ticked. What the inventory lacks is listed for as long as it is, so that it can be unticked."""
+        strangers = tuple(key for key in ticked if key not in self._fleet.statuses)
+        if strangers != self._strangers:
+            self._strangers = strangers
+            known = {key: row for key, row in self._rows.items() if key in self._fleet.statuses}
+            self._rows = {**{key: stranger_row(key) for key in strangers}, **known}
+            self._list.set_rows(self._rows)
+            self._arrange()
+        self._list.mark(ticked, master)
+
+    def name_of(self, key: str) -> str:
+        """Return what an environment is called."""
+        return self._rows[key].name if key in self._rows else key
+
+    @property
+    def highlighted(self) -> str | None:
+        """Key of the environment under the cursor, where it is one of the fleet."""
+        key = self._list.highlighted
+        return key if key in self._fleet.statuses else None
+
+    def sort_otherwise(self) -> None:
+        """Sort in the next way."""
+        self._sort = (self._sort + 1) % len(SORTS)
+        self._arrange()
+
+    def begin_filter(self) -> None:
+        """Go to the filter."""
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def leave_filter(self) -> None:
+        """Show all again, and go back to the list."""
+        field = self.query_one("#filter", Input)
+        if field.has_focus:
+            field.value = ""
+        self._list.focus()
+        self.call_after_refresh(self._arrange)
+
+    @property
+    def _list(self) -> EnvironmentList:
+        return self.query_one(EnvironmentList)
+
+    @on(EnvironmentHighlighted)
+    def _highlighted(self) -> None:
+        self._show_detail()
+
+    @on(Input.Changed, "#filter")
+    def _filtered(self, event: Input.Changed) -> None:
+        event.stop()
+        self._arrange()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_done(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._list.focus()
+
+    def _follow(self) -> None:
+        before = self._seen
+        changed = {key: status for key, status in self._fleet.statuses.items() if before.get(key) is not status}
+        if not changed:
+            return
+        self._seen = dict(self._fleet.statuses)
+        rows = {key: environment_row(status) for key, status in changed.items()}
+        self._rows.update(rows)
+        self._list.update_rows(rows)
+        if self._list.highlighted in changed:
+            self._show_detail()
+        told = [key for key, status in changed.items() if _differs(status, before.get(key))]
+        if told:
+            self.post_message(EnvironmentsChanged(told))
+
+    def _arrange(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = bool(field.value) or field.has_focus
+        name, label, _key = SORTS[self._sort]
+        order = arranged(self._rows, field.value, name)
+        self._list.show(order)
+        self.query_one("#list-caption", Static).update(self._caption(label, len(order)))
+        self._show_detail()
+
+    def _caption(self, label: Callable[[], str], shown: int) -> Content:
+        caption = [Content.styled(_("sorted by {order}").format(order=label()), "$muted")]
+        if not self.screen.has_class("-narrow"):
+            caption.insert(0, Content.styled(_("Environments"), "bold"))
+        if shown < len(self._rows):
+            few = _("{shown} of {total} shown").format(shown=shown, total=len(self._rows))
+            caption.append(Content.styled(few, "$warning"))
+        return Content("  ").join(caption)
+
+    def _show_detail(self) -> None:
+        key = self._list.highlighted
+        if key is None:
+            lines = [(_("No environment has these words."), "muted")]
+        elif key in self._fleet.statuses:
+            lines = environment_detail(self._fleet.statuses[key])
+        else:
+            lines = [(_("The job names it, and the inventory has no such environment. Untick it."), "muted")]
+        text = Content("\n").join(Content.styled(text, f"${colour}") for text, colour in lines)
+        self.query_one("#detail", Prose).show(text)
+
+
+def _differs(status: EnvironmentStatus, before: EnvironmentStatus | None) -> bool:
+    """Whether more than the readings changed, so that the plan may be another."""
+    return before is None or (status.state, status.reason, status.facts) != (before.state, before.reason, before.facts)

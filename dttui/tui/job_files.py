@@ -1,0 +1,63 @@
+"""Asking for a job file to save or to open: the questions around `dttui.services.documents`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from dttui.errors import DttuiError
+from dttui.i18n import _
+from dttui.inventory.models import Inventory
+from dttui.sanitize import clean
+from dttui.services import documents
+from dttui.services.launch import Submission
+from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
+
+ERROR_TIMEOUT_S = 12
+"""How long an error of several lines stays."""
+
+
+def tell(app: App[Any], error: DttuiError) -> None:
+    """Say what went wrong, and what to do."""
+    text = f"{error.message}\n→ {error.hint}" if error.hint else error.message
+    app.notify(clean(text), title=_("error"), severity="error", markup=False, timeout=ERROR_TIMEOUT_S)
+
+
+async def save(app: App[Any], submission: Submission, suggestion: Path) -> tuple[Submission, Path] | None:
+    """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker."""
+    text = _("`dttui --apply` runs the saved file just as this screen does.")
+    answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), str(suggestion)))
+    if answer is None:
+        return None
+    path = Path(answer)
+    if await asyncio.to_thread(documents.is_there, path) and not await _may_replace(app, path):
+        return None
+    try:
+        saved = await asyncio.to_thread(documents.save_job, path, submission)
+    except DttuiError as error:
+        tell(app, error)
+        return None
+    app.notify(_("Saved {file}.").format(file=clean(answer)), markup=False)
+    return saved, path
+
+
+async def open_(app: App[Any], inventory: Inventory, suggestion: Path) -> tuple[Submission, Path] | None:
+    """Ask for a job file, and return its job; `None` where there is none. In a worker."""
+    text = _("Its environments are ticked, and its fields filled in.")
+    answer = await app.push_screen_wait(PathDialog(_("Open a job"), text, _("Open"), str(suggestion)))
+    if answer is None:
+        return None
+    try:
+        return await asyncio.to_thread(documents.open_job, Path(answer), inventory), Path(answer)
+    except DttuiError as error:
+        tell(app, error)
+        return None
+
+
+async def _may_replace(app: App[Any], path: Path) -> bool:
+    text = _("{file} is there already. Replace it?").format(file=clean(str(path)))
+    dialog = ChoiceDialog(_("Save the job"), text, (("no", _("Keep it"), "default"), ("yes", _("Replace"), "error")))
+    return await app.push_screen_wait(dialog) == "yes"
