@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import TabbedContent
+from textual.widgets import Select, TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
+from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
@@ -26,6 +27,10 @@ BUSY_GROUPS = ("look-ahead", "launch", "jobs")
 """Workers that end by themselves."""
 README_SIZE = (112, 34)
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
+
+FINGERPRINT = "SHA256:kK8vD3xQmYl2oT0bN5uRr1aZcWf9eHsJpGtX4iB7qLE"
+HOST_KEY = Prompt(PromptKind.HOST_KEY, "gpu1.example.org", "", secret=False, fingerprint=FINGERPRINT)
+PASSWORD = Prompt(PromptKind.PASSWORD, "gpu2.example.org", "li@gpu2.example.org's password:")
 
 Steps = Callable[[DttuiApp, Pilot[None]], Awaitable[None]]
 
@@ -63,6 +68,29 @@ def tab(name: str) -> Steps:
     return steps
 
 
+def ask(*prompts: Prompt) -> Steps:
+    """Let hosts ask a person."""
+
+    async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
+        app.asked = [asyncio.create_task(app.questions.ask(prompt)) for prompt in prompts]  # type: ignore[attr-defined]  # kept from being collected
+        await pilot.pause(0.7)
+
+    return steps
+
+
+async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Open the list of frameworks."""
+    app.screen.query_one("#framework", Select).focus()
+    await pilot.press("enter")
+
+
+async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Open the list of hosts to import."""
+    await pilot.press("enter")
+    await pilot.pause(0.3)
+    await pilot.press("space")
+
+
 def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
@@ -92,6 +120,10 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "compose-blank": ({}, nothing),
         "compose-refused": ({}, press("space", "ctrl+l")),
         "compose-filter": ({"draft": draft}, press("slash", *"a100", "enter")),
+        "framework": ({"draft": draft}, choose_framework),
+        "host-key": ({"draft": draft}, ask(HOST_KEY, PASSWORD)),
+        "password": ({"draft": draft}, ask(PASSWORD)),
+        "hosts": ({"inventory": Inventory()}, import_hosts),
         "empty": ({"inventory": Inventory()}, nothing),
         "preview": ({"draft": draft}, press("p")),
         "help": ({"draft": draft}, press("question_mark")),
@@ -153,6 +185,8 @@ def main() -> int:
     set_language(options.lang)
     options.target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
+        Path(home, ".ssh").mkdir()
+        Path(home, ".ssh", "config").write_text("Host gpu1 gpu2 a100-17 a100-18\n", encoding="utf-8")
         os.environ.update(HOME=home, XDG_STATE_HOME=home, XDG_CONFIG_HOME=home)
         drawing = draw_reviews(options.target, options) if options.all or options.scene else draw_readme(options.target)
         asyncio.run(drawing)
