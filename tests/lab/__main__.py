@@ -1,4 +1,4 @@
-"""Three isolated hosts to play with, until Ctrl-C: `python -m tests.lab INVENTORY.YAML` writes the inventory of them."""
+"""Three isolated hosts to play with, until Ctrl-C: `python -m tests.lab INVENTORY.YAML` writes their inventory."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from textual.widgets import SelectionList
 
 from dttui.errors import UsageError
 from dttui.i18n import set_language
@@ -14,7 +13,7 @@ from dttui.inventory import load_inventory
 from dttui.inventory.models import Inventory
 from dttui.tui.commands import commands_of
 from dttui.tui.screens.compose import ComposeScreen
-from dttui.tui.screens.dialogs import HostPicker
+from dttui.tui.screens.dialogs import HostList, HostPicker
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui.catalogue import compile_catalogues
@@ -39,9 +38,12 @@ async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Pat
         await pilot.press("enter")
         await pilot.pause(0.3)
         assert isinstance(app.screen, HostPicker)
-        hosts = app.screen.query_one(SelectionList)
+        hosts = app.screen.query_one(HostList)
         assert hosts.option_count == 3
-        await pilot.press("slash", *"gpu", "enter", "a")
+        await pilot.press("space")
+        assert "☑ gpu1" in screen_text(app)
+        assert "☐ gpu2" in screen_text(app)
+        await pilot.press("space", "slash", *"gpu", "enter", "a")
         await settle(app, pilot)
         assert "Import 2 hosts" in screen_text(app)
         await pilot.click("#ok")

@@ -87,6 +87,9 @@ class ComposeScreen(Screen[None]):
         Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
         Binding("v", "view", N_("view"), id="compose.view", tooltip=N_("Change between environments and job")),
         Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
+        Binding(
+            "f", "framework", N_("framework"), show=False, id="compose.framework", tooltip=N_("Choose the framework")
+        ),
         Binding("o", "open", N_("open"), show=False, id="compose.open", tooltip=N_("Open a job file")),
         Binding(
             "r", "retry", N_("retry"), show=False, id="compose.retry", tooltip=N_("Try to reach the environment again")
@@ -168,6 +171,8 @@ class ComposeScreen(Screen[None]):
         if action == "leave":
             is_elsewhere = self.focused is not None and self.focused.id != "environments"
             return is_elsewhere and bool(self._inventory.environments)
+        if action == "framework":
+            return self.state.is_distributed
         if action in ("filter", "sort", "retry"):
             return bool(self._inventory.environments)
         return True
@@ -245,6 +250,10 @@ class ComposeScreen(Screen[None]):
         """Drop the filter, and go back to the list."""
         self._show_page("page-environments")
         self.query_one(EnvironmentPane).leave_filter()
+
+    def action_framework(self) -> None:
+        """Go to the choice of framework."""
+        self._go_to("#framework")
 
     def action_retry(self) -> None:
         """Try to reach the environment under the cursor."""

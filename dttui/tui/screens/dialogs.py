@@ -11,9 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, SelectionList, Static
+from textual.widgets import Button, Input, OptionList
 from textual.widgets.button import ButtonVariant
-from textual.widgets.selection_list import Selection
 
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
@@ -125,27 +124,26 @@ class HostPicker(ModalScreen[list[str]]):
         super().__init__(classes="dialog")
         self._names = [host.name for host in hosts]
         self._target = target
-        self._picked: dict[str, None] = {}
+        self._picked: set[str] = set()
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""
         box = Vertical(classes="dialog-box -tall")
         box.border_title = Content(_("Import hosts of ~/.ssh/config"))
+        box.border_subtitle = Content(_("space ticks · a ticks all · / filters"))
         with box:
-            yield Static(
-                Content(_("They are added to {path}.").format(path=clean(self._target))), classes="dialog-note"
-            )
+            text = _("They are added to {path}.").format(path=clean(self._target))
+            yield Prose(Content(text), classes="dialog-note")
             yield Input(id="host-filter", compact=True, placeholder=_("filter: part of a name"))
-            yield SelectionList[str](id="hosts", compact=True)
+            yield HostList(id="hosts", compact=True)
             with Horizontal(classes="dialog-buttons"):
                 yield Button(_("Import"), id="ok", variant="primary", compact=True)
                 yield Button(_("Cancel"), id="cancel", compact=True)
 
     def on_mount(self) -> None:
         """Show all hosts."""
-        self._fill("")
-        self.query_one(SelectionList).focus()
-        self._count()
+        self._fill()
+        self.query_one(HostList).focus()
 
     def action_filter(self) -> None:
         """Go to the filter."""
@@ -153,27 +151,25 @@ class HostPicker(ModalScreen[list[str]]):
 
     def action_all(self) -> None:
         """Tick what is shown."""
-        self.query_one(SelectionList).select_all()
+        self._picked.update(self._shown())
+        self._fill()
 
     def action_cancel(self) -> None:
         """Import none."""
         self.dismiss(None)
 
     @on(Input.Changed, "#host-filter")
-    def _filtered(self, event: Input.Changed) -> None:
-        self._fill(event.value)
+    def _filtered(self) -> None:
+        self._fill()
 
     @on(Input.Submitted, "#host-filter")
     def _filter_done(self) -> None:
-        self.query_one(SelectionList).focus()
+        self.query_one(HostList).focus()
 
-    @on(SelectionList.SelectedChanged)
-    def _selected(self) -> None:
-        hosts: SelectionList[str] = self.query_one(SelectionList)
-        shown = {str(hosts.get_option_at_index(index).value) for index in range(hosts.option_count)}
-        kept = [name for name in self._picked if name not in shown]
-        self._picked = dict.fromkeys([*kept, *hosts.selected])
-        self._count()
+    @on(OptionList.OptionSelected)
+    def _toggled(self, event: OptionList.OptionSelected) -> None:
+        self._picked ^= {self._shown()[event.option_index]}
+        self._fill()
 
     @on(Button.Pressed, "#cancel")
     def _cancelled(self) -> None:
@@ -183,16 +179,29 @@ class HostPicker(ModalScreen[list[str]]):
     def _done(self) -> None:
         self.dismiss([name for name in self._names if name in self._picked])
 
-    def _fill(self, query: str) -> None:
-        hosts: SelectionList[str] = self.query_one(SelectionList)
-        with self.prevent(SelectionList.SelectedChanged):
-            hosts.clear_options()
-            for name in self._names:
-                if query.casefold() in name.casefold():
-                    hosts.add_option(Selection(Content(name), name, name in self._picked))
+    def _shown(self) -> list[str]:
+        query = self.query_one("#host-filter", Input).value.casefold()
+        return [name for name in self._names if query in name.casefold()]
 
-    def _count(self) -> None:
+    def _fill(self) -> None:
+        hosts = self.query_one(HostList)
+        cursor = hosts.highlighted or 0
+        shown = self._shown()
+        hosts.set_options([self._line(name) for name in shown])
+        hosts.highlighted = min(cursor, len(shown) - 1) if shown else None
         count = len(self._picked)
         button = self.query_one("#ok", Button)
-        button.label = ngettext("Import {count} host", "Import {count} hosts", count).format(count=count)
+        button.label = Content(ngettext("Import {count} host", "Import {count} hosts", count).format(count=count))
         button.disabled = count == 0
+
+    def _line(self, name: str) -> Content:
+        mark = ("☑ ", "bold $ticked") if name in self._picked else ("☐ ", "$muted")
+        return Content.assemble(mark, clean(name))
+
+
+class HostList(OptionList):
+    """A list of which each line can be ticked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,enter", "select", N_("tick"), id="hosts.tick", tooltip=N_("Tick the host, or untick it")),
+    ]

@@ -25,6 +25,7 @@ class DistributedPanel(Vertical):
         self.border_title = _("Distributed training settings")
         self.display = False
         self._names: list[tuple[str, str]] = []
+        self._master: str | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out both selects, the description and the note."""
@@ -33,7 +34,7 @@ class DistributedPanel(Vertical):
             yield Select[str]([], id="master", prompt=_("choose"), compact=True)
         with Horizontal(classes="field"):
             yield Label(_("Framework"), classes="field-label")
-            yield Select[str](_framework_options(), id="framework", prompt=_("choose"), allow_blank=True, compact=True)
+            yield Select[str](_framework_options(), id="framework", allow_blank=False, compact=True)
         yield Static(id="framework-description", markup=False)
         yield Prose(Content.assemble(("⚠ ", "$warning"), network_note()), id="network-note")
 
@@ -42,7 +43,7 @@ class DistributedPanel(Vertical):
         options = self.query_one("#framework", Select).query_one(OptionList)
         for index, framework in enumerate(FRAMEWORKS):
             if not framework.available:
-                options.disable_option_at_index(index + 1)
+                options.disable_option_at_index(index)
 
     def show(self, names: Sequence[tuple[str, str]], master: str | None, framework: str | None) -> None:
         """Show the ticked environments as (key, name), the master among them and the framework."""
@@ -52,8 +53,10 @@ class DistributedPanel(Vertical):
             if list(names) != self._names:
                 self._names = list(names)
                 select.set_options([(Content(name), key) for key, name in names])
-            select.value = master if any(key == master for key, _name in names) else Select.NULL
-            self.query_one("#framework", Select).value = framework or Select.NULL
+            self._master = master if any(key == master for key, _name in names) else None
+            select.value = self._master or Select.NULL
+            if framework is not None:
+                self.query_one("#framework", Select).value = framework
         chosen = get_framework(framework) if framework is not None else None
         self.query_one("#framework-description", Static).update(chosen.summary if chosen else "")
         self.query_one("#framework").tooltip = Content(chosen.description) if chosen else None
@@ -63,6 +66,8 @@ class DistributedPanel(Vertical):
         event.stop()
         if isinstance(event.value, str):
             self.post_message(MasterChosen(event.value))
+        elif self._master is not None:
+            self.query_one("#master", Select).value = self._master
 
     @on(Select.Changed, "#framework")
     def _framework_changed(self, event: Select.Changed) -> None:
