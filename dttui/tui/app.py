@@ -40,6 +40,9 @@ from dttui.tui.screens.jobs import JobChosen, JobsScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
 
+WIDE = 116
+"""Columns from which list and form stand side by side; below, they are two pages."""
+
 
 def _submit(submission: Submission, plan: Plan) -> JobDirectory:
     return submit(submission, plan, expects_client=True)
@@ -117,7 +120,7 @@ class DttuiApp(App[None]):
         self._defaults = dict(themes[DEFAULT_THEME].variables)
         super().__init__()
         self.animation_level = "none"
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-roomy")]
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (160, "-roomy")]
         self.VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]
         for theme in themes.values():
             self.register_theme(theme)

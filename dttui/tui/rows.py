@@ -148,7 +148,7 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     """Return more about an environment, as (text, theme variable): where it is, what it runs, what is wrong with it."""
     environment, facts = status.environment, status.facts
     where = environment.host if environment.port is None else f"{environment.host}:{environment.port}"
-    pieces = [_("this machine") if environment.local else where]
+    pieces = [_("this machine") if environment.local else where, environment.kind or ""]
     if environment.address and environment.address != environment.host:
         pieces.append(_("training address {address}").format(address=environment.address))
     if facts is not None:

@@ -25,7 +25,7 @@ from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
 CHOSEN = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
 BUSY_GROUPS = ("look-ahead", "launch", "jobs")
 """Workers that end by themselves."""
-README_SIZE = (112, 34)
+README_SIZE = (120, 34)
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 
 FINGERPRINT = "SHA256:kK8vD3xQmYl2oT0bN5uRr1aZcWf9eHsJpGtX4iB7qLE"

@@ -19,6 +19,8 @@ BAR_WIDTH = 5
 LOAD_WIDTH = 4 + BAR_WIDTH + 5
 UPTIME_WIDTH = 13
 STATE_WIDTH = 16
+BADGE_WIDTH = 9
+"""The word on the master, in its ground, and the space before it."""
 GAP = 2
 
 
@@ -111,7 +113,16 @@ class Columns:
     @property
     def one_line_width(self) -> int:
         """Fewest cells at which a row fits on one line."""
-        texts = (self.name + 9, self.kind, self.state, self.zone, self.gpus, LOAD_WIDTH, self.image, UPTIME_WIDTH)
+        texts = (
+            self.name + BADGE_WIDTH,
+            self.kind,
+            self.state,
+            self.zone,
+            self.gpus,
+            LOAD_WIDTH,
+            self.image,
+            UPTIME_WIDTH,
+        )
         return MARKS_WIDTH + sum(width + GAP for width in texts)
 
 
@@ -124,14 +135,22 @@ def lines_of(
         ("★ " if master else "  ", Part.MASTER),
     ]
     if two:
-        room = width - 5 - columns.kind - columns.state - columns.zone - 3 * GAP
-        room = min(room, columns.name + 9 + GAP)
-        first = [*marks, *_name(row, max(room, 8), master), *_identity(row, columns, width)]
+        room = width - MARKS_WIDTH + 1 - columns.state - columns.zone - 2 * GAP
+        shows_kind = _has_room_for_kind(room, columns)
+        room = min(room - (columns.kind + GAP if shows_kind else 0), columns.name + BADGE_WIDTH + GAP)
+        identity = _identity(row, columns, shows_kind=shows_kind)
         second: list[Piece] = [(" " * 5, Part.PLAIN), *_resources(row, columns, width - 5)]
-        return [first, second]
-    head = [*marks, *_name(row, columns.name + 9 + GAP, master), *_identity(row, columns, width)]
+        return [[*marks, *_name(row, max(room, 8), master), *identity], second]
+    head = [*marks, *_name(row, columns.name + BADGE_WIDTH + GAP, master), *_identity(row, columns, shows_kind=True)]
     used = sum(cell_len(text) for text, _part in head)
     return [[*head, *_resources(row, columns, width - used)]]
+
+
+def _has_room_for_kind(room: int, columns: Columns) -> bool:
+    """Whether the tag can be shown in `room` cells: names are worth more than it, and so is the master's badge."""
+    beside = room - columns.kind - GAP
+    wanted = columns.name + BADGE_WIDTH
+    return columns.kind > 0 and (beside >= wanted or (room < wanted and beside > columns.name))
 
 
 def _name(row: EnvironmentRow, width: int, master: bool) -> list[Piece]:
@@ -143,13 +162,14 @@ def _name(row: EnvironmentRow, width: int, master: bool) -> list[Piece]:
     return [(row.name, Part.NAME), (" ", Part.PLAIN), (badge, Part.BADGE), (" " * rest, Part.PLAIN)]
 
 
-def _identity(row: EnvironmentRow, columns: Columns, width: int) -> list[Piece]:
-    return [
+def _identity(row: EnvironmentRow, columns: Columns, *, shows_kind: bool) -> list[Piece]:
+    pieces: list[Piece] = [
         (fit(row.state_text, columns.state), row.state.colour),
         (" " * GAP + fit(row.zone, columns.zone), Part.PLAIN),
-        (" " * GAP + fit(row.kind, columns.kind), Part.MUTED),
-        (" " * GAP, Part.PLAIN),
     ]
+    if shows_kind:
+        pieces.append((" " * GAP + fit(row.kind, columns.kind), Part.MUTED))
+    return [*pieces, (" " * GAP, Part.PLAIN)]
 
 
 def _resources(row: EnvironmentRow, columns: Columns, width: int) -> list[Piece]:

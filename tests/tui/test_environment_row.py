@@ -1,0 +1,36 @@
+"""Rows of the list of environments, at every width."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from dttui.services.fleet import EnvironmentState
+from dttui.tui.rows import environment_row
+from dttui.tui.widgets.environment_row import Columns, lines_of
+from tests.tui.fake_fleet import environment, status
+
+LONG = "team-vision-a100-training-node-07"
+
+
+@pytest.mark.parametrize("width", range(40, 220, 3))
+@pytest.mark.parametrize("two", [True, False])
+@pytest.mark.parametrize("state", [EnvironmentState.IDLE, EnvironmentState.UNREACHABLE, EnvironmentState.BUSY])
+def test_no_line_is_wider_than_the_list(width: int, two: bool, state: EnvironmentState) -> None:
+    rows = [
+        environment_row(status(environment(name, 8, zone), state, 50, reason="li, wang and others"))
+        for name, zone in ((LONG, "北京可用区A"), ("x", "z"))
+    ]
+    columns = Columns.for_rows(rows)
+    if not two and width < columns.one_line_width:
+        return
+    for row in rows:
+        for pieces in lines_of(row, columns, width, True, True, two=two):
+            assert sum(cell_len(text) for text, _part in pieces) <= max(width, 66)
+
+
+@pytest.mark.parametrize("width", range(67, 140))
+def test_a_name_is_never_cut_where_a_tag_could_give_way(width: int) -> None:
+    row = environment_row(status(environment(LONG, 8, "zone-a"), EnvironmentState.IDLE, 5))
+    columns = Columns.for_rows([row])
+    assert LONG in "".join(text for text, _part in lines_of(row, columns, width, True, False, two=True)[0])
