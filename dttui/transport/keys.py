@@ -120,6 +120,10 @@ class KeyRing:
         except (OSError, ValueError) as error:
             return KeyFile(path, problem=getattr(error, "strerror", None) or clean(str(error)))
         with self._lock:
+            # Another thread may have been quicker: all must share one file, or each would ask for its passphrase.
+            cached = self._files.get(path)
+            if cached and cached[0] == stamp:
+                return cached[1]
             self._files[path] = (stamp, loaded)
         return loaded
 

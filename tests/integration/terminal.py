@@ -21,11 +21,15 @@ class Terminal:
     """A tmux server of its own with one window."""
 
     def __init__(self, directory: Path, columns: int, rows: int) -> None:
-        self._tmux = ["tmux", "-S", str(directory / "tmux"), "-f", "/dev/null"]
+        self._directory = directory
+        self._servers = 0
+        self._tmux: list[str] = []
         self._size = ["-x", str(columns), "-y", str(rows)]
 
     def start(self, *arguments: str | Path) -> None:
-        """Run dttui in the window."""
+        """Run dttui in the window of a new server; one that is ending still holds its socket."""
+        self._servers += 1
+        self._tmux = ["tmux", "-S", str(self._directory / f"tmux{self._servers}"), "-f", "/dev/null"]
         command = shlex.join([sys.executable, "-m", "dttui", *map(str, arguments)])
         self._run("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
 

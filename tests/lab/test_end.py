@@ -142,7 +142,7 @@ class TestRequirements:
         with pytest.raises(LabError):
             Lab(names)
 
-    def test_an_interpreter_that_is_none_is_refused(self, tmp_path: Path) -> None:
+    def test_an_interpreter_that_is_none_is_refused(self, can_have_lab: None, tmp_path: Path) -> None:
         lab = Lab(["gpu1"], user_python=tmp_path)
         with pytest.raises(LabError, match="has no bin/python"), lab:
             pass
