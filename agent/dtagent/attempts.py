@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import importlib.resources
 import json
+import math
 import os
 import re
 import shutil
@@ -39,7 +40,9 @@ from dtagent.protocol.jobs import (
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
-MAX_FAILURE_BYTES = 64 * 1024
+MAX_FAILURE_BYTES = 4 * 1024 * 1024
+MAX_TEXT = 16 * 1024
+"""Characters of an error or traceback that are passed on."""
 
 
 class Attempts:
@@ -122,6 +125,8 @@ class Attempts:
             self._release(request.key)
             shutil.rmtree(files.work, ignore_errors=True)
             return self.status(request.key)
+        wanted = "kill" if request.force or (files.stop.exists() and files.stop.read_text() == "kill") else "stop"
+        write_atomic(files.stop, wanted)
         identity = self._supervisor_of(files)
         if identity is not None and _is_locked(files.lock):
             processes.send(identity, supervisor.KILL if request.force else supervisor.STOP)
@@ -310,8 +315,10 @@ def _failures(files: AttemptFiles) -> list[RankFailure]:
     """Join what the ranks recorded themselves (traceback) with what their launcher saw (exit code or signal)."""
     found: dict[int, dict[str, Any]] = {}
     for path in sorted(files.failures.glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            body = json.loads(path.read_text()[:MAX_FAILURE_BYTES])
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            if path.stat().st_size > MAX_FAILURE_BYTES:
+                continue
+            body = json.loads(path.read_text())
             for item in body if isinstance(body, list) else [body]:
                 known = found.setdefault(int(item["rank"]), {})
                 # The rank's own word on its error beats the launcher's, the launcher's on its exit beats the rank's.
@@ -321,7 +328,13 @@ def _failures(files: AttemptFiles) -> list[RankFailure]:
     failures = []
     for rank, body in sorted(found.items()):
         # The job's own processes can write these files: what does not fit is left out, and never breaks the status.
-        with contextlib.suppress(DaciteError, ValueError):
-            fields = {**body, "rank": rank, "time": float(body.get("time", 0.0))}
+        with contextlib.suppress(DaciteError, ValueError, TypeError):
+            texts = {name: text[-MAX_TEXT:] for name, text in body.items() if isinstance(text, str)}
+            fields = {**body, **texts, "rank": rank, "time": _finite(body.get("time", 0.0))}
             failures.append(from_dict(RankFailure, fields))
     return failures
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    return number if math.isfinite(number) else 0.0

@@ -31,6 +31,7 @@ def secure_root(root: Path) -> Path:
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = root.lstat()
+        parent = root.parent.stat()
     except OSError as error:
         raise RootError(f"cannot make {root}: {error.strerror}") from error
     if not stat.S_ISDIR(info.st_mode):
@@ -39,6 +40,8 @@ def secure_root(root: Path) -> Path:
         raise RootError(
             f"{root} belongs to uid {info.st_uid}, not to you; ask that user or an administrator to remove it"
         )
+    if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
+        raise RootError(f"others can exchange {root}, because {root.parent} is open to them; choose another place")
     if info.st_mode & 0o077:
         root.chmod(0o700)
     kind = file_system_of(root)
@@ -102,6 +105,11 @@ class AttemptFiles:
     def discarded(self) -> Path:
         """Tombstone: a start that comes after it is refused."""
         return self.directory / "discarded"
+
+    @property
+    def stop(self) -> Path:
+        """`stop` or `kill`, once that was asked for: a supervisor that is only just starting reads it."""
+        return self.directory / "stop"
 
     @property
     def lock(self) -> Path:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import os
 import re
+import stat
 
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.jobs import LogChunk
@@ -19,10 +20,16 @@ def sizes(files: AttemptFiles) -> dict[str, int]:
     """Return the length in bytes of every stream there is."""
     found = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(files.logs) as entries:
-        found = {entry.name: entry.stat().st_size for entry in entries if _STREAM.fullmatch(entry.name)}
+        found = {entry.name: entry.stat().st_size for entry in entries if _is_log(entry)}
     with contextlib.suppress(FileNotFoundError):
-        found[METRICS] = files.metrics.stat().st_size
+        info = files.metrics.lstat()
+        if stat.S_ISREG(info.st_mode):
+            found[METRICS] = info.st_size
     return found
+
+
+def _is_log(entry: os.DirEntry[str]) -> bool:
+    return bool(_STREAM.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
 
 
 def has_more(files: AttemptFiles, offsets: dict[str, int]) -> bool:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -32,7 +33,6 @@ from dtagent.protocol.jobs import (
     FollowRequest,
     HelloReply,
     HelloRequest,
-    NodeStatus,
     PrepareRequest,
     StartRequest,
     StopRequest,
@@ -48,6 +48,7 @@ ALREADY_RUNNING = 3
 MAX_CALLS = 64
 """Calls one client may have under way."""
 FOLLOW_POLL_S = 0.1
+GPU_WAIT_S = 8.0
 MAX_WAIT_S = 30.0
 
 _DACITE = Config(cast=[Enum, tuple])
@@ -106,7 +107,7 @@ class _Daemon:
         self._idle_exit_s = idle_exit_s
         self._clients = 0
         self._stop = asyncio.Event()
-        self._changing = asyncio.Lock()
+        self._changing = threading.Lock()
         self._methods = {
             "hello": _Method(HelloRequest, self._hello),
             "ping": _Method(None, self._ping),
@@ -117,7 +118,7 @@ class _Daemon:
             "start": _Method(StartRequest, self._changes(self._attempts.start)),
             "stop": _Method(StopRequest, self._changes(self._attempts.stop)),
             "status": _Method(AttemptKey, self._changes(self._attempts.status)),
-            "attempts": _Method(None, self._list),
+            "attempts": _Method(None, self._changes(lambda _: self._attempts.all())),
             "follow": _Method(FollowRequest, self._follow),
             "shutdown": _Method(None, self._shutdown),
         }
@@ -182,8 +183,12 @@ class _Daemon:
         except Exception as error:  # The top of a handler: one bad call must not end the daemon.
             LOG.exception("call failed")
             reply = _error(number, ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
+        try:
+            frame_bytes = encode(reply)
+        except (ValueError, TypeError) as error:
+            frame_bytes = encode(_error(number, ErrorCode.INTERNAL, f"the answer cannot be sent: {error}"))
         with contextlib.suppress(ConnectionError):
-            writer.write(encode(reply))
+            writer.write(frame_bytes)
             await writer.drain()
 
     async def _call(self, frame: dict[str, Any]) -> Any:
@@ -203,9 +208,13 @@ class _Daemon:
     def _changes(self, act: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """Run a blocking call in a thread, one at a time."""
 
+        def one_at_a_time(request: Any) -> Any:
+            # Held by the thread that acts: a client that goes away must not let the next call in.
+            with self._changing:
+                return act(request)
+
         async def call(request: Any) -> Any:
-            async with self._changing:
-                return await asyncio.to_thread(act, request)
+            return await asyncio.to_thread(one_at_a_time, request)
 
         return call
 
@@ -223,10 +232,6 @@ class _Daemon:
 
     async def _telemetry(self, request: TelemetryRequest) -> TelemetryReply:
         return await self._sampler.follow(request)
-
-    async def _list(self, _: None) -> list[NodeStatus]:
-        async with self._changing:
-            return await asyncio.to_thread(self._attempts.all)
 
     async def _follow(self, request: FollowRequest) -> FollowReply:
         files = self._attempts.files(request.key)
@@ -246,8 +251,14 @@ class _Daemon:
 
     def _free_gpus(self) -> list[int]:
         """Return the GPUs that no process holds memory of; one whose driver will not say counts as free."""
-        sample = self._sampler.latest()
-        return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
+        deadline = time.monotonic() + GPU_WAIT_S
+        present = self._nvml.facts(GPU_WAIT_S).gpus
+        while True:
+            sample = self._sampler.latest()
+            # A daemon that is only just starting has not heard from the driver yet.
+            if not present or (sample and sample.gpus) or time.monotonic() > deadline:
+                return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
+            time.sleep(0.05)
 
 
 def _is_own(connection: socket.socket) -> bool:

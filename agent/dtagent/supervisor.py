@@ -24,6 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_GRACE_S = 3.0
 """Between TERM and KILL for what remains when the attempt's own processes have ended."""
 KILL_DEADLINE_S = 10.0
+LOCK_DEADLINE_S = 2.0
 
 STOP = signal.SIGTERM
 """Ends the attempt after its grace period."""
@@ -35,23 +36,28 @@ def supervise(directory: Path) -> int:
     """Run the attempt in `directory` to its end; return 0, or 1 where another supervisor has it already."""
     files = AttemptFiles(directory)
     lock = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _take(lock):
         return 1
     if journal.read(files.journal):
         return 1  # It ran before: nothing is started twice.
     request = json.loads(files.start.read_text())
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    identity = processes.identify(os.getpid())
-    write_atomic(
-        files.supervisor,
-        json.dumps(
-            {"boot_id": processes.boot_id(), "pid": os.getpid(), "start_time": identity and identity.start_time}
-        ),
-    )
     _Supervisor(files, request).run()
     return 0
+
+
+def _take(lock: int) -> bool:
+    """Lock it; a look at whether it is locked holds it for a moment, so one failure says nothing."""
+    deadline = time.monotonic() + LOCK_DEADLINE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(processes.POLL_S / 10)
+        else:
+            return True
 
 
 class _Supervisor:
@@ -71,14 +77,24 @@ class _Supervisor:
             signal.signal(number, lambda *_: None)  # Not SIG_IGN: that would be inherited.
         for number in (STOP, signal.SIGINT, KILL):
             signal.signal(number, lambda received, _: self._signals.append(received))
+        # In this order: whoever asks for a stop writes it down first and then looks for whom to signal.
+        self._announce()
+        if self._files.stop.exists():
+            self._signals.append(KILL if self._files.stop.read_text() == "kill" else STOP)
         self._record(NodeState.RUNNING)
         for spec in self._request["processes"]:
-            if not self._spawn(spec):
+            if self._signals or not self._spawn(spec):
                 break
         stop_reason = self._wait_for_end()
         leftovers = self._end(stop_reason)
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
         self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers))
+
+    def _announce(self) -> None:
+        identity = processes.identify(os.getpid())
+        start_time = identity.start_time if identity else None
+        body = {"boot_id": processes.boot_id(), "pid": os.getpid(), "start_time": start_time}
+        write_atomic(self._files.supervisor, json.dumps(body))
 
     def _spawn(self, spec: dict[str, Any]) -> bool:
         name = spec["name"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from dtagent.protocol.events import EventKind, JobState
@@ -35,6 +37,7 @@ Result = TypeVar("Result")
 GRACE_S = 15.0
 STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
+FORCED_STOP_DEADLINE_S = 8.0
 ROLLBACK_DEADLINE_S = 30.0
 FACTS_TIMEOUT_S = 60.0
 
@@ -73,6 +76,8 @@ class Gang:
         self._cancelled = False
         self._stops: dict[str, str] = {}
         """Node → what it was last told: `stop` or `kill`."""
+        self._broken: dict[str, str] = {}
+        """Node → why it could no longer be followed."""
         self._told: dict[str, str] = {}
         self._nodes = self._make_nodes()
 
@@ -165,14 +170,12 @@ class Gang:
     async def _launch(self) -> BoundPlan:
         try:
             return await self._unless_stopped(self._prepare_and_start())
-        except (HostError, OSError) as error:
-            await self._roll_back()
-            message = error.message if isinstance(error, HostError) else str(error)
-            hint = error.hint if isinstance(error, HostError) else ""
-            raise LaunchError(_("{reason}; every host was rolled back").format(reason=message), hint) from error
-        except CancelledError:
-            await self._roll_back()
-            raise
+        except CancelledError as error:
+            raise CancelledError(error.message + await self._roll_back()) from error
+        except (DttuiError, OSError) as error:
+            message = error.message if isinstance(error, DttuiError) else str(error)
+            hint = error.hint if isinstance(error, DttuiError) else ""
+            raise LaunchError(message + await self._roll_back(), hint) from error
 
     async def _prepare_and_start(self) -> BoundPlan:
         replies = await self._on_all(lambda node: node.prepare(self._plan.master_address, self._plan.port_range))
@@ -214,24 +217,27 @@ class Gang:
             },
         )
 
-    async def _roll_back(self) -> None:
+    async def _roll_back(self) -> str:
+        """Clear all nodes; return what there is to say about it, to be put behind the reason."""
         self._log.add(EventKind.PROGRESS, _("rolling back"), attempt=self._key.attempt)
-        followers = [asyncio.create_task(self._clean(node)) for node in self._nodes]
-        _done, pending = await asyncio.wait(followers, timeout=ROLLBACK_DEADLINE_S)
+        cleaners = [asyncio.create_task(self._clean(node)) for node in self._nodes]
+        _done, pending = await asyncio.wait(cleaners, timeout=ROLLBACK_DEADLINE_S)
         for task in pending:
             task.cancel()
-        await asyncio.gather(*followers, return_exceptions=True)
-        for node in self._nodes:
-            if not node.is_over:
-                self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+        await asyncio.gather(*cleaners, return_exceptions=True)
+        unclean = [node for node in self._nodes if not node.is_over or node.is_lost]
+        for node in unclean:
+            self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+        if not unclean:
+            return _("; every host was rolled back")
+        return _("; what runs on {hosts} is unknown").format(hosts=", ".join(node.name for node in unclean))
 
     async def _clean(self, node: NodeRun) -> None:
         try:
             await node.stop(force=True)
             await node.follow()
-        except HostError as error:
-            self._note(node, "lost", error.message)
-            return
+        except HostError:
+            return  # Told as lost by the caller.
         self._note(node, "ended", _("clean"))
 
     async def _watch(self, bound: BoundPlan) -> None:
@@ -244,23 +250,23 @@ class Gang:
         try:
             while not all(follower.done() for follower in followers):
                 await self._wait_for_change(stop_deadline)
-                self._note_refusals(followers)
+                await self._give_up_broken(followers)
                 self._report()
                 if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
                     self._enter(JobState.RUNNING, _("all {count} ranks run").format(count=bound.plan.world_size))
-                must_stop = self._stopping.is_set() or any(node.has_failed or node.is_lost for node in self._nodes)
-                if must_stop:
-                    stop_deadline = stop_deadline or time.monotonic() + STOP_DEADLINE_S
+                broken = any(node.has_failed or node.is_lost for node in self._nodes) or bool(self._broken)
+                if broken or self._stopping.is_set():
+                    limit_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+                    stop_deadline = min(stop_deadline or math.inf, time.monotonic() + limit_s)
                     await self._stop_all()
                     if time.monotonic() > stop_deadline:
                         self._give_up_silent()
         finally:
             for task in (*followers, *samplers):
                 task.cancel()
-            results = await asyncio.gather(*followers, return_exceptions=True)
-            await asyncio.gather(*samplers, return_exceptions=True)
+            await asyncio.gather(*followers, *samplers, return_exceptions=True)
         self._report()
-        self._conclude(results)
+        self._conclude()
 
     async def _wait_for_change(self, stop_deadline: float | None) -> None:
         timeout = None if stop_deadline is None else max(0.1, stop_deadline - time.monotonic())
@@ -292,13 +298,19 @@ class Gang:
                 node.is_lost = True
                 self._note(node, "lost", _("could not be reached; what runs there is unknown"))
 
-    def _note_refusals(self, followers: list[asyncio.Task[None]]) -> None:
-        """Give up nodes whose agent answers that it knows nothing of the attempt."""
+    async def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
+        """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
         for node, follower in zip(self._nodes, followers, strict=True):
             error = follower.exception() if follower.done() and not follower.cancelled() else None
-            if isinstance(error, HostError) and not node.is_over:
+            if error is None or node.is_over:
+                continue
+            with contextlib.suppress(HostError):
+                await node.stop(force=True)
+            if not node.is_over:
                 node.is_lost = True
-                self._note(node, "lost", error.message)
+            reason = error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
+            self._broken[node.name] = reason
+            self._note(node, "lost", reason)
 
     def _report(self) -> None:
         """Say what is new about each node."""
@@ -321,24 +333,40 @@ class Gang:
                 )
                 self._tell(finding)
 
-    def _conclude(self, results: Iterable[object]) -> None:
-        refused = [item for item in results if isinstance(item, HostError)]
+    def _conclude(self) -> None:
+        """Raise what says how the attempt ended; return when every rank of every node ended well."""
         failures = rank_failures(self._directory, self._nodes)
-        if self._cancelled and not any(node.is_lost for node in self._nodes):
+        lost = [node.name for node in self._nodes if node.is_lost]
+        uncleared = [item for item in failures if item.data.get("uncleared")]
+        if self._cancelled and not lost and not uncleared:
             raise CancelledError(_("stopped on request"))
         for failure in failures:
-            self._log.add(EventKind.RANK_FAILED, failure.message, attempt=self._key.attempt, node=failure.node,
-                          rank=failure.rank, data=failure.data)  # fmt: skip
-        if refused:
-            raise JobFailedError(refused[0].message, refused[0].hint)
-        if failures:
-            raise JobFailedError(failures[0].message)
-        lost = [node.name for node in self._nodes if node.is_lost]
+            self._log.add(
+                EventKind.RANK_FAILED,
+                failure.message,
+                attempt=self._key.attempt,
+                node=failure.node,
+                rank=failure.rank,
+                data=failure.data,
+            )
+        if self._broken:
+            name, reason = next(iter(self._broken.items()))
+            raise JobFailedError(_("{host} could not be followed: {reason}").format(host=name, reason=reason))
+        if lost and self._cancelled:
+            raise JobFailedError(
+                _("stopped on request, but {hosts} could not be reached").format(hosts=", ".join(lost)),
+                _("What runs there is unknown; look at the host when it is back."),
+            )
+        if uncleared or failures:
+            raise JobFailedError((uncleared or failures)[0].message)
         if lost:
             raise JobFailedError(
                 _("{hosts} could not be reached").format(hosts=", ".join(lost)),
                 _("What runs there is unknown; look at the host when it is back."),
             )
+        unwell = next((node for node in self._nodes if not node.has_succeeded), None)
+        if unwell is not None:
+            raise JobFailedError(_("{host} did not end well").format(host=unwell.name))
 
     async def _on_all(self, act: Callable[[NodeRun], Awaitable[Result]]) -> list[Result]:
         """Do something on all nodes at once. When some fail, all others are awaited first and every failure is told."""
@@ -363,7 +391,7 @@ class Gang:
                 return task.result()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            raise CancelledError(_("stopped on request, before anything ran"))
+            raise CancelledError(_("stopped on request before the job ran"))
         finally:
             stop.cancel()
 

@@ -24,10 +24,11 @@ from dtagent.protocol.jobs import (
     StopRequest,
     TextFile,
 )
-from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.protocol.telemetry import TelemetryReply, TelemetryRequest
 
 from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
 from dttui.services import metrics
@@ -39,6 +40,9 @@ CONNECT_TIMEOUT_S = 20.0
 RECONNECT_S = 3.0
 FOLLOW_WAIT_S = 10.0
 METRICS_STREAM = "metrics"
+MAX_REFUSALS = 5
+"""Times in a row that an agent may answer with an error before the node is given up."""
+MAX_METRIC_BYTES = 4096
 _STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics")
 
 
@@ -64,6 +68,7 @@ class NodeRun:
     """The first line that reported a loss which is no number."""
     _offsets: dict[str, int] = field(default_factory=dict)
     _metric_rest: bytes = b""
+    _refusals: int = 0
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -84,6 +89,13 @@ class NodeRun:
             return False
         bad_exit = any(item.exit_code != 0 for item in status.exits)
         return bad_exit or status.state in (NodeState.LOST, NodeState.UNKILLABLE)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether all its processes ended with 0."""
+        status = self.status
+        ended = status is not None and status.state is NodeState.ENDED and bool(status.exits)
+        return ended and not self.has_failed and not self.is_lost
 
     @property
     def has_all_ranks(self) -> bool:
@@ -138,11 +150,12 @@ class NodeRun:
                 wait_s = 0.0 if self.is_over else FOLLOW_WAIT_S
                 request = FollowRequest(self.key, dict(self._offsets), stamp, wait_s)
                 reply = await (await self.connect()).call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+                self._store(reply)
             except HostError as error:
                 await self._lose_link(error)
                 continue
             stamp = reply.stamp
-            self._store(reply)
+            self._refusals = 0
             if self.status != reply.status or self.silent_since is not None:
                 self.status = reply.status
                 self.silent_since = None
@@ -173,7 +186,11 @@ class NodeRun:
 
     async def _lose_link(self, error: HostError) -> None:
         if isinstance(error, AgentError) and error.code is not None:
-            raise error  # The agent answered: it knows nothing of this attempt, and asking again will not help.
+            self._refusals += 1
+            if error.code == ErrorCode.NO_SUCH_ATTEMPT or self._refusals > MAX_REFUSALS:
+                raise error
+            await asyncio.sleep(RECONNECT_S)
+            return
         if self.silent_since is None:
             self.silent_since = time.time()
             self.on_change()
@@ -187,8 +204,10 @@ class NodeRun:
         folder = self.directory.logs(self.key.attempt, self.name)
         for chunk in reply.chunks:
             # Names become file names and offsets decide what is new: an agent is not trusted with either.
-            if chunk.offset != self._offsets.get(chunk.stream, 0) or not _STREAM.fullmatch(chunk.stream):
-                continue
+            if chunk.offset != self._offsets.get(chunk.stream, 0) or not self._is_own_stream(chunk.stream):
+                raise AgentError(
+                    self.name, _("{host}: the agent sends logs that were not asked for").format(host=self.name), code=0
+                )
             data = base64.b64decode(chunk.data)
             self._offsets[chunk.stream] = chunk.offset + len(data)
             if chunk.stream == METRICS_STREAM:
@@ -198,8 +217,13 @@ class NodeRun:
             with (folder / chunk.stream).open("ab") as stream:
                 stream.write(data)
 
+    def _is_own_stream(self, stream: str) -> bool:
+        name, _dot, _kind = stream.partition(".")
+        return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or int(name) in self.planned.ranks)
+
     def _store_metrics(self, data: bytes) -> None:
-        *lines, self._metric_rest = (self._metric_rest + data).split(b"\n")
+        *lines, rest = (self._metric_rest + data).split(b"\n")
+        self._metric_rest = rest if len(rest) <= MAX_METRIC_BYTES else b""
         now = time.time()
         for line in lines:
             metric = metrics.parse_line(line, self.planned.ranks[0], now)

@@ -76,12 +76,15 @@ def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
     for item in status.exits:
         if item.name.isdigit() and item.exit_code != 0 and int(item.name) not in by_rank:
             by_rank[int(item.name)] = RankFailure(int(item.name), item.ended_at, item.exit_code, item.signal)
+    ended_by_us = status.reason == "stopped"
     for rank, failure in by_rank.items():
-        if failure.signal == signal.SIGTERM and failure.error is None:
+        if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
         lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
         found.append(_failure(node, rank, failure, lines))
-    launcher = next((item for item in status.exits if not item.name.isdigit() and _is_own_fault(item)), None)
+    launcher = next(
+        (item for item in status.exits if not item.name.isdigit() and _is_own_fault(item, ended_by_us)), None
+    )
     if launcher is not None and not found:
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
         failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
@@ -91,13 +94,19 @@ def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
         message = _("{host}: {reason}").format(host=node.name, reason=status.reason)
         if left:
             message = _("{host}: these processes cannot be ended: {left}").format(host=node.name, left=left)
-        found.append(FoundFailure(node.name, None, message, {"time": status.started_at or 0.0, "tail": []}))
+        found.append(
+            FoundFailure(
+                node.name, None, message, {"time": status.started_at or 0.0, "tail": [], "uncleared": bool(left)}
+            )
+        )
     return found
 
 
-def _is_own_fault(item: ProcessExit) -> bool:
-    """Whether a launcher failed by itself, and not because a stop ended it."""
-    return item.exit_code not in (0, 128 + signal.SIGTERM) and item.signal != signal.SIGTERM
+def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
+    """Whether a launcher failed by itself, and not because our stop ended it."""
+    if ended_by_us and (item.exit_code == 128 + signal.SIGTERM or item.signal in (signal.SIGTERM, signal.SIGKILL)):
+        return False
+    return item.exit_code != 0
 
 
 def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str]) -> FoundFailure:

@@ -12,7 +12,11 @@ NO_PYTHON_EXIT_STATUS = 42
 TRUNCATED_EXIT_STATUS = 43
 """Exit status of `BOOTSTRAP` where stdin ended before the whole program had come."""
 
-_AGENT = "exec sh -c 'exec /var/tmp/dtagent-$(id -u)/current/bin/python -I -m dtagent connect'"
+# /var/tmp is everybody's: a directory of that name that is not our own may hold another user's program.
+_AGENT = (
+    "exec sh -c 'd=/var/tmp/dtagent-$(id -u); [ -L \"$d\" ] && exit 127; [ -O \"$d\" ] || exit 127; "
+    "exec \"$d/current/bin/python\" -I -m dtagent connect'"
+)
 
 # Everything below is quoted once with '…' and inside that with "…", which sh, bash, csh and fish read alike, so it
 # holds no single quote, no backslash, no `!` and no newline. Python code inside must do without quotes of any kind.

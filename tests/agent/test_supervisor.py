@@ -163,3 +163,35 @@ def _running(command: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def test_a_stop_right_after_the_start_is_heard(agent: Conversation) -> None:
+    for number in range(8):
+        job_id = f"early-{number}"
+        run(agent, job_id, ["sleep", "302"], ["sleep", "302"])
+        agent.stop(job_id)
+        assert agent.end_of(job_id)["reason"] == "stopped"
+        assert processes_with(f"DTTUI_JOB_ID={job_id}") == []
+
+
+def test_what_a_job_writes_into_its_own_files_never_breaks_the_status(agent: Conversation) -> None:
+    run(agent, "mess", ["sh", "-c", "sleep 0.3; exit 5"])
+    home = agent.root / "jobs" / "mess" / "0"
+    (home / "failures" / "0.json").write_text('{"rank": 0, "time": NaN, "exit_code": 5, "error": "caf\\udce9", "x": 1}')
+    (home / "failures" / "1.json").write_text('{"rank": "many"}')
+    (home / "failures" / "2.json").write_text("[" * 100_000)
+    (home / "failures" / "3.json").write_text('{"rank": 3, "time": 1, "exit_code": "three"}')
+    (home / "ranks" / "x.json").write_text("{}")
+    (home / "metrics.jsonl").mkdir()
+    (home / "logs" / "7.out").symlink_to("/etc/passwd")
+    status = agent.end_of("mess")
+    assert [(item["rank"], item.get("error")) for item in status["failures"]] == [(0, "caf?")]
+    assert set(agent.streams("mess")) == {"0.out", "0.err"}
+
+
+def test_a_long_traceback_on_every_rank_is_still_told(agent: Conversation) -> None:
+    run(agent, "long", ["false"])
+    failures = agent.root / "jobs" / "long" / "0" / "failures"
+    body = [{"rank": rank, "time": 1.0, "exit_code": 1, "traceback": "汉" * 30_000} for rank in range(8)]
+    (failures / "launcher.json").write_text(json.dumps(body))
+    assert len(agent.end_of("long")["failures"]) == 8

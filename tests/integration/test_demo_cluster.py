@@ -92,6 +92,26 @@ def test_events_are_a_line_each_on_stdout_and_nothing_else_is(tmp_path: Path) ->
     assert events[-1]["kind"] == "outcome"
 
 
+def test_a_rank_that_something_else_ends_by_sigterm_is_a_failure(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1, TWO: 1}, 'test "$RANK" = 1 && kill -TERM $$; sleep 60')
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 100, done.stderr
+    first = result_of(done)["failures"][0]
+    assert (first["node"], first["rank"], first["signal"]) == (TWO, 1, signal.SIGTERM)
+
+
+def test_a_stop_while_the_job_is_being_launched_leaves_nothing(tmp_path: Path) -> None:
+    running = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 2, TWO: 4}, "sleep 60"), "--output", "jsonl")
+    assert running.stdout is not None
+    for line in running.stdout:
+        if json.loads(line)["data"].get("state") in ("LAUNCHING", "RENDEZVOUS"):
+            running.send_signal(signal.SIGINT)
+            break
+    _out, err = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 103, err
+    assert processes_with("DTTUI_NODE_COUNT=2") == []
+
+
 def test_every_rank_of_a_command_gets_the_environment_torchrun_would_give(tmp_path: Path) -> None:
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR DTTUI_NODE_RANK DTTUI_NODE_COUNT"
     show = "; ".join(f"echo {name}=${name}" for name in names.split())

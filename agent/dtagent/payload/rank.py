@@ -13,7 +13,8 @@ import time
 import traceback
 import types
 
-TRACEBACK_LIMIT = 32 * 1024
+TRACEBACK_LIMIT = 16 * 1024
+ERROR_LIMIT = 4 * 1024
 
 
 def main(argv: list[str]) -> None:
@@ -35,9 +36,9 @@ def main(argv: list[str]) -> None:
         while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             frames = frames.tb_next
         text = "".join(traceback.format_exception(type(error), error, frames))
-        last = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[-1]
+        told = "".join(traceback.format_exception_only(type(error), error)).strip()
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        _record(home, rank, code, last, text)
+        _record(home, rank, code, told[:ERROR_LIMIT], text)
         sys.stdout.flush()
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -55,7 +56,8 @@ def _run(argv: list[str]) -> None:
     sys.argv = argv
     sys.path[0] = os.path.dirname(os.path.realpath(script))
     with open(script, "rb") as stream:
-        code = compile(stream.read(), script, "exec")
+        # Not with the __future__ imports of this file.
+        code = compile(stream.read(), script, "exec", dont_inherit=True)
     module = types.ModuleType("__main__")
     module.__file__ = script
     module.__dict__["__builtins__"] = __builtins__

@@ -9,6 +9,9 @@ import signal
 import sys
 from typing import Any
 
+TRACEBACK_LIMIT = 16 * 1024
+ERROR_LIMIT = 4 * 1024
+
 
 def main(argv: list[str]) -> int:
     """Run torchrun; return 1 when a worker failed, 128 + N when signal N ended it."""
@@ -48,8 +51,8 @@ def _describe(failure: Any) -> dict[str, Any]:
     data = failure.error_file_data
     message = data.get("message") if isinstance(data, dict) else None
     if isinstance(message, dict):
-        told["error"] = str(message.get("message"))
-        told["traceback"] = (message.get("extraInfo") or {}).get("py_callstack")
+        told["error"] = str(message.get("message"))[:ERROR_LIMIT]
+        told["traceback"] = str((message.get("extraInfo") or {}).get("py_callstack") or "")[-TRACEBACK_LIMIT:] or None
     with contextlib.suppress(OSError):
         # Written at the moment of the exception; torch's own stamp is in whole seconds.
         told["time"] = os.path.getmtime(failure.error_file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from enum import Enum
 from typing import Any
 
@@ -50,7 +51,9 @@ class FrameError(Exception):
 
 def encode(message: dict[str, Any]) -> bytes:
     """Return one frame, newline included. Raises ValueError for NaN, which JSON lacks."""
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # A name that was no UTF-8 comes as lone surrogates, which UTF-8 cannot carry either.
+    return text.encode(errors="replace") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
@@ -75,6 +78,8 @@ def to_wire(value: Any) -> Any:
         return {name: to_wire(item) for name, item in pairs if item is not None}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, dict):
         return {key: to_wire(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
