@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test check lint soak screenshot clean
+.PHONY: help install demo test check lint screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"

@@ -1,4 +1,4 @@
-"""`dtagent facts` and `dtagent sample`: what the daemon would tell, printed for the person on the host."""
+"""`dtagent facts`: what the daemon would tell, printed for the person on the host."""
 
 from __future__ import annotations
 
