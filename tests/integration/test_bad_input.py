@@ -111,3 +111,46 @@ def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:
 def test_messages_come_in_chinese_when_asked_for(tmp_path: Path) -> None:
     said = refused("--lang", "zh", "--demo", "--apply", tmp_path / "nowhere.yaml")
     assert any("\u4e00" <= letter <= "\u9fff" for letter in said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--apply", "x.yaml", "ps"], "--apply and ps exclude each other"),
+        (["--apply", "x.yaml", "apply", "y.yaml"], "exclude each other"),
+        (["--detach", "ps"], "--detach"),
+        (["--dry-run", "stop"], "--dry-run"),
+        (["--dry-run"], "--dry-run"),
+        (["logs", "-n", "0"], "at least 1"),
+        (["logs", "-n", "many"], "at least 1"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(arguments: list[str], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_a_log_that_goes_on_makes_no_json_document() -> None:
+    done = dttui("logs", "-f", "--output", "json")
+    assert done.returncode == 2
+    assert "jsonl" in yaml.safe_load(done.stdout)["hint"]
+
+
+def test_a_dry_run_may_be_said_before_the_verb(tmp_path: Path) -> None:
+    done = dttui("--demo", "--dry-run", "apply", shell_job(tmp_path, {ONE: 1}, "true"))
+    assert done.returncode == 0, done.stderr
+    assert ONE in done.stdout
+    assert dttui("ps", "--all", "--output", "json").stdout.strip() == "[]"
+
+
+def test_hosts_are_imported_and_mistrusted_as_data(tmp_path: Path) -> None:
+    (Path.home() / ".ssh").mkdir()
+    (Path.home() / ".ssh" / "config").write_text("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
+    inventory = tmp_path / "inventory.yaml"
+    done = dttui("envs", "import", "--inventory", inventory, "--output", "json")
+    assert yaml.safe_load(done.stdout) == {"added": ["gpu1"], "inventory": str(inventory)}
+    done = dttui("envs", "trust", "gpu1", "--inventory", inventory, "--output", "json")
+    assert done.returncode == 4
+    assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]
+    done = dttui("agents", "deploy", "gpu1", "--inventory", inventory, "--output", "json")
+    assert done.returncode == 4
+    assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,7 +151,9 @@ def test_a_second_interrupt_forces_the_end(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     wait_until(lambda: "heard" in dttui("logs", job_id).stdout, "the rank to hear of it", DEADLINE_S)
     running.send_signal(signal.SIGINT)
+    forced_at = time.monotonic()
     _out, err = running.communicate(timeout=DEADLINE_S)
+    assert time.monotonic() - forced_at < 10, "the grace period went on"
     assert running.returncode == 103, err
     assert "forcing" in err
     assert processes_with(f"DTTUI_JOB_ID={job_id}") == []

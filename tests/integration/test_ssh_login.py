@@ -19,6 +19,7 @@ import pytest
 from dttui.errors import AuthenticationError
 from dttui.inventory.models import Environment
 from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.deadline import Deadline
 from dttui.transport.known_hosts import append, entry_name
 from dttui.transport.ssh import SshTransport
 from tests.integration.scripted_ssh_server import USER as ALICE
@@ -368,7 +369,8 @@ async def test_a_password_asked_for_interactively_is_known_for_one(transport: Ss
 async def test_the_time_a_person_takes_does_not_count(transport: SshTransport, tmp_path: Path) -> None:
     class Slow(Person):
         async def ask(self, prompt: Prompt) -> str | None:
-            await asyncio.sleep(1.5)
+            with pytest.raises(TimeoutError):
+                await Deadline(1.0).run(asyncio.Event().wait())
             return await super().ask(prompt)
 
     script = Script(["password", "keyboard-interactive"])

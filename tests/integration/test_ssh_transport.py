@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from dtagent.protocol.rpc import MAGIC
 from dttui import locations
 from dttui.errors import HostKeyError, HostUnreachableError, UsageError
 from dttui.transport.base import PromptKind, RemoteCommand
-from dttui.transport.commands import bootstrap_input
+from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure, until
@@ -185,11 +187,34 @@ async def test_the_agent_command_finds_the_agent_or_exits_127(sshd: Sshd, transp
     stream = await connection.run(RemoteCommand.AGENT)
     await stream.write_eof()
     output = await read_all(stream)
-    status, stderr = await stream.wait()
+    status, _stderr = await stream.wait()
     # Machines that tests run on have none as a rule, but a developer's may.
     assert status == 127 or output.startswith(MAGIC)
-    assert output or b"not found" in stderr or b"No such file" in stderr
     await connection.close()
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("trap", ["directory", "link"])
+def test_an_agent_that_another_user_put_there_is_not_run(can_have_lab: None, tmp_path: Path, trap: str) -> None:
+    victim, intruder = 54321, 54322
+    root = Path(f"/var/tmp/dtagent-{victim}")
+    real = root if trap == "directory" else tmp_path / "elsewhere"
+    try:
+        (real / "current/bin").mkdir(parents=True)
+        program = real / "current/bin/python"
+        program.write_text("#!/bin/sh\necho mine now\n")
+        program.chmod(0o755)
+        if trap == "link":
+            root.symlink_to(real)
+        for path in (root, real):
+            os.chown(path, intruder, intruder, follow_symlinks=False)
+        command = ["sh", "-c", COMMANDS[RemoteCommand.AGENT]]
+        done = subprocess.run(command, user=victim, capture_output=True, timeout=30, check=False, cwd="/")
+        assert (done.returncode, done.stdout) == (127, b"")
+    finally:
+        if root.is_symlink():
+            root.unlink()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 async def test_an_agent_root_is_refused_over_ssh(sshd: Sshd, transport: SshTransport) -> None:

@@ -10,11 +10,11 @@ import pytest
 from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
 from dtagent.protocol.telemetry import TelemetryReply
 
-from dttui.cli.prompting import Nobody
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
 from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
+from dttui.transport.questions import Nobody
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}

@@ -38,12 +38,15 @@ async def test_when_the_time_is_up_the_operation_has_cleaned_up_before_the_error
 async def test_pauses_do_not_count_even_when_nested() -> None:
     deadline = Deadline(0.1)
 
+    async def another_runs_out() -> None:
+        with pytest.raises(TimeoutError):
+            await Deadline(deadline.seconds).run(asyncio.Event().wait())
+
     async def work() -> str:
         with deadline.paused():
-            await asyncio.sleep(0.15)
             with deadline.paused():
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(0.05)
+                await another_runs_out()
+            await another_runs_out()
         return "done"
 
     assert await deadline.run(work()) == "done"

@@ -1,0 +1,131 @@
+"""The controller's questions to its clients, and what it does with a job it must only stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.events import EventKind, JobState
+
+from dttui.services import controller as controller_module
+from dttui.services import jobs
+from dttui.services.control import ControllerClient
+from dttui.services.controller import Controller
+from dttui.services.jobs import EventLog, JobDirectory
+from dttui.transport.base import Prompt, PromptKind
+
+PROMPT = Prompt(PromptKind.PASSWORD, "gpu1", "Password:")
+LIMIT_S = 10.0
+
+
+class Person:
+    """Answers a fixed word, or thinks for ever."""
+
+    def __init__(self, word: str | None) -> None:
+        self.word = word
+        self.was_asked = asyncio.Event()
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        assert prompt == PROMPT
+        self.was_asked.set()
+        if self.word is None:
+            await asyncio.Event().wait()
+        return self.word
+
+
+@pytest.fixture
+def directory() -> JobDirectory:
+    return jobs.create("job")
+
+
+@pytest.fixture
+async def controller(directory: JobDirectory) -> AsyncIterator[Controller]:
+    controller = Controller(directory, expects_client=True)
+    server = await controller._serve()
+    yield controller
+    server.close()
+
+
+async def test_a_question_is_put_to_another_client_when_the_one_it_was_put_to_leaves(
+    controller: Controller, directory: JobDirectory
+) -> None:
+    staying, leaving = Person("sesame"), Person(None)
+    first = await ControllerClient.connect(directory, staying)
+    await until_prompting(controller, 1)
+    second = await ControllerClient.connect(directory, leaving)
+    await until_prompting(controller, 2)
+    answer = asyncio.create_task(controller.ask(PROMPT))
+    await asyncio.wait_for(leaving.was_asked.wait(), LIMIT_S)
+    assert not staying.was_asked.is_set()
+    await second.close()
+    assert await asyncio.wait_for(answer, LIMIT_S) == "sesame"
+    await first.close()
+
+
+async def test_a_question_has_no_answer_when_the_last_client_leaves(
+    controller: Controller, directory: JobDirectory
+) -> None:
+    person = Person(None)
+    client = await ControllerClient.connect(directory, person)
+    answer = asyncio.create_task(controller.ask(PROMPT))
+    await asyncio.wait_for(person.was_asked.wait(), LIMIT_S)
+    await client.close()
+    assert await asyncio.wait_for(answer, LIMIT_S) is None
+
+
+async def test_a_bystander_that_leaves_changes_nothing(controller: Controller, directory: JobDirectory) -> None:
+    bystander = await ControllerClient.connect(directory, Person(None))
+    await until_prompting(controller, 1)
+    client = await ControllerClient.connect(directory, thinking := Person(None))
+    await until_prompting(controller, 2)
+    answer = asyncio.create_task(controller.ask(PROMPT))
+    await asyncio.wait_for(thinking.was_asked.wait(), LIMIT_S)
+    await bystander.close()
+    await until_prompting(controller, 1)
+    assert not answer.done()
+    await client.close()
+    assert await asyncio.wait_for(answer, LIMIT_S) is None
+
+
+def test_everything_the_controller_writes_is_for_its_user_alone(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "Controller", Writer)
+    before = os.umask(0o022)
+    try:
+        assert controller_module.main([str(directory.path)]) == 0
+    finally:
+        os.umask(before)
+    assert (directory.path / "made").stat().st_mode & 0o777 == 0o700
+    assert (directory.path / "made/file").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_job_that_is_over_is_not_stopped_again(directory: JobDirectory) -> None:
+    EventLog(directory).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
+    before = os.umask(0o077)
+    try:
+        assert controller_module.main([str(directory.path), "--stop-only"]) == 0
+    finally:
+        os.umask(before)
+    assert len(directory.read_events()) == 1
+
+
+class Writer:
+    """Stands for a controller; all it does is write."""
+
+    def __init__(self, directory: JobDirectory, **_options: bool) -> None:
+        self._path = Path(directory.path)
+
+    async def run(self) -> None:
+        (self._path / "made").mkdir()
+        (self._path / "made/file").write_text("")
+
+
+async def until_prompting(controller: Controller, count: int) -> None:
+    deadline = asyncio.get_running_loop().time() + LIMIT_S
+    while len(controller._prompting) != count:
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.005)

@@ -1,0 +1,101 @@
+"""Following a job's files while they change, and finding the newest job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.events import EventKind
+
+from dttui.inventory.models import Environment, Inventory
+from dttui.planning.models import Plan
+from dttui.planning.planner import plan as make_plan
+from dttui.services import jobs
+from dttui.services.follow import READ_BYTES, JobFollower, LineReader, LogFollower
+from dttui.services.jobs import EventLog, JobDirectory
+from dttui.spec import parse_job
+
+
+def plan_for(*names: str) -> Plan:
+    nodes = ", ".join(f"{{id: {name}, resources: {{gpu: {{count: 1}}}}}}" for name in names)
+    text = (
+        "distributed_training:\n  name: x\n  dataset: none\n  framework: command\n"
+        f"  run: {{command: ['true']}}\n  cluster: {{nodes: [{nodes}]}}\n"
+    )
+    environments = tuple(
+        Environment.model_validate({"name": name, "host": name, "resources": {"gpu": {"count": 1}}}) for name in names
+    )
+    return make_plan(parse_job(text, "job.yaml"), Inventory(environments=environments), {})
+
+
+@pytest.fixture
+def directory() -> JobDirectory:
+    return jobs.create("x")
+
+
+def test_a_plan_that_is_written_again_replaces_the_first_and_states_stay(directory: JobDirectory) -> None:
+    log = EventLog(directory)
+    first = plan_for("a", "b")
+    directory.plan.write_text(first.model_dump_json())
+    log.add(EventKind.NODE_STATE, "", node="a", data={"state": "running"})
+    follower = JobFollower(directory)
+    follower.poll()
+    assert follower.view.nodes["a"].plan.address == first.nodes[0].address
+    nodes = (first.nodes[0].model_copy(update={"address": "10.0.0.99"}), *first.nodes[1:])
+    directory.plan.write_text(first.model_copy(update={"nodes": nodes}).model_dump_json())
+    follower.poll()
+    assert follower.view.nodes["a"].plan.address == "10.0.0.99"
+    assert follower.view.nodes["a"].state == "running"
+    assert follower.view.nodes["b"].state == "waiting"
+
+
+def test_a_plan_that_is_half_written_is_read_once_it_is_whole(directory: JobDirectory) -> None:
+    text = plan_for("a").model_dump_json()
+    follower = JobFollower(directory)
+    directory.plan.write_text(text[:50])
+    follower.poll()
+    assert follower.view.plan is None
+    directory.plan.write_text(text)
+    follower.poll()
+    assert list(follower.view.nodes) == ["a"]
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4, 100])
+def test_the_last_lines_are_read_and_then_what_comes(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "0.out"
+    path.write_bytes(b"one\ntwo\nthree\n")
+    reader = LineReader(path, last_lines=lines)
+    assert reader.read() == [b"one", b"two", b"three"][-lines:]
+    with path.open("ab") as stream:
+        stream.write(b"four\nfive\n")
+    assert reader.read() == [b"four", b"five"]
+
+
+def test_the_last_lines_of_a_file_that_takes_several_reads_are_its_last_ones(directory: JobDirectory) -> None:
+    logs = directory.logs(0, "a")
+    logs.mkdir(parents=True)
+    count = 3 * READ_BYTES // 8
+    (logs / "0.out").write_bytes(b"".join(b"%07d\n" % number for number in range(count)))
+    wanted = READ_BYTES // 8 + 5
+    follower = LogFollower(directory, 0, last_lines=wanted)
+    found = []
+    while new := follower.poll(["a"]):
+        found += [line for _node, _stream, lines in new for line in lines]
+    assert found == [b"%07d" % number for number in range(count - wanted, count)]
+    (logs / "1.out").write_bytes(b"".join(b"%d\n" % number for number in range(wanted + 3)))
+    assert len(follower.poll(["a"])[0][2]) == wanted + 3
+
+
+def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [jobs.create(name) for name in ("first", "second")]
+    for began_at, each in zip((100.0, 200.0), made, strict=True):
+        monkeypatch.setattr("dttui.services.jobs.time.time", lambda began_at=began_at: began_at)
+        EventLog(each).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
+    os.utime(made[0].path, (900, 900))
+    assert jobs.find("last") == made[1]
+    third = jobs.create("third")
+    third.launch.write_text("{}")
+    os.utime(third.launch, (300, 300))
+    os.utime(third.path, (50, 50))
+    assert jobs.find("last") == third
