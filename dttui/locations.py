@@ -29,11 +29,6 @@ def log_file() -> Path:
     return user_state_path("dttui") / "dttui.log"
 
 
-def drafts_directory() -> Path:
-    """Where the TUI writes a job.yaml that has no file of its own yet."""
-    return user_state_path("dttui") / "drafts"
-
-
 def wheel_cache(architecture: str) -> Path:
     """Where the agent's wheels for one machine architecture are kept between deployments."""
     return user_cache_path("dttui") / "wheels" / architecture

@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
-from dttui.cli.arguments import make_parser
+from dttui.cli.arguments import make_parser, refuse_conflicts
 from dttui.errors import DttuiError, ExitCode
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
@@ -46,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: Namespace) -> int:
+    refuse_conflicts(options)
     verb = options.verb or ("apply" if options.apply else "tui")
     if verb == "tui":
         from dttui.cli.screen import open_screen
@@ -87,7 +88,7 @@ def _print_error(error: DttuiError, options: Namespace) -> None:
         body: dict[str, object] = {"error": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
         if isinstance(error, DocumentError):
             body["problems"] = [{**asdict(problem), "path": format_path(problem.path)} for problem in error.problems]
-        print(json.dumps(body, ensure_ascii=False))
+        print(json.dumps(body))
     sys.stderr.write(f"dttui: {clean(error.message)}\n")
     if error.hint:
         sys.stderr.write(f"  → {clean(error.hint)}\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
 from dttui import __version__
+from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
 
 
@@ -33,11 +34,12 @@ def make_parser() -> ArgumentParser:
 
     tui = verbs.add_parser("tui", parents=[common], help=_("open the screen (the default)"))
     tui.add_argument("file", nargs="?", metavar="JOB.YAML", help=_("job to start from"))
-    tui.add_argument("--theme", default=None, help=_("colour theme of the screen"))
+    tui.add_argument("--theme", default=SUPPRESS, help=_("colour theme of the screen"))
     apply = verbs.add_parser("apply", parents=[common], help=_("run a job without the screen, to its end"))
     apply.add_argument("file", metavar="JOB.YAML")
-    apply.add_argument("--detach", action="store_true", help=_("start the job and leave it to its controller"))
-    apply.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
+    detach_help = _("start the job and leave it to its controller")
+    apply.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
+    apply.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
     plan = verbs.add_parser("plan", parents=[common], help=_("show what would run"))
     plan.add_argument("file", metavar="JOB.YAML")
     validate = verbs.add_parser("validate", parents=[common], help=_("check a job file"))
@@ -62,11 +64,35 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("--node", help=_("only this node"))
     logs.add_argument("--rank", type=int, help=_("only this rank"))
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
-    logs.add_argument("-n", "--lines", type=int, metavar="N", help=_("only the last N lines of each file"))
+    logs.add_argument("-n", "--lines", type=_positive, metavar="N", help=_("only the last N lines of each file"))
     stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
     _add_job(stop)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
     return parser
+
+
+def refuse_conflicts(options: Namespace) -> None:
+    """Refuse options that the verb would ignore. Raises UsageError."""
+    if options.apply is not None and options.verb is not None:
+        raise UsageError(
+            _("--apply and {verb} exclude each other").format(verb=options.verb),
+            _("Give one of them. dttui --help lists what there is."),
+        )
+    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run)):
+        if given and options.apply is None and options.verb != "apply":
+            raise UsageError(
+                _("{option} goes with --apply alone").format(option=option), f"dttui --apply JOB.YAML {option}"
+            )
+    if options.verb == "logs" and options.follow and options.output == "json":
+        raise UsageError(
+            _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
+        )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
+    return int(text)
 
 
 def _add_common(parser: ArgumentParser) -> None:

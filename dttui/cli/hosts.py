@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import math
 import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 
+from dttui.cli.printing import one_line, print_document, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
@@ -18,6 +20,8 @@ from dttui.sanitize import clean
 from dttui.services.deploy import deploy_all
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus, Fleet
 from dttui.services.trust import trust_host
+from dttui.services.words import environment_state_name
+from dttui.transport.deadline import Deadline
 from dttui.transport.routes import Transports
 
 SETTLE_S = 25.0
@@ -31,22 +35,23 @@ async def envs(options: Namespace) -> int:
         return await _trust(options)
     environments = choose(read_inventory(options), options.name)
     transport = Transports()
-    fleet = Fleet(environments, transport, TerminalPrompter())
+    deadline = Deadline(SETTLE_S)
+    fleet = Fleet(environments, transport, TerminalPrompter(deadline=deadline))
     fleet.start()
     try:
-        await fleet.settle(SETTLE_S)
+        with contextlib.suppress(TimeoutError):
+            await deadline.run(fleet.settle(math.inf))
     finally:
         await fleet.close()
         await transport.close()
     statuses = list(fleet.statuses.values())
     if options.output == "human":
         for status in statuses:
-            print(clean(_row(status)))
+            print(one_line(_row(status)))
             if status.hint:
-                sys.stderr.write(f"    → {clean(status.hint)}\n")
+                sys.stderr.write(f"    → {one_line(status.hint)}\n")
     else:
-        rows = [_as_data(status) for status in statuses]
-        print(json.dumps(rows, ensure_ascii=False) if options.output == "json" else "\n".join(map(json.dumps, rows)))
+        print_rows([_as_data(status) for status in statuses], options.output)
     return ExitCode.OK if all(status.sample for status in statuses) else ExitCode.UNREACHABLE
 
 
@@ -66,20 +71,33 @@ async def agents(options: Namespace) -> int:
     finally:
         await transport.close()
     failed = [item for item in results if isinstance(item, Exception)]
+    if options.output != "human":
+        rows = [
+            _error_row(environment.key, item) if isinstance(item, HostError) else vars(item)
+            for environment, item in zip(environments, results, strict=True)
+        ]
+        print_rows(rows, options.output)
+        return ExitCode.UNREACHABLE if failed else ExitCode.OK
     for environment, item in zip(environments, results, strict=True):
-        if options.output != "human":
-            row = {"host": environment.key, "error": item.message} if isinstance(item, HostError) else vars(item)
-            print(json.dumps(row, ensure_ascii=False))
-        elif isinstance(item, HostError):
-            sys.stderr.write(f"✗ {clean(item.message)}\n" + (f"    → {clean(item.hint)}\n" if item.hint else ""))
+        if isinstance(item, HostError):
+            _print_error(item)
         else:
             what = _("installed") if item.changed else _("up to date")
-            print(f"✓ {environment.key}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}")
+            done = f"✓ {environment.key}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}"
+            print(one_line(done))
     return ExitCode.UNREACHABLE if failed else ExitCode.OK
 
 
 def _show_step(host: str, step: str) -> None:
-    sys.stderr.write(f"{host}: {clean(step)}\n")
+    sys.stderr.write(f"{host}: {one_line(step)}\n")
+
+
+def _print_error(error: HostError) -> None:
+    sys.stderr.write(f"✗ {clean(error.message)}\n" + (f"    → {clean(error.hint)}\n" if error.hint else ""))
+
+
+def _error_row(host: str, error: HostError) -> dict[str, object]:
+    return {"host": host, "error": error.message, "hint": error.hint}
 
 
 async def _trust(options: Namespace) -> int:
@@ -89,16 +107,23 @@ async def _trust(options: Namespace) -> int:
     if options.fingerprint and len(environments) > 1:
         raise UsageError(_("one fingerprint belongs to one host"))
     worst = ExitCode.OK
+    rows: list[object] = []
     transports = Transports()
     for environment in environments:
         try:
             taken = await trust_host(environment, transports, TerminalPrompter(), options.fingerprint)
         except HostError as error:
-            sys.stderr.write(f"✗ {clean(error.message)}\n    → {clean(error.hint)}\n")
             worst = ExitCode.UNREACHABLE
+            rows.append(_error_row(environment.key, error))
+            if options.output == "human":
+                _print_error(error)
         else:
-            print(_("{host}: trusts {fingerprint}").format(host=environment.key, fingerprint=taken))
+            rows.append({"host": environment.key, "fingerprint": taken})
+            if options.output == "human":
+                print(_("{host}: trusts {fingerprint}").format(host=environment.key, fingerprint=taken))
     await transports.close()
+    if options.output != "human":
+        print_rows(rows, options.output)
     return worst
 
 
@@ -115,7 +140,10 @@ def _import(options: Namespace) -> int:
     before = {item.key for item in read_inventory(options, required=False).environments}
     new = [item for item in chosen if item.key not in before]
     add_environments(path, new)
-    print(_("{count} hosts added to {path}").format(count=len(new), path=path))
+    if options.output != "human":
+        print_document({"added": [item.key for item in new], "inventory": str(path)}, options.output)
+    else:
+        print(_("{count} hosts added to {path}").format(count=len(new), path=path))
     return ExitCode.OK
 
 
@@ -129,8 +157,9 @@ def _row(status: EnvironmentStatus) -> str:
     uptime = _("up {hours:.0f} h").format(hours=(time.time() - facts.booted_at) / 3600) if facts else ""
     use = f"CPU {sample.cpu_percent:.0f}%" if sample and sample.cpu_percent is not None else ""
     mark = "●" if status.is_usable else "○" if status.state is not EnvironmentState.UNHEALTHY else "✗"
+    state = environment_state_name(status.state)
     parts = [
-        f"{mark} {environment.key:<20} {status.state.value:<12} {environment.zone or '–':<12} {gpus:<18}",
+        f"{mark} {environment.key:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
         use,
         uptime,
     ]

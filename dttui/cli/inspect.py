@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from argparse import Namespace
 
 from dtagent.protocol.events import JobState
 
-from dttui.cli.printing import failure_text, job_document
+from dttui.cli.printing import failure_text, job_document, one_line, print_document, print_rows
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.follow import JobFollower, LogFollower
+from dttui.services.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
 
@@ -24,15 +24,14 @@ def ps(options: Namespace) -> int:
     """List jobs."""
     found = [job for job in jobs.list_jobs() if options.all or not job.state.is_final]
     if options.output != "human":
-        rows = [{**vars(job), "state": job.state.value} for job in found]
-        print(json.dumps(rows, ensure_ascii=False) if options.output == "json" else "\n".join(map(json.dumps, rows)))
+        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
         return ExitCode.OK
     if not found:
         sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
     for job in found:
         lasted = (job.ended_at or time.time()) - job.started_at if job.started_at else 0.0
         size = _("{nodes} nodes, {ranks} ranks").format(nodes=job.nodes, ranks=job.world_size)
-        print(clean(f"{job.job_id}  {job.state.value:<10} {_duration(lasted):>8}  {size}  {job.reason}"))
+        print(one_line(f"{job.job_id}  {state_name(job.state):<10} {_duration(lasted):>8}  {size}  {job.reason}"))
     return ExitCode.OK
 
 
@@ -46,21 +45,16 @@ def status(options: Namespace) -> int:
     if not follower.is_over and not directory.has_controller():
         view.state, view.reason = JobState.UNKNOWN, _("no controller watches this job")
     if options.output != "human":
-        print(
-            json.dumps(
-                job_document(view, directory), ensure_ascii=False, indent=2 if options.output == "json" else None
-            )
-        )
+        print_document(job_document(view, directory), options.output)
     else:
         newest = view.newest_metric
-        print(clean(f"{view.job_id}  {view.state.value}  {view.reason}"))
+        print(one_line(f"{view.job_id}  {state_name(view.state)}  {view.reason}"))
         for name, node in view.nodes.items():
             ranks = ",".join(map(str, node.plan.ranks))
-            print(
-                clean(f"  {'★' if node.plan.node_rank == 0 else ' '} {name}  [{ranks}]  {node.state}  {node.message}")
-            )
+            mark, state = "★" if node.plan.node_rank == 0 else " ", node_state_name(node.state)
+            print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {node.message}"))
         if newest is not None:
-            print("  " + "  ".join(f"{key} {value:g}" for key, value in _numbers(newest).items()))
+            print("  " + "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items()))
         if view.failures:
             print(failure_text(view), end="")
         print(f"  {directory.path}")
@@ -79,36 +73,38 @@ async def logs(options: Namespace) -> int:
             _("job {id} has no node {node}").format(id=directory.job_id, node=options.node),
             _("Its nodes: {names}").format(names=", ".join(nodes)),
         )
-    reader = LogFollower(directory, follower.view.attempt)
+    reader = LogFollower(directory, follower.view.attempt, last_lines=options.lines)
+    rows: list[object] = []
     while True:
         follower.poll()
         over = follower.is_over or not directory.has_controller()
-        printed = _print_new(reader, [options.node] if options.node else nodes, options)
-        if not printed and (over or not options.follow):
+        found = reader.poll([options.node] if options.node else nodes)
+        for node, stream, lines in found:
+            chosen = _rows(node, stream, lines, options)
+            if options.output == "json":
+                rows.extend(chosen)
+            elif options.output == "jsonl":
+                print_rows(chosen, options.output)
+            else:
+                for row in chosen:
+                    print(row["line"] if options.rank is not None else f"[{node} {stream}] {row['line']}")
+        sys.stdout.flush()
+        if not found and (over or not options.follow):
+            if options.output == "json":
+                print_rows(rows, options.output)
             return ExitCode.OK
-        options.lines = None
-        if not printed:
+        if not found:
             await asyncio.sleep(POLL_S)
 
 
-def _print_new(reader: LogFollower, nodes: list[str], options: Namespace) -> bool:
-    found = reader.poll(nodes)
-    for node, stream, lines in found:
-        name, kind = stream.rsplit(".", 1)
-        if options.rank is not None and name != str(options.rank):
-            continue
-        if options.stderr and kind != "err":
-            continue
-        wanted = lines[-options.lines :] if options.lines else lines
-        for line in wanted:
-            text = clean(line.decode(errors="replace"))
-            if options.output == "human":
-                print(text if options.rank is not None else f"[{node} {stream}] {text}")
-            else:
-                rank = int(name) if name.isdigit() else None
-                print(json.dumps({"node": node, "rank": rank, "stream": kind, "line": text}, ensure_ascii=False))
-    sys.stdout.flush()
-    return bool(found)
+def _rows(node: str, stream: str, lines: list[bytes], options: Namespace) -> list[dict[str, object]]:
+    name, kind = stream.rsplit(".", 1)
+    if (options.rank is not None and name != str(options.rank)) or (options.stderr and kind != "err"):
+        return []
+    rank = int(name) if name.isdigit() else None
+    return [
+        {"node": node, "rank": rank, "stream": kind, "line": clean(line.decode(errors="replace"))} for line in lines
+    ]
 
 
 def _numbers(metric: object) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from dtagent.protocol.events import Event, EventKind, JobState
@@ -16,6 +16,7 @@ from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
+from dttui.services.words import node_state_name, state_name
 
 METRIC_INTERVAL_S = 1.0
 _MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
@@ -35,25 +36,25 @@ class Printer:
     def event(self, event: Event) -> None:
         """Show one event."""
         if self._output == "jsonl":
-            print(json.dumps(to_wire(event), ensure_ascii=False), flush=True)
+            print(json.dumps(to_wire(event)), flush=True)
             return
         text = self._text(event)
         if text:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S', time.localtime(event.time))}  {clean(text)}\n")
+            sys.stderr.write(f"{time.strftime('%H:%M:%S', time.localtime(event.time))}  {one_line(text)}\n")
 
     def summary(self, view: JobView, directory: JobDirectory) -> None:
         """Print the result."""
         if self._output == "jsonl":
             return
         if self._output == "json":
-            print(json.dumps(job_document(view, directory), ensure_ascii=False, indent=2))
+            print_document(job_document(view, directory), self._output)
             return
         if view.failures:
             sys.stderr.write(failure_text(view))
         newest = view.newest_metric
-        loss = f" · loss {newest.loss:.4f}" if newest and newest.loss is not None else ""
-        step = f" · step {newest.step}" if newest and newest.step is not None else ""
-        print(f"{view.job_id} {view.state.value}{step}{loss} · {clean(view.reason)}")
+        known = {name: value for name in ("step", "loss") if (value := getattr(newest, name, None)) is not None}
+        parts = [f"{view.job_id} {state_name(view.state)}", *_metric_parts(known), one_line(view.reason)]
+        print(" · ".join(parts))
         print(_("logs and telemetry: {path}").format(path=directory.path))
 
     def _text(self, event: Event) -> str:
@@ -61,11 +62,12 @@ class Printer:
             if event.time - self._metric_at < METRIC_INTERVAL_S:
                 return ""
             self._metric_at = event.time
-            return _metric_text(event.data)
+            return "  ".join(_metric_parts(event.data))
         if event.kind is EventKind.JOB_STATE:
-            return f"{event.data['state']}  {event.message}"
+            return f"{state_name(JobState(event.data['state']))}  {event.message}"
         if event.kind is EventKind.NODE_STATE:
-            return f"  {event.node}: {event.data['state']}" + (f" ({event.message})" if event.message else "")
+            state = node_state_name(event.data["state"])
+            return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
             hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
             return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}{hint}"
@@ -74,12 +76,32 @@ class Printer:
         return event.message
 
 
+def one_line(text: str) -> str:
+    """Return text from anywhere as one clean line, its indent kept."""
+    return clean(text).rstrip("\n").replace("\n", " ⏎ ")
+
+
+def print_document(document: object, output: str) -> None:
+    """Print one JSON document; escapes stand for all but ASCII, so that nothing in it drives a terminal."""
+    print(json.dumps(document, indent=2 if output == "json" else None))
+
+
+def print_rows(rows: Sequence[object], output: str) -> None:
+    """Print rows as one JSON list, or as a line each."""
+    if output == "json":
+        print_document(rows, output)
+        return
+    for row in rows:
+        print_document(row, output)
+
+
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
     """Print findings, a line each."""
     for finding in findings:
         hint = f" → {finding.hint}" if finding.hint else ""
         mark = _MARKS[finding.severity.value]
-        print(clean(f"{mark} {finding.code} ({finding.subject}): {finding.message}{hint}"), file=stream or sys.stdout)
+        text = one_line(f"{mark} {finding.code} ({finding.subject}): {finding.message}{hint}")
+        print(text, file=stream or sys.stdout)
 
 
 def plan_text(plan: Plan) -> str:
@@ -156,14 +178,14 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
     }
 
 
-def _metric_text(data: dict[str, Any]) -> str:
+def _metric_parts(data: dict[str, Any]) -> list[str]:
     parts = []
     if "step" in data:
         parts.append(_("step {step}").format(step=f"{data['step']:,}"))
     if "loss" in data:
-        parts.append(f"loss {data['loss']:.4f}")
+        parts.append(_("loss {loss:.4f}").format(loss=data["loss"]))
     if "tokens_per_s" in data:
-        parts.append(f"{data['tokens_per_s'] / 1000:.1f}k tok/s")
+        parts.append(_("{rate:.1f}k tok/s").format(rate=data["tokens_per_s"] / 1000))
     elif "samples_per_s" in data:
         parts.append(_("{rate:.0f} samples/s").format(rate=data["samples_per_s"]))
-    return "  ".join(parts)
+    return parts

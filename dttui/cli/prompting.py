@@ -1,55 +1,104 @@
-"""Asking a person at the terminal."""
+"""Asking a person at the terminal, so that neither a question nor its cancelling holds anything up."""
 
 from __future__ import annotations
 
 import asyncio
-import getpass
+import contextlib
+import os
 import sys
+import termios
+from collections.abc import Iterator
+from typing import TextIO
 
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.deadline import Deadline
+
+READ_BYTES = 4096
 
 
 class TerminalPrompter:
     """Asks on the terminal, one question at a time; where there is no terminal, nobody answers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, source: TextIO | None = None, screen: TextIO | None = None, *, deadline: Deadline | None = None
+    ) -> None:
+        """Ask on standard error and read standard input, or other streams; `deadline` stands still meanwhile."""
+        self._source = source or sys.stdin
+        self._screen = screen or sys.stderr
+        self._deadline = deadline
         self._turn = asyncio.Lock()
+        self._open: asyncio.Future[str | None] | None = None
+        self._is_declined = False
 
     async def ask(self, prompt: Prompt) -> str | None:
-        """Return the answer; `None` without a terminal."""
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        """Return the answer; `None` without a terminal, and once the person has declined."""
+        if not (self._source.isatty() and self._screen.isatty()):
             return None
-        async with self._turn:
-            return await asyncio.to_thread(_ask, prompt)
+        with self._deadline.paused() if self._deadline is not None else contextlib.nullcontext():
+            async with self._turn:
+                return None if self._is_declined else await self._ask(prompt)
 
+    def decline(self) -> None:
+        """Answer `None` to the question that is open and to all that come."""
+        self._is_declined = True
+        if self._open is not None and not self._open.done():
+            self._open.set_result(None)
 
-class Nobody:
-    """A prompter for use without a person."""
-
-    async def ask(self, prompt: Prompt) -> str | None:
-        """Return `None`."""
-        return None
-
-
-def _ask(prompt: Prompt) -> str | None:
-    try:
+    async def _ask(self, prompt: Prompt) -> str | None:
         if prompt.kind is PromptKind.HOST_KEY:
-            sys.stderr.write(
+            self._screen.write(
                 _("{host} shows a key that is not known yet:\n  {fingerprint}\n").format(
-                    host=prompt.host, fingerprint=prompt.fingerprint
+                    host=clean(prompt.host), fingerprint=clean(prompt.fingerprint)
                 )
             )
-            sys.stderr.write(_("Compare it with what the host's owner says. Trust it? [yes/no] "))
-            sys.stderr.flush()
-            return "yes" if sys.stdin.readline().strip().lower() in ("yes", "y", "是") else None
+            self._screen.write(_("Compare it with what the host's owner says. Trust it? [yes/no] "))
+            line = await self._read_line()
+            return "yes" if line is not None and line.strip().lower() in ("yes", "y", "是") else None
         text = clean(prompt.text).strip()
         text = f"{text} " if text.endswith((":", "?", "：")) else f"{text}: "
-        if prompt.secret:
-            return getpass.getpass(text, stream=sys.stderr)
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        return sys.stdin.readline().rstrip("\n")
-    except (EOFError, KeyboardInterrupt):
-        return None
+        if not prompt.secret:
+            self._screen.write(text)
+            return await self._read_line()
+        with _without_echo(self._source.fileno()):
+            self._screen.write(text)
+            try:
+                return await self._read_line()
+            finally:
+                self._screen.write("\n")
+
+    async def _read_line(self) -> str | None:
+        """Return the line typed; `None` at its end, or once declined. The loop waits, since a thread could not stop."""
+        self._screen.flush()
+        loop, descriptor = asyncio.get_running_loop(), self._source.fileno()
+        answer: asyncio.Future[str | None] = loop.create_future()
+        typed = bytearray()
+
+        def take() -> None:
+            data = b""
+            with contextlib.suppress(OSError):
+                data = os.read(descriptor, READ_BYTES)
+            typed.extend(data)
+            if (not data or data.endswith(b"\n")) and not answer.done():
+                answer.set_result(typed.decode(errors="replace").rstrip("\r\n") if typed else None)
+
+        self._open = answer
+        loop.add_reader(descriptor, take)
+        try:
+            return await answer
+        finally:
+            loop.remove_reader(descriptor)
+            self._open = None
+
+
+@contextlib.contextmanager
+def _without_echo(descriptor: int) -> Iterator[None]:
+    before = termios.tcgetattr(descriptor)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(descriptor, termios.TCSAFLUSH, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)

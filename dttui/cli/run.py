@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import sys
 from argparse import Namespace
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
-from dttui.cli.printing import Printer, plan_text, print_findings
+from dttui.cli.printing import Printer, plan_text, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
 from dttui.services import jobs
-from dttui.services.control import ControllerClient
+from dttui.services.control import ControllerClient, stop_job
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import make_local_plan, submit
+from dttui.services.words import state_name
 from dttui.spec import load_job
 
 POLL_S = 0.1
@@ -36,38 +36,37 @@ async def apply(options: Namespace) -> int:
     plan = make_local_plan(submission)
     if plan.errors:
         raise _refusal(plan.errors[0].message, plan.errors[0].hint, len(plan.errors), options, plan)
-    directory = submit(submission, plan, expects_client=not options.detach)
     printer = Printer(options.output)
+    interrupts = _Interrupts(printer, TerminalPrompter())
+    if not options.detach:
+        interrupts.install()
+    directory = submit(submission, plan, expects_client=not options.detach)
     printer.note(_("job {id}").format(id=directory.job_id))
     if options.detach:
-        print(json.dumps({"job_id": directory.job_id}) if options.output != "human" else directory.job_id)
+        if options.output != "human":
+            print_document({"job_id": directory.job_id}, options.output)
+        else:
+            print(directory.job_id)
         return ExitCode.OK
-    return await _follow(directory, printer)
+    return await _follow(directory, printer, interrupts)
 
 
 async def stop(options: Namespace) -> int:
     """Stop a job and wait for its end."""
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
-    follower.poll()
+    while follower.poll():
+        pass
     printer = Printer(options.output)
     if follower.is_over:
         printer.note(
-            _("job {id} is over already: {state}").format(id=directory.job_id, state=follower.view.state.value)
+            _("job {id} is over already: {state}").format(id=directory.job_id, state=state_name(follower.view.state))
         )
-        return ExitCode.OK
-    client = await ControllerClient.connect(directory)
-    try:
-        await client.stop(force=options.force)
+        printer.event(follower.view.events[-1])
+    else:
         printer.note(_("stopping {id}").format(id=directory.job_id))
-        while not follower.is_over:
-            if not directory.has_controller() and not follower.poll():
-                raise NotFinishedError(_("the controller of {id} ended before the job").format(id=directory.job_id))
-            for event in follower.poll():
-                printer.event(event)
-            await asyncio.sleep(POLL_S)
-    finally:
-        await client.close()
+        await stop_job(directory, force=options.force)
+        await _show_to_the_end(follower, printer)
     printer.summary(follower.view, directory)
     return ExitCode.OK
 
@@ -79,7 +78,7 @@ def show_plan(options: Namespace) -> int:
         print(plan_text(plan))
         print_findings(plan.findings)
     else:
-        print(plan.model_dump_json(indent=2 if options.output == "json" else None))
+        print_document(plan.model_dump(mode="json"), options.output)
     return ExitCode.USAGE if plan.errors else ExitCode.OK
 
 
@@ -92,61 +91,97 @@ def validate(options: Namespace) -> int:
             _("{file}: valid; job {name}, nodes: {nodes}").format(file=options.file, name=job.name, nodes=nodes or "–")
         )
     else:
-        print(json.dumps({"valid": True, "job": job.model_dump(mode="json", exclude_unset=True)}, ensure_ascii=False))
+        print_document({"valid": True, "job": job.model_dump(mode="json", exclude_unset=True)}, options.output)
     return ExitCode.OK
 
 
-@dataclass
 class _Interrupts:
-    """Counts what the person pressed: once is a graceful stop, twice forces it."""
+    """Counts what the person pressed, from before the job exists: once is a graceful stop, twice forces it."""
 
-    client: ControllerClient
-    printer: Printer
-    count: int = 0
-    left: bool = False
-    pending: asyncio.Task[None] | None = None
+    def __init__(self, printer: Printer, prompter: TerminalPrompter) -> None:
+        self.prompter = prompter
+        self.left = False
+        """Whether the terminal is gone, or this process was asked to go."""
+        self._printer = printer
+        self._client: ControllerClient | None = None
+        self._count = 0
+        self._sending: set[asyncio.Task[None]] = set()
 
-    def interrupt(self) -> None:
-        self.count += 1
-        force = self.count > 1
-        self.printer.note(
+    def install(self) -> None:
+        """Take over this process's signals."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave)
+
+    def attach(self, client: ControllerClient) -> None:
+        """Send what was pressed so far, and from now on each as it comes."""
+        self._client = client
+        if self._count:
+            self._send()
+
+    async def finish(self) -> None:
+        """Wait until everything is sent."""
+        await asyncio.gather(*self._sending)
+
+    def _interrupt(self) -> None:
+        self._count += 1
+        self._printer.note(
             _("forcing the end")
-            if force
+            if self._count > 1
             else _("stopping gracefully, so that ranks can write a checkpoint; press Ctrl-C again to force it")
         )
-        self.pending = asyncio.ensure_future(self.client.stop(force=force))
+        if self._client is not None:
+            self._send()
+        self.prompter.decline()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         self.left = True
+        self.prompter.decline()
+
+    def _send(self) -> None:
+        if self._client is not None:
+            task = asyncio.ensure_future(self._client.stop(force=self._count > 1))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
 
-async def _follow(directory: JobDirectory, printer: Printer) -> int:
-    client = await ControllerClient.connect(directory, TerminalPrompter(), wait=True)
-    interrupts = _Interrupts(client, printer)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, interrupts.interrupt)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupts.leave)
+async def _follow(directory: JobDirectory, printer: Printer, interrupts: _Interrupts) -> int:
+    client = await ControllerClient.connect(directory, interrupts.prompter, wait=True)
+    interrupts.attach(client)
     follower = JobFollower(directory)
     try:
-        while not follower.is_over:
-            alive = directory.has_controller()
-            for event in follower.poll():
-                printer.event(event)
-            if interrupts.left:
-                printer.note(_("leaving; the job goes on. `dttui stop {id}` ends it").format(id=directory.job_id))
-                return ExitCode.NOT_FINISHED
-            if not alive and not follower.is_over:
-                raise NotFinishedError(
-                    _("the controller of {id} ended before the job").format(id=directory.job_id),
-                    _("See {path}.").format(path=directory.controller_log),
-                )
-            await asyncio.sleep(POLL_S)
+        await _show_to_the_end(follower, printer, until=lambda: interrupts.left)
+        await interrupts.finish()
     finally:
         with contextlib.suppress(OSError):
             await client.close()
+    if not follower.is_over:
+        printer.note(_("leaving; the job goes on. `dttui stop {id}` ends it").format(id=directory.job_id))
+        return ExitCode.NOT_FINISHED
     printer.summary(follower.view, directory)
     return follower.view.exit_code if follower.view.exit_code is not None else ExitCode.NOT_FINISHED
+
+
+async def _show_to_the_end(
+    follower: JobFollower, printer: Printer, *, until: Callable[[], bool] = lambda: False
+) -> None:
+    """Print events until the job is over, or `until` says so; NotFinishedError where the controller ended first."""
+    directory = follower.directory
+    while True:
+        # Asked before reading: what a controller wrote last is read before it is missed.
+        alive = directory.has_controller()
+        new = follower.poll()
+        for event in new:
+            printer.event(event)
+        if follower.is_over or until():
+            return
+        if not alive and not new:
+            raise NotFinishedError(
+                _("the controller of {id} ended before the job").format(id=directory.job_id),
+                _("See {path}.").format(path=directory.controller_log),
+            )
+        await asyncio.sleep(0 if new else POLL_S)
 
 
 def _refusal(message: str, hint: str, count: int, options: Namespace, plan: object) -> UsageError:

@@ -13,6 +13,32 @@ METRICS_FILE = "metrics.jsonl"
 """The file that `DTTUI_METRICS` names, relative to the attempt's directory."""
 LOGS_DIRECTORY = "logs"
 """The directory that `DTTUI_LOGS` names, relative to the attempt's directory."""
+FREE = {"DTTUI_BACKEND", "DTTUI_CHECKPOINT_DIR"}
+"""Of our own variables, those that a job may set."""
+RANK_VARIABLES = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+}
+"""What torchrun sets on every rank (torch/distributed/elastic/agent/server/local_elastic_agent.py)."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a job must leave a variable alone."""
+    return name in RANK_VARIABLES or (name.startswith("DTTUI_") and name not in FREE)
 
 
 def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from dttui.frameworks import get_framework
+from dttui.frameworks.environment import is_reserved
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info
-from dttui.spec.models import Job
+from dttui.spec.models import Job, Run
 
 
 def check_completeness(job: Job) -> list[Finding]:
@@ -16,6 +17,8 @@ def check_completeness(job: Job) -> list[Finding]:
     if job.run is None:
         message = _("the job does not say what to run")
         findings.append(error("run-missing", "run", message, _("Add run: with script, module or command.")))
+    else:
+        findings += _check_variables(job.run)
     if job.framework is None:
         message = _("the job does not say which framework launches it")
         findings.append(error("framework-missing", "framework", message, _("Write framework: pytorch-ddp.")))
@@ -53,6 +56,17 @@ def check_unused(job: Job) -> list[Finding]:
         return []
     message = _("this version reads these and does not act upon them yet: {keys}").format(keys=", ".join(keys))
     return [info("not-acted-upon", keys[0], message)]
+
+
+def _check_variables(run: Run) -> list[Finding]:
+    """Refuse the variables by which ranks find each other, and the agent finds the job's processes and logs."""
+    hint = _("dttui and torchrun set it themselves on every rank: leave it out, or take another name.")
+    named = [(f"run.env.{name}", name) for name in run.env] + [("run.secrets", name) for name in run.secrets]
+    return [
+        error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint)
+        for subject, name in named
+        if is_reserved(name)
+    ]
 
 
 def _set_keys(path: str, section: BaseModel | None, *, except_for: tuple[str, ...]) -> list[str]:

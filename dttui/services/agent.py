@@ -77,7 +77,7 @@ class AgentClient:
             method: a method of the agent.
             request: a dataclass of dtagent.protocol, or `None`.
             reply: what the answer is decoded to.
-            timeout_s: how long to wait for it.
+            timeout_s: how long to ask and to wait for the answer.
 
         Raises:
             HostUnreachableError: the link is gone, or no answer came.
@@ -87,12 +87,24 @@ class AgentClient:
             raise self._lost
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
         params = {} if request is None else rpc.to_wire(request)
+        message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        is_sent = False
+
+        async def exchange() -> dict[str, Any]:
+            nonlocal is_sent
+            await self._stream.write(message)
+            is_sent = True
+            return await future
+
+        self._waiting[number] = future
         try:
-            await self._stream.write(rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
-            frame = await asyncio.wait_for(future, timeout_s)
+            frame = await asyncio.wait_for(exchange(), timeout_s)
         except asyncio.TimeoutError as error:
+            if not is_sent:
+                future.cancel()
+                # Half a frame may have gone out, and whatever followed it would be nonsense to the agent.
+                self._lose(_("{host}: the agent stopped reading").format(host=self.name))
             raise HostUnreachableError(
                 self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
             ) from error

@@ -1,13 +1,17 @@
-"""Talking to the controller of a job over its socket: stop it, and answer what it asks. Watching goes by files."""
+"""Starting the controller of a job and talking to it over its socket: stop it, answer what it asks."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
+import threading
 from typing import Any
 
 from dtagent.protocol import rpc
+from dtagent.protocol.events import EventKind
 
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
@@ -92,6 +96,54 @@ class ControllerClient:
         )
         answer = await self._prompter.ask(prompt)
         await self._send({"method": "answer", "id": message["id"], "value": answer})
+
+
+async def stop_job(directory: JobDirectory, *, force: bool) -> None:
+    """Have a job stopped by its controller or, where that has died, by a new one that does nothing else.
+
+    Returns once that is asked; the job's events tell the rest. A host that wants a password or has a new key is
+    given up by the new controller unless a client that can ask a person is attached to it.
+
+    Raises:
+        NotFinishedError: no controller could be reached or started.
+    """
+    is_orphan = not directory.has_controller()
+    if is_orphan:
+        start_controller(directory, stop_only=True)
+    try:
+        client = await ControllerClient.connect(directory, wait=True)
+    except NotFinishedError:
+        if any(event.kind is EventKind.OUTCOME for event in directory.read_events()):
+            return  # It ended by itself meanwhile.
+        raise
+    try:
+        if force or not is_orphan:
+            await client.stop(force=force)
+    finally:
+        await client.close()
+
+
+def start_controller(directory: JobDirectory, *, expects_client: bool = False, stop_only: bool = False) -> None:
+    """Start the controller process of a job, detached from this terminal and session.
+
+    Args:
+        directory: the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        stop_only: the controller is to end what another one left behind.
+    """
+    options = ["--expects-client"] * expects_client + ["--stop-only"] * stop_only
+    descriptor = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dttui.services.controller", str(directory.path), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    # Where this process is still there at the controller's end, somebody has to take note of it.
+    threading.Thread(target=process.wait, name="controller", daemon=True).start()
 
 
 async def _dial(directory: JobDirectory) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from dttui.planning.models import Plan
 from dttui.services.gang import Gang
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.launch import Submission, make_local_plan
+from dttui.services.orphan import Orphan
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt
 from dttui.transport.routes import Transports
@@ -34,18 +37,27 @@ CLIENT_WAIT_S = 15.0
 """How long a question waits for a client that was said to come."""
 
 
-class Controller:
-    """Serves the socket, passes questions to a client that can ask a person, and runs the gang."""
+@dataclass
+class _Question:
+    message: dict[str, Any]
+    answer: asyncio.Future[str | None]
+    writer: asyncio.StreamWriter | None = None
+    """The client it was put to."""
 
-    def __init__(self, directory: JobDirectory, *, expects_client: bool) -> None:
+
+class Controller:
+    """Serves the socket, passes questions to a client that can ask a person, and runs the gang or ends an orphan."""
+
+    def __init__(self, directory: JobDirectory, *, expects_client: bool, stop_only: bool = False) -> None:
         self._directory = directory
         self._log = EventLog(directory)
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
         self._expects_client = expects_client
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[str | None]] = {}
-        self._gang: Gang | None = None
+        self._questions: dict[int, _Question] = {}
+        self._stop_only = stop_only
+        self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
 
     async def run(self) -> None:
@@ -75,9 +87,6 @@ class Controller:
         if not self._prompting:
             return None
         number = next(self._numbers)
-        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._answers[number] = future
-        writer = self._prompting[-1]
         message = {
             "method": "prompt",
             "id": number,
@@ -87,25 +96,37 @@ class Controller:
             "secret": prompt.secret,
             "fingerprint": prompt.fingerprint,
         }
+        question = _Question(message, asyncio.get_running_loop().create_future())
+        self._questions[number] = question
         try:
-            writer.write(rpc.encode(message))
-            await writer.drain()
-            return await future
-        except ConnectionError:
-            return None
+            self._put(question)
+            return await question.answer
         finally:
-            self._answers.pop(number, None)
+            del self._questions[number]
+
+    def _put(self, question: _Question) -> None:
+        """Put a question to the client that came last; without one there is no answer."""
+        if not self._prompting:
+            question.answer.set_result(None)
+            return
+        question.writer = self._prompting[-1]
+        question.writer.write(rpc.encode(question.message))
 
     async def _job(self) -> tuple[JobState, str, ExitCode]:
         launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
         set_language(launch["language"])
         inventory = Inventory.model_validate(launch["inventory"])
-        text = self._directory.document.read_text(encoding="utf-8")
         base = Path(launch["base"])
-        job = parse_job(text, str(self._directory.document))
-        plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+        started = time.time()
         try:
-            self._gang = Gang(
+            if self._stop_only:
+                orphan = Orphan(self._directory, self._log, Transports(), self, inventory)
+                self._take_stops(orphan.request_stop)
+                await orphan.end()
+            text = self._directory.document.read_text(encoding="utf-8")
+            job = parse_job(text, str(self._directory.document))
+            plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+            gang = Gang(
                 self._directory,
                 self._log,
                 Transports(),
@@ -116,10 +137,8 @@ class Controller:
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},
             )
-            if self._stop_asked is not None:
-                self._gang.request_stop(force=self._stop_asked)
-            started = time.time()
-            await self._gang.run()
+            self._take_stops(lambda force: gang.request_stop(force=force))
+            await gang.run()
         except CancelledError as error:
             return JobState.CANCELLED, error.message, error.exit_code
         except DttuiError as error:
@@ -127,10 +146,15 @@ class Controller:
             return JobState.FAILED, message, error.exit_code
         return JobState.SUCCEEDED, _("finished in {seconds:.0f} s").format(seconds=time.time() - started), ExitCode.OK
 
+    def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
+        self._request_stop = request_stop
+        if self._stop_asked is not None:
+            request_stop(self._stop_asked)
+
     def _stop(self, force: bool) -> None:
-        self._stop_asked = force
-        if self._gang is not None:
-            self._gang.request_stop(force=force)
+        self._stop_asked = force or bool(self._stop_asked)
+        if self._request_stop is not None:
+            self._request_stop(force)
 
     async def _serve(self) -> asyncio.Server:
         with contextlib.suppress(FileNotFoundError):
@@ -154,13 +178,15 @@ class Controller:
         except asyncio.CancelledError:
             pass  # The job is over and the loop is closing; there is nobody above to pass it on to.
         finally:
-            if writer in self._prompting:
-                self._prompting.remove(writer)
-                if not self._prompting:
-                    for future in self._answers.values():
-                        if not future.done():
-                            future.set_result(None)
+            self._forget(writer)
             writer.close()
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        """Put what a client that left was asked to another one."""
+        self._prompting = [other for other in self._prompting if other is not writer]
+        for question in self._questions.values():
+            if question.writer is writer and not question.answer.done():
+                self._put(question)
 
     def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         method = message.get("method")
@@ -170,13 +196,17 @@ class Controller:
         elif method == "stop":
             self._stop(bool(message.get("force")))
         elif method == "answer":
-            future = self._answers.get(message["id"])
-            if future is not None and not future.done():
-                future.set_result(message["value"])
+            question = self._questions.get(message["id"])
+            if question is not None and not question.answer.done():
+                question.answer.set_result(message["value"])
 
 
 def main(argv: list[str]) -> int:
-    """Own the job whose directory is given; return 1 where another controller has it."""
+    """Own the job whose directory is given; return 1 where another controller has it.
+
+    `--stop-only` ends what a controller that died has left on the hosts, and starts nothing.
+    """
+    os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
     directory = JobDirectory(Path(argv[0]))
     lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -185,7 +215,11 @@ def main(argv: list[str]) -> int:
     except OSError:
         return 1
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    asyncio.run(Controller(directory, expects_client="--expects-client" in argv[1:]).run())
+    options = argv[1:]
+    if "--stop-only" in options and any(event.kind is EventKind.OUTCOME for event in directory.read_events()):
+        return 0
+    controller = Controller(directory, expects_client="--expects-client" in options, stop_only="--stop-only" in options)
+    asyncio.run(controller.run())
     return 0
 
 

@@ -24,17 +24,21 @@ READ_BYTES = 1 << 20
 class LineReader:
     """Whole new lines of a file that grows."""
 
-    def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:
-        """Read from the start; with `last_bytes`, of what is there at first only the lines in that many last bytes."""
+    def __init__(self, path: Path, *, last_bytes: int | None = None, last_lines: int | None = None) -> None:
+        """Read from the start, or of what is there at first only the end: so many lines, or those in so many bytes."""
         self._path = path
         self._offset = 0
         self._last_bytes = last_bytes
+        self._last_lines = last_lines
 
     def read(self) -> list[bytes]:
         """Return the complete lines that came since the last call, at most about 1 MiB of them."""
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
             if self._last_bytes is not None:
                 self._skip(stream, self._last_bytes)
+            if self._last_lines is not None:
+                self._offset = _start_of_last(stream, self._last_lines)
+                self._last_lines = None
             stream.seek(self._offset)
             data = stream.read(READ_BYTES)
             whole = data[: data.rfind(b"\n") + 1]
@@ -62,11 +66,11 @@ class JobFollower:
         self._events = LineReader(directory.events)
         self._metrics = LineReader(directory.metrics)
         self._samples: dict[str, LineReader] = {}
+        self._plan_version: tuple[int, int, int] | None = None
 
     def poll(self) -> list[Event]:
         """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
-        if self.view.plan is None:
-            self._read_plan()
+        self._read_plan()
         new = []
         for line in self._events.read():
             event = parse_event(line)
@@ -88,9 +92,22 @@ class JobFollower:
         return self.view.exit_code is not None
 
     def _read_plan(self) -> None:
+        """Take over the plan where it is new: the controller writes it again once it knows the hosts."""
         with contextlib.suppress(OSError, ValidationError):
-            self.view.set_plan(Plan.model_validate_json(self.directory.plan.read_bytes()))
-            self._samples = {name: LineReader(self.directory.samples(name)) for name in self.view.nodes}
+            found = self.directory.plan.stat()
+            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if version == self._plan_version:
+                return
+            plan = Plan.model_validate_json(self.directory.plan.read_bytes())
+            self._plan_version = version
+            before = self.view.nodes
+            self.view.set_plan(plan)
+            for name, node in self.view.nodes.items():
+                if name in before:
+                    self.view.nodes[name] = replace(before[name], plan=node.plan)
+            self._samples = {
+                name: self._samples.get(name) or LineReader(self.directory.samples(name)) for name in self.view.nodes
+            }
 
     def _metric(self, line: bytes) -> list[Event]:
         try:
@@ -116,9 +133,11 @@ class JobFollower:
 class LogFollower:
     """New bytes of a job's log files, by node and stream."""
 
-    def __init__(self, directory: JobDirectory, attempt: int) -> None:
+    def __init__(self, directory: JobDirectory, attempt: int, *, last_lines: int | None = None) -> None:
+        """Read all; with `last_lines`, of the files that are there at the first look only that many lines each."""
         self._directory = directory
         self._attempt = attempt
+        self._last_lines = last_lines
         self._readers: dict[tuple[str, str], LineReader] = {}
 
     def poll(self, nodes: list[str]) -> list[tuple[str, str, list[bytes]]]:
@@ -127,10 +146,14 @@ class LogFollower:
         for node in nodes:
             with contextlib.suppress(FileNotFoundError):
                 for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
-                    reader = self._readers.setdefault((node, path.name), LineReader(path))
+                    reader = self._readers.get((node, path.name))
+                    if reader is None:
+                        reader = LineReader(path, last_lines=self._last_lines)
+                        self._readers[node, path.name] = reader
                     lines = reader.read()
                     if lines:
                         found.append((node, path.name, lines))
+        self._last_lines = None
         return found
 
 
@@ -144,6 +167,20 @@ def tail(path: Path, lines: int) -> list[str]:
         return []
 
 
-def with_time(metric: Metric, received: float) -> Metric:
-    """Return the metric with the time it was received at, where the script gave none."""
-    return metric if metric.time is not None else replace(metric, time=received)
+def _start_of_last(stream: BinaryIO, lines: int) -> int:
+    """Return where the last so many whole lines begin; 0 where there are no more than those."""
+    wanted = lines + 1
+    position = stream.seek(0, os.SEEK_END)
+    while position > 0:
+        size = min(READ_BYTES, position)
+        position -= size
+        stream.seek(position)
+        block = stream.read(size)
+        found = block.count(b"\n")
+        if found >= wanted:
+            index = size
+            for _each in range(wanted):
+                index = block.rfind(b"\n", 0, index)
+            return position + index + 1
+        wanted -= found
+    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,8 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import _
 
 EVENT = TypeAdapter(Event)
+MAX_FILE_NAME_BYTES = 120
+"""Of a node's name in file names; file systems allow 255, endings included."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def find(job_id: str) -> JobDirectory:
     if not known:
         known = [path for path in _directories() if path.name.startswith(job_id)]
     if job_id == "last":
-        known = sorted(_directories(), key=lambda path: path.stat().st_mtime)[-1:]
+        known = sorted(_directories(), key=lambda path: _began_at(JobDirectory(path)))[-1:]
     if len(known) == 1:
         return JobDirectory(known[0])
     if known:
@@ -233,11 +236,25 @@ def _events(path: Path) -> Iterator[Event]:
                 yield event
 
 
+def _began_at(directory: JobDirectory) -> float:
+    """Return the Unix time of a job's first event; that of its submission where it has none yet."""
+    first = next(_events(directory.events), None)
+    if first is not None:
+        return first.time
+    with contextlib.suppress(OSError):
+        return directory.launch.stat().st_mtime
+    return 0.0
+
+
 def _directories() -> list[Path]:
     root = locations.jobs_directory()
     return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
 
 
 def _file_name(node: str) -> str:
-    """Return a node's name as a file name: what is not plain is written as its code point."""
-    return re.sub(r"[^A-Za-z0-9._-]|^\.", lambda match: f"~{ord(match[0]):x}", node)
+    """Return a node's name as a file name: what is not plain is written as its code point, a long one is cut."""
+    plain = re.sub(r"[^A-Za-z0-9._-]|^\.", lambda match: f"~{ord(match[0]):x}", node)
+    if len(plain) <= MAX_FILE_NAME_BYTES:
+        return plain
+    mark = hashlib.sha256(node.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{plain[: MAX_FILE_NAME_BYTES - len(mark) - 1]}~{mark}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +12,19 @@ from dtagent.protocol.telemetry import HostFacts
 from dttui.errors import UsageError
 from dttui.i18n import _, language
 from dttui.inventory.models import Inventory
-from dttui.planning.models import Finding, Plan, Severity
+from dttui.planning.models import Finding, Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
+from dttui.services.control import start_controller
+from dttui.services.files import write_atomic
 from dttui.services.jobs import JobDirectory
-from dttui.services.upload import list_upload
+from dttui.services.upload import survey
 from dttui.spec import dump_job
+from dttui.spec.findings import error, info
 from dttui.spec.models import Job
+
+MAX_NAMES = 5
+"""Files that a finding names; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,11 @@ def make_local_plan(submission: Submission, facts: dict[str, HostFacts] | None =
     for name in plan.secrets:
         if name not in os.environ:
             found.append(
-                Finding(
-                    code="secret-missing",
-                    severity=Severity.ERROR,
-                    subject="run.secrets",
-                    message=_("the environment variable {name} is not set").format(name=name),
-                    hint=_("Export it before starting dttui."),
+                error(
+                    "secret-missing",
+                    "run.secrets",
+                    _("the environment variable {name} is not set").format(name=name),
+                    _("Export it before starting dttui."),
                 )
             )
     return plan.model_copy(update={"findings": tuple(found)})
@@ -73,42 +76,54 @@ def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDi
     inventory = submission.inventory.model_copy(
         update={"environments": tuple(item for item in submission.inventory.environments if item.key in chosen)}
     )
-    directory.document.write_text(submission.text or dump_job(submission.job), encoding="utf-8")
-    directory.plan.write_text(plan.model_dump_json(indent=2), encoding="utf-8")
     launch = {"inventory": inventory.model_dump(mode="json"), "base": str(submission.base), "language": language()}
-    directory.launch.write_text(json.dumps(launch, ensure_ascii=False), encoding="utf-8")
-    for path in (directory.document, directory.plan, directory.launch):
-        path.chmod(0o600)
+    try:
+        write_atomic(directory.document, submission.text or dump_job(submission.job))
+        write_atomic(directory.plan, plan.model_dump_json(indent=2))
+        write_atomic(directory.launch, json.dumps(launch, ensure_ascii=False))
+    except OSError as refusal:
+        raise UsageError(
+            _("cannot write to {path}: {reason}").format(path=directory.path, reason=refusal.strerror),
+            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+        ) from refusal
     start_controller(directory, expects_client=expects_client)
     return directory
 
 
-def start_controller(directory: JobDirectory, *, expects_client: bool) -> None:
-    """Start the controller process of a job, detached from this terminal and session."""
-    options = ["--expects-client"] if expects_client else []
-    with directory.controller_log.open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "dttui.services.controller", str(directory.path), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-
-
 def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
-    def error(code: str, subject: str, message: str, hint: str = "") -> Finding:
-        return Finding(code=code, severity=Severity.ERROR, subject=subject, message=message, hint=hint)
-
     run = submission.job.run
+    subject = "run.workdir"
     if not directory.is_dir():
-        return [error("workdir-missing", "run.workdir", _("there is no directory {path} here").format(path=directory))]
+        return [error("workdir-missing", subject, _("there is no directory {path} here").format(path=directory))]
+    if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
+        message = _("{path} would be sent to every host, your home directory included").format(path=directory)
+        return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]
     if run is not None and run.script is not None and not (directory / run.script).is_file():
         message = _("there is no script {script} in {path}").format(script=run.script, path=directory)
         return [error("script-missing", "run.script", message, _("Write the path relative to workdir."))]
     try:
-        list_upload(directory)
+        upload = survey(directory)
     except UsageError as refusal:
-        return [error("workdir-too-large", "run.workdir", refusal.message, refusal.hint)]
-    return []
+        return [error("workdir-too-large", subject, refusal.message, refusal.hint)]
+    findings = []
+    if upload.misnamed:
+        message = _("names of files must be UTF-8: {names}").format(names=_first(upload.misnamed))
+        findings.append(error("file-name", subject, message, _("Rename them, or keep them elsewhere.")))
+    if upload.left_out:
+        message = _("not sent to the hosts: {names}").format(names=_first(upload.left_out))
+        hint = _(
+            "Hidden files, *.env, private keys and links that lead elsewhere stay here; secrets go in run.secrets."
+        )
+        findings.append(info("not-sent", subject, message, hint))
+    sent = {file.relative for file in upload.files}
+    if run is not None and run.script is not None and os.path.normpath(run.script) not in sent:
+        message = _("the script {script} is among what is not sent").format(script=run.script)
+        findings.append(error("script-not-sent", "run.script", message, _("Give it another name or place.")))
+    return findings
+
+
+def _first(names: tuple[str, ...]) -> str:
+    listed = ", ".join(names[:MAX_NAMES])
+    if len(names) <= MAX_NAMES:
+        return listed
+    return _("{names} and {count} more").format(names=listed, count=len(names) - MAX_NAMES)

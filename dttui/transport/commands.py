@@ -14,8 +14,8 @@ TRUNCATED_EXIT_STATUS = 43
 
 # /var/tmp is everybody's: a directory of that name that is not our own may hold another user's program.
 _AGENT = (
-    "exec sh -c 'd=/var/tmp/dtagent-$(id -u); [ -L \"$d\" ] && exit 127; [ -O \"$d\" ] || exit 127; "
-    "exec \"$d/current/bin/python\" -I -m dtagent connect'"
+    'exec sh -c \'d=/var/tmp/dtagent-$(id -u); [ -L "$d" ] && exit 127; [ -O "$d" ] || exit 127; '
+    'exec "$d/current/bin/python" -I -m dtagent connect\''
 )
 
 # Everything below is quoted once with '…' and inside that with "…", which sh, bash, csh and fish read alike, so it

@@ -12,6 +12,7 @@ from dttui.planning.aggregate import Choice
 from dttui.sanitize import clean
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.services.view import NodeView
+from dttui.services.words import environment_state_name
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -33,16 +34,16 @@ def line(text: str | None) -> str:
 
 def environment_state(state: EnvironmentState) -> StateWord:
     """Return how the state of an environment is shown."""
-    symbol, word, colour = {
-        EnvironmentState.CONNECTING: ("◌", _("connecting"), "environment-connecting"),
-        EnvironmentState.IDLE: ("●", _("idle"), "environment-idle"),
-        EnvironmentState.BUSY: ("◐", _("busy"), "environment-busy"),
-        EnvironmentState.UNHEALTHY: ("▲", _("unhealthy"), "environment-unhealthy"),
-        EnvironmentState.UNREACHABLE: ("○", _("unreachable"), "environment-unreachable"),
-        EnvironmentState.NO_AGENT: ("◇", _("no agent"), "environment-unreachable"),
-        EnvironmentState.REFUSED: ("⊘", _("refused"), "environment-unreachable"),
+    symbol, colour = {
+        EnvironmentState.CONNECTING: ("◌", "environment-connecting"),
+        EnvironmentState.IDLE: ("●", "environment-idle"),
+        EnvironmentState.BUSY: ("◐", "environment-busy"),
+        EnvironmentState.UNHEALTHY: ("▲", "environment-unhealthy"),
+        EnvironmentState.UNREACHABLE: ("○", "environment-unreachable"),
+        EnvironmentState.NO_AGENT: ("◇", "environment-unreachable"),
+        EnvironmentState.REFUSED: ("⊘", "environment-unreachable"),
     }[state]
-    return StateWord(symbol, word, colour)
+    return StateWord(symbol, environment_state_name(state), colour)
 
 
 def environment_row(status: EnvironmentStatus) -> EnvironmentRow:

@@ -10,6 +10,8 @@ from dtagent.protocol.events import JobState
 
 from dttui.i18n import _
 from dttui.planning.models import Severity
+from dttui.services.words import node_state_name
+from dttui.services.words import state_name as state_name
 
 _MINUTE_S = 60
 _HOUR_S = 3600
@@ -47,39 +49,22 @@ def job_state(state: JobState) -> StateWord:
     return StateWord(symbol, word, colour)
 
 
-def state_name(state: JobState) -> str:
-    """Return the name of a job's state as a headline has it."""
-    return {
-        JobState.PENDING: _("PENDING"),
-        JobState.PREFLIGHT: _("PREFLIGHT"),
-        JobState.LAUNCHING: _("LAUNCHING"),
-        JobState.RENDEZVOUS: _("RENDEZVOUS"),
-        JobState.RUNNING: _("RUNNING"),
-        JobState.RESTARTING: _("RESTARTING"),
-        JobState.STOPPING: _("STOPPING"),
-        JobState.SUCCEEDED: _("SUCCEEDED"),
-        JobState.FAILED: _("FAILED"),
-        JobState.CANCELLED: _("CANCELLED"),
-        JobState.UNKNOWN: _("UNKNOWN"),
-    }[state]
-
-
 def node_state(state: str) -> StateWord:
     """Return how the state of a node of a job is shown."""
-    known = {
-        "waiting": ("◌", _("waiting"), "state-waiting"),
-        "connected": ("◔", _("connected"), "state-starting"),
-        "prepared": ("◑", _("prepared"), "state-starting"),
-        "running": ("●", _("running"), "state-running"),
-        "stopping": ("◑", _("stopping"), "state-stopping"),
-        "stopped": ("■", _("stopped"), "state-cancelled"),
-        "ended": ("✓", _("ended"), "state-succeeded"),
-        "discarded": ("■", _("discarded"), "state-cancelled"),
-        "unkillable": ("✗", _("unkillable"), "state-failed"),
-        "lost": ("✗", _("lost"), "state-failed"),
-        "failed": ("✗", _("failed"), "state-failed"),
-    }
-    return StateWord(*known.get(state, ("?", _("unknown"), "state-unknown")))
+    symbol, colour = {
+        "waiting": ("◌", "state-waiting"),
+        "connected": ("◔", "state-starting"),
+        "prepared": ("◑", "state-starting"),
+        "running": ("●", "state-running"),
+        "stopping": ("◑", "state-stopping"),
+        "stopped": ("■", "state-cancelled"),
+        "ended": ("✓", "state-succeeded"),
+        "discarded": ("■", "state-cancelled"),
+        "unkillable": ("✗", "state-failed"),
+        "lost": ("✗", "state-failed"),
+        "failed": ("✗", "state-failed"),
+    }.get(state, ("?", "state-unknown"))
+    return StateWord(symbol, node_state_name(state), colour)
 
 
 def severity(value: Severity) -> StateWord:

@@ -142,15 +142,14 @@ def test_a_dry_run_may_be_said_before_the_verb(tmp_path: Path) -> None:
     assert dttui("ps", "--all", "--output", "json").stdout.strip() == "[]"
 
 
-def test_hosts_are_imported_and_mistrusted_as_data(tmp_path: Path) -> None:
-    (Path.home() / ".ssh").mkdir()
-    (Path.home() / ".ssh" / "config").write_text("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
-    inventory = tmp_path / "inventory.yaml"
-    done = dttui("envs", "import", "--inventory", inventory, "--output", "json")
-    assert yaml.safe_load(done.stdout) == {"added": ["gpu1"], "inventory": str(inventory)}
-    done = dttui("envs", "trust", "gpu1", "--inventory", inventory, "--output", "json")
-    assert done.returncode == 4
-    assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]
-    done = dttui("agents", "deploy", "gpu1", "--inventory", inventory, "--output", "json")
-    assert done.returncode == 4
-    assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]
+def test_hosts_are_imported_and_mistrusted_as_data() -> None:
+    ssh = Path.home() / ".ssh"
+    ssh.mkdir()
+    (ssh / "config").write_text("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
+    imported = yaml.safe_load(dttui("envs", "import", "--output", "json").stdout)
+    assert imported["added"] == ["gpu1"]
+    assert Path(imported["inventory"]).exists()
+    for command in (("envs", "trust"), ("agents", "deploy")):
+        done = dttui(*command, "gpu1", "--output", "json")
+        assert done.returncode == 4
+        assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from dtagent.protocol.jobs import AttemptKey, UploadRequest
 from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
 from dtagent.protocol.telemetry import TelemetryReply
 
@@ -127,4 +128,22 @@ async def test_calls_under_way_end_when_the_link_does() -> None:
 async def test_the_difference_of_the_clocks_is_known() -> None:
     client = await connect(agent(lambda _: {}))
     assert client.clock_offset_s < -1_000_000_000
+    await client.close()
+
+
+async def test_an_agent_that_does_not_read_is_given_up_in_time() -> None:
+    async def deaf(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        frame = json.loads(await process.stdin.readline())
+        await process.stdout.write(json.dumps({"id": frame["id"], "result": HELLO}).encode() + b"\n")
+        await asyncio.Event().wait()
+        return 0
+
+    client = await connect(deaf)
+    big = UploadRequest(AttemptKey("job", 0), "data", 0, "x" * 4_000_000)
+    for _attempt in range(2):  # The first fills the pipe, and the second is never written.
+        with pytest.raises(HostUnreachableError, match="no answer"):
+            await asyncio.wait_for(client.call("upload", big, int, 0.2), 10)
+    with pytest.raises(HostUnreachableError, match="stopped reading"):
+        await client.call("ping", None, dict, 5.0)
     await client.close()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import signal
+import subprocess
+import sys
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
@@ -48,9 +52,9 @@ class Person:
 
 
 @pytest.fixture
-async def person() -> AsyncIterator[Person]:
+def person() -> Iterator[Person]:
     controller, descriptor = os.openpty()
-    with open(descriptor, "r", encoding="utf-8") as terminal:
+    with open(descriptor, encoding="utf-8") as terminal:
         yield Person(controller, terminal)
     os.close(controller)
 
@@ -103,7 +107,8 @@ async def test_who_declines_is_not_asked_again(person: Person, screen: TextIO) -
         first, second = (asyncio.create_task(prompter.ask(PASSWORD)) for _each in range(2))
         await person.read_until("Password: ")
         prompter.decline()
-        assert await asyncio.wait_for(asyncio.gather(first, second), 10) == [None, None]
+        assert await asyncio.wait_for(first, 10) is None
+        assert await asyncio.wait_for(second, 10) is None
         assert await prompter.ask(NAME) is None
         assert person.has_echo()
 
@@ -121,5 +126,20 @@ async def test_a_deadline_stands_still_while_a_question_is_open(person: Person, 
 
 
 async def test_without_a_terminal_nobody_answers(person: Person) -> None:
-    with open(os.devnull, encoding="utf-8") as nothing:
-        assert await TerminalPrompter(nothing, person.terminal).ask(NAME) is None
+    assert await TerminalPrompter(io.StringIO(), person.terminal).ask(NAME) is None
+
+
+async def test_an_interrupt_at_a_question_ends_the_process_with_echo_back(person: Person) -> None:
+    code = (
+        "import asyncio\nfrom dttui.cli.prompting import TerminalPrompter\n"
+        "from dttui.transport.base import Prompt, PromptKind\n"
+        "asyncio.run(TerminalPrompter().ask(Prompt(PromptKind.PASSWORD, 'gpu1', 'Password:')))\n"
+    )
+    asking = subprocess.Popen(  # noqa: ASYNC220 - starting it takes no time that the loop would need
+        [sys.executable, "-c", code], stdin=person.terminal, stderr=person.terminal
+    )
+    await person.read_until("Password: ")
+    assert not person.has_echo()
+    asking.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(asking.wait, 20) != 0
+    assert person.has_echo()

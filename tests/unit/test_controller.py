@@ -10,15 +10,30 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind, JobState
 
+from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError
+from dttui.inventory.models import Environment, Inventory
 from dttui.services import controller as controller_module
-from dttui.services import jobs
+from dttui.services import jobs, orphan
 from dttui.services.control import ControllerClient
 from dttui.services.controller import Controller
+from dttui.services.files import write_atomic
 from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.launch import Submission, make_local_plan
+from dttui.services.orphan import Orphan
+from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.fake import FakeHost, FakeTransport
 
 PROMPT = Prompt(PromptKind.PASSWORD, "gpu1", "Password:")
 LIMIT_S = 10.0
+JOB = """\
+distributed_training:
+  name: test
+  dataset: none
+  framework: command
+  cluster: {nodes: [{id: gpu1, role: master, resources: {gpu: {count: 1}}}]}
+  run: {command: ["true"]}
+"""
 
 
 class Person:
@@ -111,6 +126,31 @@ def test_a_job_that_is_over_is_not_stopped_again(directory: JobDirectory) -> Non
     finally:
         os.umask(before)
     assert len(directory.read_events()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (HostUnreachableError("gpu1", "gpu1: no route"), "could not be reached; what runs there is unknown"),
+        (AuthenticationError("gpu1", "gpu1: permission denied"), "gpu1: permission denied"),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_host_that_cannot_be_stopped_is_named_as_lost(
+    error: HostError, told: str, force: bool, directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STOP_DEADLINE_S", "KILL_DEADLINE_S", "RECONNECT_S"):
+        monkeypatch.setattr(orphan, name, 0.05)
+    inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
+    job = parse_job(JOB, "job.yaml")
+    write_atomic(directory.plan, make_local_plan(Submission(job, inventory, tmp_path)).model_dump_json())
+    log = EventLog(directory)
+    left = Orphan(directory, log, FakeTransport({"gpu1": FakeHost(error=error)}), Person(None), inventory)
+    left.request_stop(force)
+    with pytest.raises(JobFailedError, match="what runs on gpu1 is unknown"):
+        await asyncio.wait_for(left.end(), LIMIT_S)
+    (event,) = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
+    assert (event.node, event.data, event.message) == ("gpu1", {"state": "lost"}, told)
 
 
 class Writer:

@@ -126,7 +126,7 @@ def test_the_environment_of_a_process_is_what_the_design_says() -> None:
 
 
 def test_the_jobs_own_variables_win() -> None:
-    own = {"OMP_NUM_THREADS": "8", "NCCL_SOCKET_IFNAME": "=ib0", "DTTUI_METRICS": "/m", "RANK": "7"}
+    own = {"OMP_NUM_THREADS": "8", "NCCL_SOCKET_IFNAME": "=ib0", "DTTUI_CHECKPOINT_DIR": "/c"}
     for framework, run in (("pytorch-ddp", Run(script="x", env=own)), ("command", Run(command=("x",), env=own))):
         env = nodes_of(A, framework=framework, run=run)[0].processes[0].env
         assert {name: env[name] for name in own} == own

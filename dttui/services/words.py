@@ -1,0 +1,68 @@
+"""The names of states and measures in the person's language: words alone, without symbol or colour."""
+
+from __future__ import annotations
+
+from dtagent.protocol.events import JobState
+
+from dttui.i18n import _
+from dttui.services.fleet import EnvironmentState
+
+
+def state_name(state: JobState) -> str:
+    """Return the name of a job's state as a headline has it."""
+    return {
+        JobState.PENDING: _("PENDING"),
+        JobState.PREFLIGHT: _("PREFLIGHT"),
+        JobState.LAUNCHING: _("LAUNCHING"),
+        JobState.RENDEZVOUS: _("RENDEZVOUS"),
+        JobState.RUNNING: _("RUNNING"),
+        JobState.RESTARTING: _("RESTARTING"),
+        JobState.STOPPING: _("STOPPING"),
+        JobState.SUCCEEDED: _("SUCCEEDED"),
+        JobState.FAILED: _("FAILED"),
+        JobState.CANCELLED: _("CANCELLED"),
+        JobState.UNKNOWN: _("UNKNOWN"),
+    }[state]
+
+
+def node_state_name(state: str) -> str:
+    """Return the name of the state of a node of a job; `unknown` for one that no event of ours has."""
+    return {
+        "waiting": _("waiting"),
+        "connected": _("connected"),
+        "prepared": _("prepared"),
+        "running": _("running"),
+        "stopping": _("stopping"),
+        "stopped": _("stopped"),
+        "ended": _("ended"),
+        "discarded": _("discarded"),
+        "unkillable": _("unkillable"),
+        "lost": _("lost"),
+        "failed": _("failed"),
+    }.get(state, _("unknown"))
+
+
+def environment_state_name(state: EnvironmentState) -> str:
+    """Return the name of the state of an environment."""
+    return {
+        EnvironmentState.CONNECTING: _("connecting"),
+        EnvironmentState.IDLE: _("idle"),
+        EnvironmentState.BUSY: _("busy"),
+        EnvironmentState.UNHEALTHY: _("unhealthy"),
+        EnvironmentState.UNREACHABLE: _("unreachable"),
+        EnvironmentState.NO_AGENT: _("no agent"),
+        EnvironmentState.REFUSED: _("refused"),
+    }[state]
+
+
+def measure_name(key: str) -> str:
+    """Return the name of a measure that ranks report; the key itself for one of the script's own."""
+    return {
+        "step": _("step"),
+        "loss": _("loss"),
+        "tokens_per_s": _("tok/s"),
+        "samples_per_s": _("samples/s"),
+        "learning_rate": _("learning rate"),
+        "gradient_norm": _("gradient norm"),
+        "epoch": _("epoch"),
+    }.get(key, key)
