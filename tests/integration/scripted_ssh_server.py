@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import paramiko
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_PARTIALLY_SUCCESSFUL,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+)
+from paramiko.server import InteractiveQuery
 
 from dttui.transport.known_hosts import HostKey
 
@@ -41,7 +48,7 @@ class _Server(paramiko.ServerInterface):
         return self._script.factors[self._passed]
 
     def check_auth_none(self, username: str) -> int:
-        return paramiko.AUTH_FAILED
+        return AUTH_FAILED
 
     def check_auth_password(self, username: str, password: str) -> int:
         return self._judge("password", password == self._script.password)
@@ -49,26 +56,26 @@ class _Server(paramiko.ServerInterface):
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         return self._judge("publickey", key.asbytes() == self._script.public_key)
 
-    def check_auth_interactive(self, username: str, submethods: str) -> int | paramiko.InteractiveQuery:
+    def check_auth_interactive(self, username: str, submethods: str) -> int | InteractiveQuery:
         if self._script.factors[self._passed] != "keyboard-interactive":
-            return paramiko.AUTH_FAILED
-        return paramiko.InteractiveQuery(self._script.title, self._script.instructions, *self._script.prompts)
+            return AUTH_FAILED
+        return InteractiveQuery(self._script.title, self._script.instructions, *self._script.prompts)
 
-    def check_auth_interactive_response(self, responses: list[str]) -> int | paramiko.InteractiveQuery:
+    def check_auth_interactive_response(self, responses: list[str]) -> int | InteractiveQuery:
         return self._judge("keyboard-interactive", list(responses) == self._script.answers)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
-        return paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        return OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
 
     def _judge(self, method: str, right: bool) -> int:
         self._script.attempts.append(method)
         if not right or self._script.factors[self._passed] != method:
-            return paramiko.AUTH_FAILED
+            return AUTH_FAILED
         self._passed += 1
         if self._passed < len(self._script.factors):
-            return paramiko.AUTH_PARTIALLY_SUCCESSFUL
+            return AUTH_PARTIALLY_SUCCESSFUL
         self._passed = 0
-        return paramiko.AUTH_SUCCESSFUL
+        return AUTH_SUCCESSFUL
 
 
 @dataclass

@@ -18,7 +18,7 @@ EMPTY = Inventory()
 
 
 def submission(base: Path, **run: str) -> Submission:
-    return Submission(Job(name="mini", run=Run(**run)), EMPTY, base)  # type: ignore[arg-type]  # text fields
+    return Submission(Job(name="mini", run=Run(**run)), EMPTY, base)
 
 
 @pytest.mark.parametrize(
