@@ -72,7 +72,7 @@ class Attempts:
             raise RpcError(ErrorCode.REFUSED, f"there is no interpreter {request.python} here")
         interface, source = interface_toward(request.master_address)
         gpu_ids = self._claim_gpus(request.cuda_slots)
-        for directory in (files.logs, files.ranks, files.failures, files.work):
+        for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _copy_payload(files.payload)
         reply = PrepareReply(

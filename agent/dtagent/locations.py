@@ -152,6 +152,11 @@ class AttemptFiles:
         return self.directory / "payload"
 
     @property
+    def checkpoints(self) -> Path:
+        """Where `DTTUI_CHECKPOINT_DIR` leads unless the job says otherwise; there before the script runs."""
+        return self.directory / "checkpoints"
+
+    @property
     def work(self) -> Path:
         """The working directory that was sent along."""
         return self.directory / "work"
