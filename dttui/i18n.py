@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gettext
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 LANGUAGES = ("en", "zh")
 
@@ -33,6 +35,42 @@ def _(message: str) -> str:
 def ngettext(singular: str, plural: str, count: int) -> str:
     """Return the form of the message for `count` in the chosen language."""
     return _catalogue.ngettext(singular, plural, count)
+
+
+class Told(str):
+    """A message in the language of the moment that knows how to be told again in another one."""
+
+    recipe: dict[str, Any]
+    """`id`, `plural` where there is one, and `values`: plain data, for a file."""
+
+
+def told(message: str, /, **values: object) -> Told:
+    """Return the message in the chosen language, its placeholders filled; for what is stored and read again later."""
+    return _tell({"id": message, "values": _plain(values)})
+
+
+def ntold(singular: str, plural: str, count: int, /, **values: object) -> Told:
+    """Return `told` of the form of the message for `count`, which fills `{count}`."""
+    return _tell({"id": singular, "plural": plural, "values": {"count": count, **_plain(values)}})
+
+
+def retell(recipe: Mapping[str, Any]) -> str:
+    """Return a stored message in the language chosen now. Raises LookupError, ValueError or TypeError for a bad one."""
+    values = {
+        name: retell(value) if isinstance(value, dict) else value for name, value in dict(recipe["values"]).items()
+    }
+    identity, plural = str(recipe["id"]), recipe.get("plural")
+    return (ngettext(identity, str(plural), int(values["count"])) if plural else _(identity)).format(**values)
+
+
+def _tell(recipe: dict[str, Any]) -> Told:
+    message = Told(retell(recipe))
+    message.recipe = recipe
+    return message
+
+
+def _plain(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value.recipe if isinstance(value, Told) else value for name, value in values.items()}
 
 
 def _from_environment() -> str:

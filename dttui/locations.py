@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
@@ -12,6 +13,24 @@ def inventory_file() -> Path:
     """Where the inventory is when `--inventory` does not say: `$DTTUI_INVENTORY`, else the config directory."""
     named = os.environ.get("DTTUI_INVENTORY")
     return Path(named).expanduser() if named else user_config_path("dttui") / "inventory.yaml"
+
+
+def ssh_config_file() -> Path:
+    """The person's ssh configuration: `$DTTUI_SSH_CONFIG`, else `.ssh/config` in `$HOME`."""
+    named = os.environ.get("DTTUI_SSH_CONFIG")
+    return Path(named or "~/.ssh/config").expanduser()
+
+
+def ssh_config_override() -> Path | None:
+    """What `ssh` must be told to read, since it looks for the home in the user database and not in `$HOME`."""
+    file = ssh_config_file()
+    try:
+        usual = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "config")
+    except KeyError:  # A container's uid without an entry.
+        usual = None
+    if os.environ.get("DTTUI_SSH_CONFIG") or (file != usual and file.is_file()):
+        return file
+    return None
 
 
 def known_hosts_file() -> Path:

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import importlib.resources
 import json
+import logging
 import math
 import os
 import re
@@ -21,9 +22,9 @@ from typing import Any
 
 from dacite import DaciteError, from_dict
 
-from dtagent import journal, processes, supervisor
+from dtagent import journal, processes, retention, supervisor
 from dtagent.errors import RpcError
-from dtagent.locations import AttemptFiles, write_atomic
+from dtagent.locations import AttemptFiles, make_private, write_atomic
 from dtagent.network import interface_toward, reserve_port
 from dtagent.protocol.jobs import (
     AttemptKey,
@@ -40,6 +41,7 @@ from dtagent.protocol.jobs import (
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
+LOG = logging.getLogger("dtagent")
 MAX_FAILURE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 16 * 1024
 """Characters of an error or traceback that are passed on."""
@@ -73,7 +75,7 @@ class Attempts:
         interface, source = interface_toward(request.master_address)
         gpu_ids = self._claim_gpus(request.cuda_slots)
         for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(directory)
         _copy_payload(files.payload)
         reply = PrepareReply(
             directory=str(files.directory),
@@ -85,6 +87,7 @@ class Attempts:
             gpu_ids=gpu_ids,
         )
         write_atomic(files.prepared, json.dumps({"request": to_wire(request), "reply": to_wire(reply)}))
+        self.remove_old()
         return reply
 
     def upload(self, request: UploadRequest) -> int:
@@ -120,7 +123,7 @@ class Attempts:
         """Ask the supervisor to end the attempt, or discard one that was never started. Does not wait."""
         files = self._files(request.key)
         if not files.start.exists():
-            files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(files.directory)
             write_atomic(files.discarded, "")
             self._release(request.key)
             shutil.rmtree(files.work, ignore_errors=True)
@@ -172,6 +175,27 @@ class Attempts:
         directories = sorted(self._root.glob("jobs/*/*"))
         keys = [AttemptKey(path.parent.name, int(path.name)) for path in directories if path.name.isdigit()]
         return [self.status(key) for key in keys]
+
+    def remove_old(self) -> None:
+        """Remove what old attempts left that are over, as `retention` says; one that still runs is never touched."""
+        over = [
+            files
+            for path in self._root.glob("jobs/*/*")
+            if path.name.isdigit() and not _is_locked((files := AttemptFiles(path)).lock)
+        ]
+        for files in retention.expired(over, time.time()):
+            key = AttemptKey(files.directory.parent.name, int(files.directory.name))
+            if not files.prepared.exists() and not files.discarded.exists():
+                continue  # Only its checkpoints are left.
+            try:
+                # Asking ends what a supervisor that vanished left running.
+                if self.status(key).state is NodeState.UNKILLABLE:
+                    continue
+                kept = retention.clear(files)
+            except (RpcError, DaciteError, OSError, ValueError, KeyError, TypeError) as error:
+                LOG.warning("cannot remove %s: %s", files.directory, error)
+            else:
+                LOG.info("removed %s%s", files.directory, f" but {', '.join(map(str, kept))}" if kept else "")
 
     def running_ranks(self) -> dict[str, dict[int, tuple[int, int | None]]]:
         """Return job id → rank → pid and start time of the attempts that run."""
@@ -268,7 +292,7 @@ class Attempts:
         journal.append(files.journal, {**record, "leftovers": to_wire(left)})
 
     def _write(self, path: Path, data: bytes, executable: bool, *, append: bool = False) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_APPEND if append else os.O_TRUNC)
         try:
             with os.fdopen(os.open(path, flags, 0o700 if executable else 0o600), "wb") as stream:

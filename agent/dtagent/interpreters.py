@@ -69,7 +69,7 @@ except ImportError:
 for name in sys.argv[2:] if metadata else []:
     try:
         version = metadata.version(name)
-    except Exception:
+    except (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError):
         version = None
     if version:
         found[name] = str(version)

@@ -29,7 +29,7 @@ def secure_root(root: Path) -> Path:
         RootError: it is a link, another user's, or on a network file system.
     """
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(root)
         info = root.lstat()
         parent = root.parent.stat()
     except OSError as error:
@@ -48,6 +48,13 @@ def secure_root(root: Path) -> Path:
     if kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs"):
         raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
     return root
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and what is missing above it, for this user alone; what is there stays as it is."""
+    if not directory.is_dir():
+        make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def file_system_of(path: Path) -> str:

@@ -130,9 +130,12 @@ class _Daemon:
         self._sampler.start()
         server = await asyncio.start_unix_server(self._client, sock=listener, limit=MAX_FRAME_BYTES)
         LOG.info("dtagent %s serves", __version__)
+        remove_old = self._changes(lambda _: self._attempts.remove_old())
+        cleaner: asyncio.Future[None] = asyncio.ensure_future(remove_old(None))
         watcher = asyncio.create_task(self._watch_idleness())
         await self._stop.wait()
         watcher.cancel()
+        cleaner.cancel()
         server.close()
         self._sampler.stop()
 

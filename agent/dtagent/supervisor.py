@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent import journal, processes
-from dtagent.locations import AttemptFiles, own_python, write_atomic
+from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
 
@@ -101,6 +101,10 @@ class _Supervisor:
         environment = {**os.environ, **spec.get("env", {})}
         with self._log(name, "out") as out, self._log(name, "err") as err:
             try:
+                self._make_checkpoints(environment.get("DTTUI_CHECKPOINT_DIR"), spec["cwd"])
+            except OSError as error:  # The script may never use it, or only on another node.
+                err.write(f"dtagent: cannot make DTTUI_CHECKPOINT_DIR: {error}\n".encode())
+            try:
                 child = subprocess.Popen(
                     spec["argv"], cwd=spec["cwd"], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
                 )
@@ -115,6 +119,16 @@ class _Supervisor:
             body = {"pid": child.pid, "start_time": started.start_time if started else None}
             write_atomic(self._files.ranks / f"{spec['rank']}.json", json.dumps(body))
         return True
+
+    def _make_checkpoints(self, told: str | None, cwd: str) -> None:
+        """Make the directory that a process is told to write to; outside of ours it may be for more than this user."""
+        if not told:
+            return
+        directory = Path(cwd, told)
+        if self._files.directory in directory.parents:
+            make_private(directory)
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
 
     def _log(self, name: str, stream: str) -> Any:
         path = self._files.logs / f"{name}.{stream}"

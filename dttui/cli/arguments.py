@@ -27,7 +27,7 @@ def make_parser() -> ArgumentParser:
     parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0)
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
-    parser.add_argument("--detach", action="store_true", help=_("start the job and leave it to its controller"))
+    parser.add_argument("--detach", action="store_true", help=_("return once the job has started or was refused"))
     parser.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
     parser.add_argument("--theme", help=_("colour theme of the screen"))
     verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"))
@@ -37,12 +37,16 @@ def make_parser() -> ArgumentParser:
     tui.add_argument("--theme", default=SUPPRESS, help=_("colour theme of the screen"))
     apply = verbs.add_parser("apply", parents=[common], help=_("run a job without the screen, to its end"))
     apply.add_argument("file", metavar="JOB.YAML")
-    detach_help = _("start the job and leave it to its controller")
+    detach_help = _("return once the job has started or was refused")
     apply.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
     apply.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
-    plan = verbs.add_parser("plan", parents=[common], help=_("show what would run"))
+    plan = verbs.add_parser(
+        "plan", parents=[common], help=_("show what would run, from the job and the inventory; asks no host")
+    )
     plan.add_argument("file", metavar="JOB.YAML")
-    validate = verbs.add_parser("validate", parents=[common], help=_("check a job file"))
+    validate = verbs.add_parser(
+        "validate", parents=[common], help=_("check a job file by itself, without inventory or hosts")
+    )
     validate.add_argument("file", metavar="JOB.YAML")
 
     envs = verbs.add_parser("envs", parents=[common], help=_("list environments; trust a host's key; import hosts"))
@@ -66,7 +70,8 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
     logs.add_argument("-n", "--lines", type=_positive, metavar="N", help=_("only the last N lines of each file"))
     stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
-    _add_job(stop)
+    stop_help = _("job id, the start of it, or `last`; the one that runs by default")
+    stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
     return parser
 
@@ -104,4 +109,6 @@ def _add_common(parser: ArgumentParser) -> None:
 
 
 def _add_job(parser: ArgumentParser) -> None:
-    parser.add_argument("job", nargs="?", default="last", metavar="JOB", help=_("job id, the start of it, or `last`"))
+    parser.add_argument(
+        "job", nargs="?", default="last", metavar="JOB", help=_("job id, the start of it, or `last`, the default")
+    )

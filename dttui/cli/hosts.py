@@ -9,11 +9,13 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+from dttui import locations
 from dttui.cli.printing import one_line, print_document, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
+from dttui.inventory.reader import load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config
 from dttui.inventory.writer import add_environments
 from dttui.sanitize import clean
@@ -34,6 +36,9 @@ async def envs(options: Namespace) -> int:
     if options.action == "trust":
         return await _trust(options)
     environments = choose(read_inventory(options), options.name)
+    if not environments:
+        sys.stderr.write(_("the inventory {path} has no environments").format(path=inventory_path(options)) + "\n")
+        sys.stderr.write("  → " + _("Import hosts with `dttui envs import`, or try --demo.") + "\n")
     transport = Transports()
     deadline = Deadline(SETTLE_S)
     fleet = Fleet(environments, transport, TerminalPrompter(deadline=deadline))
@@ -73,7 +78,7 @@ async def agents(options: Namespace) -> int:
     failed = [item for item in results if isinstance(item, Exception)]
     if options.output != "human":
         rows = [
-            _error_row(environment.key, item) if isinstance(item, HostError) else vars(item)
+            _error_row(environment.name, item) if isinstance(item, HostError) else vars(item)
             for environment, item in zip(environments, results, strict=True)
         ]
         print_rows(rows, options.output)
@@ -83,7 +88,7 @@ async def agents(options: Namespace) -> int:
             _print_error(item)
         else:
             what = _("installed") if item.changed else _("up to date")
-            done = f"✓ {environment.key}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}"
+            done = f"✓ {environment.name}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}"
             print(one_line(done))
     return ExitCode.UNREACHABLE if failed else ExitCode.OK
 
@@ -114,13 +119,13 @@ async def _trust(options: Namespace) -> int:
             taken = await trust_host(environment, transports, TerminalPrompter(), options.fingerprint)
         except HostError as error:
             worst = ExitCode.UNREACHABLE
-            rows.append(_error_row(environment.key, error))
+            rows.append(_error_row(environment.name, error))
             if options.output == "human":
                 _print_error(error)
         else:
-            rows.append({"host": environment.key, "fingerprint": taken})
+            rows.append({"host": environment.name, "fingerprint": taken})
             if options.output == "human":
-                print(_("{host}: trusts {fingerprint}").format(host=environment.key, fingerprint=taken))
+                print(_("{host}: trusts {fingerprint}").format(host=environment.name, fingerprint=taken))
     await transports.close()
     if options.output != "human":
         print_rows(rows, options.output)
@@ -128,22 +133,24 @@ async def _trust(options: Namespace) -> int:
 
 
 def _import(options: Namespace) -> int:
-    found = import_ssh_config(Path("~/.ssh/config").expanduser())
+    config = locations.ssh_config_file()
+    found = import_ssh_config(config)
     chosen = [item for item in found if not options.name or item.name in options.name]
     missing = set(options.name) - {item.name for item in found}
     if missing:
         raise UsageError(
-            _("~/.ssh/config has no host {name}").format(name=", ".join(sorted(missing))),
+            _("{file} has no host {name}").format(file=config, name=", ".join(sorted(missing))),
             _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
         )
     path = inventory_path(options)
-    before = {item.key for item in read_inventory(options, required=False).environments}
-    new = [item for item in chosen if item.key not in before]
+    before = {item.name for item in load_inventory(path).environments} if path.exists() else set()
+    new = [item for item in chosen if item.name not in before]
     add_environments(path, new)
     if options.output != "human":
-        print_document({"added": [item.key for item in new], "inventory": str(path)}, options.output)
+        print_document({"added": [item.name for item in new], "inventory": str(path)}, options.output)
     else:
-        print(_("{count} hosts added to {path}").format(count=len(new), path=path))
+        told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(new))
+        print(told.format(count=len(new), path=path))
     return ExitCode.OK
 
 
@@ -159,7 +166,7 @@ def _row(status: EnvironmentStatus) -> str:
     mark = "●" if status.is_usable else "○" if status.state is not EnvironmentState.UNHEALTHY else "✗"
     state = environment_state_name(status.state)
     parts = [
-        f"{mark} {environment.key:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
+        f"{mark} {environment.name:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
         use,
         uptime,
     ]
@@ -170,7 +177,7 @@ def _as_data(status: EnvironmentStatus) -> dict[str, object]:
     from dtagent.protocol.rpc import to_wire
 
     return {
-        "name": status.environment.key,
+        "name": status.environment.name,
         "state": status.state.value,
         "reason": status.reason,
         "hint": status.hint,

@@ -9,9 +9,9 @@ from argparse import Namespace
 
 from dtagent.protocol.events import JobState
 
-from dttui.cli.printing import failure_text, job_document, one_line, print_document, print_rows
+from dttui.cli.printing import failure_text, job_document, one_line, places_text, print_document, print_rows
 from dttui.errors import ExitCode, UsageError
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.follow import JobFollower, LogFollower
@@ -30,7 +30,9 @@ def ps(options: Namespace) -> int:
         sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
     for job in found:
         lasted = (job.ended_at or time.time()) - job.started_at if job.started_at else 0.0
-        size = _("{nodes} nodes, {ranks} ranks").format(nodes=job.nodes, ranks=job.world_size)
+        nodes = ngettext("{count} node", "{count} nodes", job.nodes).format(count=job.nodes)
+        ranks = ngettext("{count} rank", "{count} ranks", job.world_size).format(count=job.world_size)
+        size = f"{nodes}, {ranks}"
         print(one_line(f"{job.job_id}  {state_name(job.state):<10} {_duration(lasted):>8}  {size}  {job.reason}"))
     return ExitCode.OK
 
@@ -55,9 +57,7 @@ def status(options: Namespace) -> int:
             print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {node.message}"))
         if newest is not None:
             print("  " + "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items()))
-        if view.failures:
-            print(failure_text(view), end="")
-        print(f"  {directory.path}")
+        print(failure_text(view) + places_text(view, directory), end="")
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED
 
 
@@ -73,12 +73,14 @@ async def logs(options: Namespace) -> int:
             _("job {id} has no node {node}").format(id=directory.job_id, node=options.node),
             _("Its nodes: {names}").format(names=", ".join(nodes)),
         )
+    nodes = [options.node] if options.node is not None else nodes
+    _check_rank(options.rank, {name: follower.view.nodes[name].plan.ranks for name in nodes}, directory.job_id)
     reader = LogFollower(directory, follower.view.attempt, last_lines=options.lines)
     rows: list[object] = []
     while True:
         follower.poll()
         over = follower.is_over or not directory.has_controller()
-        found = reader.poll([options.node] if options.node else nodes)
+        found = reader.poll(nodes, to_the_end=over)
         for node, stream, lines in found:
             chosen = _rows(node, stream, lines, options)
             if options.output == "json":
@@ -95,6 +97,18 @@ async def logs(options: Namespace) -> int:
             return ExitCode.OK
         if not found:
             await asyncio.sleep(POLL_S)
+
+
+def _check_rank(rank: int | None, ranks: dict[str, tuple[int, ...]], job_id: str) -> None:
+    """Raise UsageError where none of the nodes has the rank."""
+    if rank is None or any(rank in of_node for of_node in ranks.values()):
+        return
+    told = (f"{name} [{','.join(map(str, of_node))}]" for name, of_node in ranks.items())
+    where = _("node {name} of job {id}").format(name=next(iter(ranks)), id=job_id) if len(ranks) == 1 else ""
+    raise UsageError(
+        _("{where} has no rank {rank}").format(where=where or _("job {id}").format(id=job_id), rank=rank),
+        _("There are: {names}.").format(names=", ".join(told)),
+    )
 
 
 def _rows(node: str, stream: str, lines: list[bytes], options: Namespace) -> list[dict[str, object]]:

@@ -11,14 +11,17 @@ from typing import Any, TextIO
 from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean
+from dttui.services.advice import advice
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name
 
 METRIC_INTERVAL_S = 1.0
+MAX_FAILURES = 9
+"""Failures that are told; the first cause comes first."""
 _MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
 
 
@@ -49,13 +52,12 @@ class Printer:
         if self._output == "json":
             print_document(job_document(view, directory), self._output)
             return
-        if view.failures:
-            sys.stderr.write(failure_text(view))
+        sys.stderr.write(failure_text(view))
         newest = view.newest_metric
         known = {name: value for name in ("step", "loss") if (value := getattr(newest, name, None)) is not None}
         parts = [f"{view.job_id} {state_name(view.state)}", *_metric_parts(known), one_line(view.reason)]
         print(" · ".join(parts))
-        print(_("logs and telemetry: {path}").format(path=directory.path))
+        print(places_text(view, directory), end="")
 
     def _text(self, event: Event) -> str:
         if event.kind is EventKind.METRIC:
@@ -70,7 +72,9 @@ class Printer:
             return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
             hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
-            return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}{hint}"
+            mark = _MARKS.get(event.data["severity"], "·")
+            place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
+            return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
         if event.kind is EventKind.OUTCOME:
             return ""
         return event.message
@@ -96,11 +100,12 @@ def print_rows(rows: Sequence[object], output: str) -> None:
 
 
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
-    """Print findings, a line each."""
+    """Print findings, a line each, with the place in the job file where there is one."""
     for finding in findings:
         hint = f" → {finding.hint}" if finding.hint else ""
         mark = _MARKS[finding.severity.value]
-        text = one_line(f"{mark} {finding.code} ({finding.subject}): {finding.message}{hint}")
+        place = f"{finding.place}: {finding.place.path}" if finding.place is not None else f"({finding.subject})"
+        text = one_line(f"{mark} {finding.code} {place}: {finding.message}{hint}")
         print(text, file=stream or sys.stdout)
 
 
@@ -109,7 +114,11 @@ def plan_text(plan: Plan) -> str:
     total = plan.aggregate
     types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items()) or "–"
     lines = [
-        _("{name}: {framework}, backend {backend}, world size {size} on {count} nodes").format(
+        ngettext(
+            "{name}: {framework}, backend {backend}, world size {size} on {count} node",
+            "{name}: {framework}, backend {backend}, world size {size} on {count} nodes",
+            len(plan.nodes),
+        ).format(
             name=plan.job_name,
             framework=plan.framework,
             backend=plan.backend,
@@ -130,7 +139,7 @@ def plan_text(plan: Plan) -> str:
         simulated = _(" (simulated GPUs)") if node.simulated else ""
         lines.append(
             f"{mark} {node.node_rank} {node.name}  {node.address}  "
-            + _("ranks {ranks}").format(ranks=ranks)
+            + (_("ranks {ranks}") if len(node.ranks) > 1 else _("rank {ranks}")).format(ranks=ranks)
             + simulated
         )
         for process in node.processes:
@@ -139,14 +148,24 @@ def plan_text(plan: Plan) -> str:
 
 
 def failure_text(view: JobView) -> str:
-    """Return the first failure with its traceback or last lines, and a line for each other one."""
-    first, *others = view.failures
-    lines = [f"✗ {first.message}"]
-    shown = first.traceback.strip().splitlines() if first.traceback else list(first.tail)
-    lines += [f"    {line}" for line in shown[-20:]]
+    """Return why a job failed and what to try: the first failure with its traceback or last lines, a line for others.
+
+    Empty for a job that did not fail.
+    """
+    lines: list[str] = []
+    for failure in view.failures[:1]:
+        shown = failure.traceback.strip().splitlines() if failure.traceback else failure.tail
+        lines += [f"✗ {failure.message}", *(f"    {line}" for line in shown[-20:])]
     then = _("then")
-    lines += [f"  {then}: {other.message}" for other in others[:8]]
-    return clean("\n".join(lines)) + "\n"
+    lines += [f"  {then}: {failure.message}" for failure in view.failures[1:MAX_FAILURES]]
+    to_try = advice(view)
+    lines += [_("What to try:"), *(f"  → {sentence}" for sentence in to_try)] if to_try else []
+    return "".join(f"{clean(line)}\n" for line in lines)
+
+
+def places_text(view: JobView, directory: JobDirectory) -> str:
+    """Return where a job's logs and checkpoints are, a line each."""
+    return "".join(f"{one_line(line)}\n" for line in view.places(str(directory.path)))
 
 
 def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
@@ -174,6 +193,8 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         ],
         "metric": to_wire(newest) if newest else None,
         "failures": [to_wire(failure) for failure in view.failures],
+        "advice": advice(view),
+        "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
         "directory": str(directory.path),
     }
 

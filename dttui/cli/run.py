@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from dttui.cli.printing import Printer, plan_text, print_document, print_findings
+from dtagent.protocol.events import JobState
+
+from dttui.cli.printing import Printer, job_document, plan_text, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
-from dttui.errors import ExitCode, NotFinishedError, UsageError
+from dttui.errors import ExitCode, NotFinishedError
 from dttui.i18n import _
 from dttui.services import jobs
 from dttui.services.control import ControllerClient, stop_job
@@ -21,9 +22,12 @@ from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import make_local_plan, submit
 from dttui.services.words import state_name
-from dttui.spec import load_job
+from dttui.spec import DocumentError, load_job
+from dttui.spec.places import as_problem
 
 POLL_S = 0.1
+_STARTED = (JobState.RENDEZVOUS, JobState.RUNNING, JobState.STOPPING)
+"""States in which processes of the job are there."""
 
 
 async def apply(options: Namespace) -> int:
@@ -35,25 +39,28 @@ async def apply(options: Namespace) -> int:
     submission = read_submission(options, file)
     plan = make_local_plan(submission)
     if plan.errors:
-        raise _refusal(plan.errors[0].message, plan.errors[0].hint, len(plan.errors), options, plan)
-    printer = Printer(options.output)
-    interrupts = _Interrupts(printer, TerminalPrompter())
-    if not options.detach:
-        interrupts.install()
-    directory = submit(submission, plan, expects_client=not options.detach)
+        raise DocumentError(as_problem(finding, file) for finding in plan.errors)
+    printer = Printer("human" if options.detach else options.output)
+    interrupts = _Interrupts(printer, TerminalPrompter(), leave_at_once=options.detach)
+    interrupts.install()
+    directory = submit(submission, plan, expects_client=True)
     printer.note(_("job {id}").format(id=directory.job_id))
-    if options.detach:
-        if options.output != "human":
-            print_document({"job_id": directory.job_id}, options.output)
-        else:
-            print(directory.job_id)
-        return ExitCode.OK
-    return await _follow(directory, printer, interrupts)
+    follower = await _follow(directory, printer, interrupts, until_started=options.detach)
+    view = follower.view
+    if options.detach and options.output != "human":
+        print_document(job_document(view, directory), options.output)
+    elif follower.is_over:
+        printer.summary(view, directory)
+    elif options.detach:
+        print(directory.job_id)
+    if view.exit_code is not None:
+        return view.exit_code
+    return ExitCode.OK if options.detach and view.state in _STARTED else ExitCode.NOT_FINISHED
 
 
 async def stop(options: Namespace) -> int:
     """Stop a job and wait for its end."""
-    directory = jobs.find(options.job)
+    directory = jobs.find_to_stop(options.job)
     follower = JobFollower(directory)
     while follower.poll():
         pass
@@ -72,11 +79,14 @@ async def stop(options: Namespace) -> int:
 
 
 def show_plan(options: Namespace) -> int:
-    """Print what would run; errors of the plan give exit code 2."""
+    """Print what would run as far as the inventory knows; errors of the plan give exit code 2."""
     plan = make_local_plan(read_submission(options, options.file))
     if options.output == "human":
         print(plan_text(plan))
         print_findings(plan.findings)
+        print(
+            _("This is from the inventory: no host was asked. A launch asks them all, and starts nothing on an error.")
+        )
     else:
         print_document(plan.model_dump(mode="json"), options.output)
     return ExitCode.USAGE if plan.errors else ExitCode.OK
@@ -96,10 +106,14 @@ def validate(options: Namespace) -> int:
 
 
 class _Interrupts:
-    """Counts what the person pressed, from before the job exists: once is a graceful stop, twice forces it."""
+    """Counts what the person pressed, from before the job exists: once is a graceful stop, twice forces it.
 
-    def __init__(self, printer: Printer, prompter: TerminalPrompter) -> None:
+    With `leave_at_once` it is no stop at all: the job goes on without this process.
+    """
+
+    def __init__(self, printer: Printer, prompter: TerminalPrompter, *, leave_at_once: bool = False) -> None:
         self.prompter = prompter
+        self._leave_at_once = leave_at_once
         self.left = False
         """Whether the terminal is gone, or this process was asked to go."""
         self._printer = printer
@@ -125,6 +139,9 @@ class _Interrupts:
         await asyncio.gather(*self._sending)
 
     def _interrupt(self) -> None:
+        if self._leave_at_once:
+            self._leave()
+            return
         self._count += 1
         self._printer.note(
             _("forcing the end")
@@ -146,21 +163,26 @@ class _Interrupts:
             task.add_done_callback(self._sending.discard)
 
 
-async def _follow(directory: JobDirectory, printer: Printer, interrupts: _Interrupts) -> int:
+async def _follow(
+    directory: JobDirectory, printer: Printer, interrupts: _Interrupts, *, until_started: bool
+) -> JobFollower:
+    """Show the job until it is over, or started where that is enough, or the person has left."""
     client = await ControllerClient.connect(directory, interrupts.prompter, wait=True)
     interrupts.attach(client)
     follower = JobFollower(directory)
     try:
-        await _show_to_the_end(follower, printer, until=lambda: interrupts.left)
+        await _show_to_the_end(
+            follower,
+            printer,
+            until=lambda: interrupts.left or (until_started and follower.view.state in _STARTED),
+        )
         await interrupts.finish()
     finally:
         with contextlib.suppress(OSError):
             await client.close()
-    if not follower.is_over:
+    if interrupts.left and not follower.is_over:
         printer.note(_("leaving; the job goes on. `dttui stop {id}` ends it").format(id=directory.job_id))
-        return ExitCode.NOT_FINISHED
-    printer.summary(follower.view, directory)
-    return follower.view.exit_code if follower.view.exit_code is not None else ExitCode.NOT_FINISHED
+    return follower
 
 
 async def _show_to_the_end(
@@ -182,13 +204,3 @@ async def _show_to_the_end(
                 _("See {path}.").format(path=directory.controller_log),
             )
         await asyncio.sleep(0 if new else POLL_S)
-
-
-def _refusal(message: str, hint: str, count: int, options: Namespace, plan: object) -> UsageError:
-    """Turn a plan's errors into one error, after all of them were printed."""
-    findings = getattr(plan, "findings", ())
-    if options.output == "human":
-        print_findings(findings, stream=sys.stderr)
-    if count > 1:
-        message = _("{message} (and {count} more)").format(message=message, count=count - 1)
-    return UsageError(message, hint)

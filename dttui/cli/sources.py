@@ -44,7 +44,8 @@ def read_submission(options: Namespace, file: str) -> Submission:
     """Return the job of a file together with the inventory. Raises UsageError with every problem and its place."""
     path = Path(file)
     job = load_job(path)
-    return Submission(job, read_inventory(options), path.resolve().parent, path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8-sig")
+    return Submission(job, read_inventory(options), path.resolve().parent, text, file)
 
 
 def choose(inventory: Inventory, names: list[str]) -> list[Environment]:
@@ -53,7 +54,7 @@ def choose(inventory: Inventory, names: list[str]) -> list[Environment]:
     for name in names:
         found = inventory.find(name)
         if found is None:
-            known = ", ".join(item.key for item in inventory.environments[:12])
+            known = ", ".join(item.name for item in inventory.environments[:12])
             raise UsageError(
                 _("there is no environment {name}").format(name=name),
                 _("The inventory has: {names}").format(names=known),

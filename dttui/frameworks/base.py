@@ -16,7 +16,7 @@ class NodeLayout:
     """One node's place in the job."""
 
     name: str
-    """The environment's key."""
+    """The environment's."""
     node_rank: int
     """0 is the master."""
     address: str

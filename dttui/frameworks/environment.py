@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 
 from dttui.frameworks.base import JobLayout, NodeLayout
@@ -48,6 +49,7 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
     """
     interface = node.interface or str(Hole.INTERFACE)
     checkpoint = layout.job.recovery.checkpoint
+    default_checkpoints = f"{Hole.DIRECTORY}/checkpoints"
     variables = {
         "PYTHONUNBUFFERED": "1",
         # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores.
@@ -61,7 +63,7 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         "DTTUI_NODE_COUNT": str(len(layout.nodes)),
         "DTTUI_NODE_ADDRESSES": ",".join(layout.table(_address)),
         "DTTUI_MASTER_ADDRESS": layout.master_address,
-        "DTTUI_CHECKPOINT_DIR": checkpoint.dir if checkpoint else f"{Hole.DIRECTORY}/checkpoints",
+        "DTTUI_CHECKPOINT_DIR": posixpath.join(layout.cwd, checkpoint.dir) if checkpoint else default_checkpoints,
         "DTTUI_METRICS": f"{Hole.DIRECTORY}/{METRICS_FILE}",
         "DTTUI_LOGS": f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}",
         "DTTUI_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}",

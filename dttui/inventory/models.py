@@ -67,7 +67,7 @@ class Environment(_Document):
     host: str = Field(pattern=HOST_NAME, max_length=255)
     """Host name, address or alias of ~/.ssh/config."""
     id: Annotated[Label, Field(max_length=80)] | None = None
-    """What a job's node ids match; the name by default."""
+    """What a job may call it by as well as its name."""
     kind: Label | None = None
     """Free tag, `jupyter`."""
     zone: Label | None = None
@@ -96,11 +96,6 @@ class Environment(_Document):
     """This machine: reached without SSH."""
     agent_root: Text | None = None
     """State directory of the agent, where it is not the usual one; for this machine only."""
-
-    @property
-    def key(self) -> str:
-        """What a job's nodes name it by: the id, or the name."""
-        return self.id or self.name
 
     @property
     def ports(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What chosen environments add up to: GPUs by type, CPUs, memory, zones."""
+"""What a job uses of the chosen environments, added up: GPUs by type, CPUs, memory, zones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _MIB = 1024**2
 
 @dataclass(frozen=True)
 class Choice:
-    """An environment, and what is known of its host."""
+    """An environment, what is known of its host, and how many of its GPUs the job asks for."""
 
     environment: Environment
     facts: HostFacts | None = None
     """What its agent says; wins over what the inventory declares, but for simulated GPUs."""
+    gpus_asked: int | None = None
+    """GPUs the job asks for; `None` for all it has."""
 
     @property
     def gpu_count(self) -> int | None:
@@ -29,6 +31,16 @@ class Choice:
             return len(self.facts.gpus)
         declared = self.environment.resources.gpu
         return declared.count if declared is not None else None
+
+    @property
+    def gpus_used(self) -> int | None:
+        """GPUs the job uses of it; `None` where neither the job nor what is known of the host says."""
+        return self.gpu_count if self.gpus_asked is None else self.gpus_asked
+
+    @property
+    def slots(self) -> int:
+        """Processes of the job on it: one a GPU; one where it uses none, or nothing is known."""
+        return self.gpus_used or 1
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -65,17 +77,21 @@ class Choice:
 
 
 def aggregate(choices: Iterable[Choice]) -> Aggregate:
-    """Add up what environments have, in the order in which they were chosen. What is not known counts as nothing."""
+    """Add up what a job uses, in the order in which environments were chosen. What is not known counts as nothing.
+
+    CPUs and memory are those of whole hosts: a job asks for least amounts of them, and sets none aside.
+    """
     chosen = list(choices)
     types: dict[str, int] = {}
     for choice in chosen:
-        for name in choice.gpu_types:
+        for name in choice.gpu_types[: choice.gpus_used]:
             types[name] = types.get(name, 0) + 1
     return Aggregate(
         node_count=len(chosen),
-        gpu_count=sum(choice.gpu_count or 0 for choice in chosen),
+        gpu_count=sum(choice.gpus_used or 0 for choice in chosen),
+        gpus_there=sum(choice.gpu_count or 0 for choice in chosen),
         gpu_types=types,
-        simulated_gpu_count=sum(choice.gpu_count or 0 for choice in chosen if choice.environment.simulated),
+        simulated_gpu_count=sum(choice.gpus_used or 0 for choice in chosen if choice.environment.simulated),
         cpu_count=sum(choice.cpu_count or 0 for choice in chosen),
         memory_bytes=sum(choice.memory_bytes or 0 for choice in chosen),
         zones=tuple(dict.fromkeys(choice.environment.zone for choice in chosen if choice.environment.zone)),

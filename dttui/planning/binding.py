@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 
 from dttui.errors import LaunchError
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, holes_in
@@ -29,6 +30,14 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
             raise LaunchError(message, _("Other processes may hold them; choose fewer GPUs or another environment."))
         nodes.append(_bound_node(node, _values(bindings, binding)))
     return BoundPlan(plan=plan.model_copy(update={"nodes": tuple(nodes)}), bindings=bindings)
+
+
+def checkpoint_directory(node: PlannedNode) -> str | None:
+    """Return where the processes of a node that is bound find `DTTUI_CHECKPOINT_DIR`; an absolute path on its host."""
+    for process in node.processes:
+        if told := process.env.get("DTTUI_CHECKPOINT_DIR"):
+            return posixpath.normpath(posixpath.join(process.cwd, told))
+    return None
 
 
 def _values(bindings: Bindings, binding: NodeBinding) -> dict[Hole, str]:

@@ -9,6 +9,7 @@ from dttui.frameworks.environment import is_reserved
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
+from dttui.spec.problems import PathKey
 
 
 def check_completeness(job: Job) -> list[Finding]:
@@ -24,11 +25,18 @@ def check_completeness(job: Job) -> list[Finding]:
         findings.append(error("framework-missing", "framework", message, _("Write framework: pytorch-ddp.")))
     else:
         findings += get_framework(job.framework).check(job)
-    servers = [node.id for node in job.cluster.nodes if node.role == "parameter_server"]
+    servers = {index: node.id for index, node in enumerate(job.cluster.nodes) if node.role == "parameter_server"}
     if servers and job.framework != "tensorflow":
-        message = _("{nodes}: parameter_server is a role for TensorFlow alone").format(nodes=", ".join(servers))
-        findings.append(error("parameter-server", "cluster.nodes", message, _("Write role: worker.")))
+        message = _("{nodes}: parameter_server is a role for TensorFlow alone").format(
+            nodes=", ".join(servers.values())
+        )
+        path = ("cluster", "nodes", next(iter(servers)), "role")
+        findings.append(error("parameter-server", "cluster.nodes", message, _("Write role: worker."), path=path))
     recovery = job.recovery
+    if recovery.checkpoint is not None and recovery.checkpoint.dir.startswith("~"):
+        key = "recovery.checkpoint.dir"
+        message = _("{key} begins with ~, which means another directory on every host").format(key=key)
+        findings.append(error("tilde", key, message, _("Write the whole path.")))
     shared = recovery.checkpoint is not None and recovery.checkpoint.shared
     if recovery.on_node_failure == "replace" and not shared:
         message = _("a node can be replaced only where all hosts see the same checkpoints")
@@ -61,10 +69,11 @@ def check_unused(job: Job) -> list[Finding]:
 def _check_variables(run: Run) -> list[Finding]:
     """Refuse the variables by which ranks find each other, and the agent finds the job's processes and logs."""
     hint = _("dttui and torchrun set it themselves on every rank: leave it out, or take another name.")
-    named = [(f"run.env.{name}", name) for name in run.env] + [("run.secrets", name) for name in run.secrets]
+    named: list[tuple[str, str, PathKey]] = [(f"run.env.{name}", name, ("run", "env", name)) for name in run.env]
+    named += [("run.secrets", name, ("run", "secrets", index)) for index, name in enumerate(run.secrets)]
     return [
-        error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint)
-        for subject, name in named
+        error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint, path=path)
+        for subject, name, path in named
         if is_reserved(name)
     ]
 

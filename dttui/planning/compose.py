@@ -16,13 +16,26 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.planning.aggregate import Choice
 from dttui.spec.document import describe_error
 from dttui.spec.findings import Finding, error
-from dttui.spec.models import Cluster, DatasetRef, FrameworkName, Job, Node, Run, Section
+from dttui.spec.models import (
+    Cluster,
+    DatasetRef,
+    FrameworkName,
+    GpuRequest,
+    Job,
+    Node,
+    NodeResources,
+    Run,
+    Section,
+)
 
 ProgramKind = Literal["script", "module", "command"]
 
 SectionT = TypeVar("SectionT", bound=Section)
 
 _KEPT_OF_RUN = ("python", "env", "secrets", "prefix")
+
+_MOST_GPUS = 1024
+"""Where nothing is known of a host: what the job file allows."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,8 @@ class ComposeState:
     """Keys of the ticked environments, in the order in which they were ticked."""
     master: str | None = None
     """Key of the master; the first ticked, unless another was chosen."""
+    gpu_counts: tuple[tuple[str, int], ...] = ()
+    """GPUs the job asks of an environment, by key; without one, what it asks of every node, or else all there are."""
     framework: FrameworkName | None = "pytorch-ddp"
     """How the job is launched."""
     dataset: DatasetRef | Literal["none"] | None = None
@@ -58,7 +73,7 @@ class ComposeState:
 
         def key_of(node: Node) -> str:
             environment = inventory.find(node.id)
-            return environment.key if environment is not None else node.id
+            return environment.name if environment is not None else node.id
 
         nodes = {key_of(node): node for node in reversed(job.cluster.nodes)}
         master = job.cluster.master
@@ -67,6 +82,7 @@ class ComposeState:
             task_name=job.name,
             selected=tuple(dict.fromkeys(key_of(node) for node in job.cluster.nodes)),
             master=key_of(master) if master is not None else None,
+            gpu_counts=_sorted({key: count for key, node in nodes.items() if (count := _gpu_count(node)) is not None}),
             framework=job.framework or ("command" if kind == "command" else "pytorch-ddp"),
             dataset=job.dataset,
             program=program,
@@ -87,13 +103,29 @@ class ComposeState:
         return self.is_distributed and key == self.master
 
     def toggle(self, key: str) -> ComposeState:
-        """Tick an environment, or untick it. The first ticked is master; without it, the first that is left."""
+        """Tick an environment, or untick it. The first ticked is master; without it, the first that is left.
+
+        One that is ticked again is used with all its GPUs.
+        """
         if key in self.selected:
             selected = tuple(item for item in self.selected if item != key)
         else:
             selected = (*self.selected, key)
         master = self.master if self.master in selected else next(iter(selected), None)
-        return replace(self, selected=selected, master=master)
+        counts = tuple(pair for pair in self.gpu_counts if pair[0] in selected)
+        return replace(self, selected=selected, master=master, gpu_counts=counts)
+
+    def step_gpus(self, choice: Choice, step: int) -> ComposeState:
+        """Use more GPUs of a ticked environment, or fewer: from one to all, which needs no count."""
+        now = choice.gpus_used or 0
+        wanted = min(now + step, _MOST_GPUS if choice.gpu_count is None else choice.gpu_count)
+        if wanted < 1 or wanted == now:
+            return self
+        key = choice.environment.name
+        counts = {**dict(self.gpu_counts), key: wanted}
+        if wanted == (choice.gpu_count if self._gpus_of_every_node is None else self._gpus_of_every_node):
+            del counts[key]
+        return replace(self, gpu_counts=_sorted(counts))
 
     def choose_master(self, key: str) -> ComposeState:
         """Make another environment the master."""
@@ -123,8 +155,11 @@ class ComposeState:
         return tuple(environment for environment in found if environment is not None)
 
     def choices(self, inventory: Inventory, facts: Mapping[str, HostFacts]) -> tuple[Choice, ...]:
-        """Return the ticked environments with what is known of their hosts."""
-        return tuple(Choice(item, facts.get(item.key)) for item in self.environments(inventory))
+        """Return the ticked environments with what is known of their hosts, and the GPUs the job asks of them."""
+        counts, every = dict(self.gpu_counts), self._gpus_of_every_node
+        return tuple(
+            Choice(item, facts.get(item.name), counts.get(item.name, every)) for item in self.environments(inventory)
+        )
 
     def validate(self) -> tuple[Finding, ...]:
         """Return what keeps the job from being launched, in the order in which a person is told."""
@@ -158,8 +193,8 @@ class ComposeState:
         refusal = next((finding for finding in self.validate() if finding.code in fatal), None)
         if refusal is not None:
             raise UsageError(refusal.message)
-        parts: dict[str, Any] = _set_fields(self.base) if self.base is not None else {}
-        cluster = _set_fields(self.base.cluster) if self.base is not None else {}
+        parts = _set_fields(self.base)
+        cluster = _set_fields(self.base.cluster if self.base is not None else None)
         shown = {
             "name": self.task_name.strip(),
             "framework": self.framework,
@@ -170,9 +205,14 @@ class ComposeState:
         parts = {name: value for name, value in {**parts, **shown}.items() if value is not None}
         return _made(Job, parts)
 
+    @property
+    def _gpus_of_every_node(self) -> int | None:
+        gpu = self.base.resources.gpu if self.base is not None else None
+        return gpu.count if gpu is not None else None
+
     def _run(self) -> Run:
         run = self.base.run if self.base is not None else None
-        parts = {name: value for name, value in _set_fields(run).items() if name in _KEPT_OF_RUN} if run else {}
+        parts = {name: value for name, value in _set_fields(run).items() if name in _KEPT_OF_RUN}
         arguments = tuple(shlex.split(self.arguments))
         program = self.program.strip()
         if self.program_kind == "command":
@@ -193,12 +233,36 @@ class ComposeState:
         return tuple(self._node(key, known.get(key), marks=marks) for key in self.selected)
 
     def _node(self, key: str, known: Node | None, *, marks: bool) -> Node:
-        parts = _set_fields(known) if known is not None else {"id": key}
+        parts = _set_fields(known) or {"id": key}
+        count = dict(self.gpu_counts).get(key)
+        if count != _gpu_count(known):
+            parts["resources"] = _with_gpus(parts.get("resources"), count)
+            parts = {name: value for name, value in parts.items() if value is not None}
         if marks and key == self.master:
             parts["role"] = "master"
         elif parts.get("role") == "master" and self.is_distributed:
             parts["role"] = "worker"
         return Node(**parts)
+
+
+def _gpu_count(node: Node | None) -> int | None:
+    gpu = node.resources.gpu if node is not None and node.resources is not None else None
+    return gpu.count if gpu is not None else None
+
+
+def _with_gpus(resources: NodeResources | None, count: int | None) -> NodeResources | None:
+    """Return a node's resources with another count of GPUs; `None` where nothing is left to say."""
+    parts = _set_fields(resources)
+    gpu = {name: value for name, value in _set_fields(parts.get("gpu")).items() if name != "count"}
+    if count is not None:
+        gpu["count"] = count
+    parts["gpu"] = GpuRequest(**gpu) if gpu else None
+    parts = {name: value for name, value in parts.items() if value is not None}
+    return NodeResources(**parts) if parts else None
+
+
+def _sorted(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts.items()))
 
 
 def _program(run: Run | None) -> tuple[ProgramKind, str, str]:
@@ -229,5 +293,7 @@ def _made(model: type[SectionT], parts: dict[str, Any]) -> SectionT:
         raise UsageError(f"{key}: {said}" if key else said) from fault
 
 
-def _set_fields(section: Any) -> dict[str, Any]:
+def _set_fields(section: Section | None) -> dict[str, Any]:
+    if section is None:
+        return {}
     return {name: getattr(section, name) for name in type(section).model_fields if name in section.model_fields_set}

@@ -30,14 +30,16 @@ class _Value(BaseModel):
 
 
 class Aggregate(_Value):
-    """What the chosen environments add up to."""
+    """What a job uses of the chosen environments, in all."""
 
     node_count: int
     """Environments chosen."""
     gpu_count: int
-    """GPUs in all."""
+    """GPUs the job uses."""
+    gpus_there: int = 0
+    """GPUs the environments have."""
     gpu_types: dict[str, int] = Field(default_factory=dict)
-    """GPU type → how many, in the order the nodes come."""
+    """GPU type → how many the job uses, in the order the nodes come."""
     simulated_gpu_count: int = 0
     """How many of them are simulated."""
     cpu_count: int = 0
@@ -52,12 +54,17 @@ class Aggregate(_Value):
         """Whether more than one node takes part."""
         return self.node_count > 1
 
+    @property
+    def leaves_gpus(self) -> bool:
+        """Whether the environments have more GPUs than the job uses."""
+        return self.gpu_count < self.gpus_there
+
 
 class PlannedNode(_Value):
     """One node of the plan."""
 
     name: str
-    """The environment's key."""
+    """The environment's."""
     node_rank: int
     """0 is the master."""
     address: str
@@ -109,6 +116,8 @@ class Plan(_Value):
     """What there is to say."""
     secrets: tuple[str, ...] = ()
     """Names of secret variables."""
+    python: str | None = None
+    """Interpreter that the job itself names, for every node."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

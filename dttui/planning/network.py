@@ -74,10 +74,11 @@ def _master(members: tuple[Member, ...]) -> list[Finding]:
     if _is_loopback(master.address) and elsewhere:
         message = _("{others} cannot reach the master {name} by {address}, which every host has to itself")
         message = message.format(others=", ".join(elsewhere), name=master.name, address=master.address)
-        return [error("master-loopback", master.name, message, hint)]
+        return [error("master-loopback", master.name, message, hint, path=(*master.path, "id"))]
     if _is_public(master.address):
         message = _("the master's address {address} is public, and its rendezvous store asks for no password")
-        return [warning("master-public", master.name, message.format(address=master.address), hint)]
+        message = message.format(address=master.address)
+        return [warning("master-public", master.name, message, hint, path=(*master.path, "id"))]
     return []
 
 
@@ -98,7 +99,7 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
             message = _("two nodes with one address: {one} and {other} are both {address}")
             message = message.format(one=first.name, other=member.name, address=member.address)
             hint = _("Untick one, or set `address` of each in the inventory to the one the others reach it by.")
-            findings.append(error("same-address", member.name, message, hint))
+            findings.append(error("same-address", member.name, message, hint, path=(*member.path, "id")))
         for mark in marks:
             seen.setdefault(mark, member)
     return findings

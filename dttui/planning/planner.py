@@ -14,17 +14,17 @@ from dttui.planning.aggregate import aggregate
 from dttui.planning.binding import bind
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.estimate import start_estimate_s
-from dttui.planning.models import Finding, Plan, PlannedNode, Severity
+from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Member, Roster, make_roster
 from dttui.planning.sources import Sources, locate_dataset, locate_sources, storage_paths
+from dttui.spec.findings import errors_first
 from dttui.spec.models import Job
 
 __all__ = ["bind", "plan"]
 
 DEFAULT_PYTHON = "python3"
-_ORDER = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 _DEFAULT_PORTS = (29500, 29999)
 
 
@@ -36,7 +36,7 @@ def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None =
     Args:
         job: the job.
         inventory: environments and datasets on offer.
-        facts: what the agents said of their hosts, by environment key; the inventory's word counts for the others.
+        facts: what the agents said of their hosts, by environment name; the inventory's word counts for the others.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
@@ -65,13 +65,10 @@ def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None =
         nodes=_nodes(job, roster, backend, dataset, sources),
         aggregate=aggregate(member.choice for member in members),
         start_estimate_s=start_estimate_s(len(members)),
-        findings=tuple(sorted(findings, key=_by_severity)),
+        findings=errors_first(findings),
         secrets=job.run.secrets if job.run is not None else (),
+        python=job.run.python if job.run is not None else None,
     )
-
-
-def _by_severity(finding: Finding) -> int:
-    return _ORDER.index(finding.severity)
 
 
 def _nodes(

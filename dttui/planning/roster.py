@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from dtagent.protocol.telemetry import HostFacts
 
@@ -11,9 +12,9 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.aggregate import Choice
 from dttui.planning.gpu_names import gpu_type
-from dttui.spec.findings import Finding, error, warning
-from dttui.spec.models import CpuRequest, GpuRequest, Job, Node
-from dttui.spec.problems import did_you_mean
+from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
+from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.units import format_bytes
 
 
@@ -29,6 +30,8 @@ class Member:
     """Processes: GPUs asked for, else all it has, else one."""
     cuda_slots: int
     """How many of the slots are NVIDIA GPUs."""
+    path: PathKey
+    """Where the job names it."""
 
     @property
     def environment(self) -> Environment:
@@ -37,8 +40,8 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The environment's key."""
-        return self.choice.environment.key
+        """The environment's."""
+        return self.choice.environment.name
 
     @property
     def address(self) -> str:
@@ -69,46 +72,66 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
     master = job.cluster.master
     known = {item.name: item for item in inventory.environments}
     known |= {item.id: item for item in inventory.environments if item.id is not None}
-    for node in sorted(job.cluster.nodes, key=lambda item: item is not master):
+    for index, node in sorted(enumerate(job.cluster.nodes), key=lambda item: item[1] is not master):
+        path: PathKey = ("cluster", "nodes", index)
         environment = known.get(node.id)
         if environment is None:
-            findings.append(_unknown(node, inventory))
-        elif environment.key in members:
+            findings.append(_unknown(node, inventory, (*path, "id")))
+        elif environment.name in members:
             message = _("{node} is the environment {name}, which is listed already")
             message = message.format(node=node.id, name=environment.name)
-            findings.append(error("same-environment", node.id, message, _("Remove one of the two.")))
+            hint = _("Remove one of the two.")
+            findings.append(error("same-environment", node.id, message, hint, path=(*path, "id")))
         else:
-            choice = Choice(environment, facts.get(environment.key))
-            gpu, cpu = _requests(job, node)
-            slots, found = _slots(choice, gpu)
-            findings += found + _shortages(choice, gpu, cpu)
-            uses_cuda = not environment.simulated and gpu.count != 0 and (gpu.count or choice.gpu_count)
-            members[environment.key] = Member(node, choice, slots, slots if uses_cuda else 0)
+            asked = _Asked.of(job, node, path)
+            choice = Choice(environment, facts.get(environment.name), asked.gpu.count)
+            slots, found = _slots(choice, asked)
+            findings += found + _shortages(choice, asked)
+            count = asked.gpu.count
+            uses_cuda = not environment.simulated and count != 0 and (count or choice.gpu_count)
+            members[environment.name] = Member(node, choice, slots, slots if uses_cuda else 0, path)
     return Roster(tuple(members.values()), tuple(findings))
 
 
-def _unknown(node: Node, inventory: Inventory) -> Finding:
+def _unknown(node: Node, inventory: Inventory, path: PathKey) -> Finding:
     names = [name for item in inventory.environments for name in (item.name, item.id) if name]
     hint = did_you_mean(node.id, names) or _("Environments there are: {names}.").format(names=", ".join(names[:10]))
     if not names:
         hint = _("The inventory has no environments; add some, or use the embedded cluster by --demo.")
     message = _('the inventory has no environment "{name}"').format(name=node.id)
-    return error("unknown-environment", node.id, message, hint)
+    return error("unknown-environment", node.id, message, hint, path=path)
 
 
-def _requests(job: Job, node: Node) -> tuple[GpuRequest, CpuRequest]:
-    """Return what the job asks of a node; what the node itself does not say comes from the job's `resources`."""
-    own_gpu = (node.resources and node.resources.gpu) or GpuRequest()
-    own_cpu = (node.resources and node.resources.cpu) or CpuRequest()
-    gpu, cpu = job.resources.gpu or GpuRequest(), job.resources.cpu or CpuRequest()
-    return (
-        gpu.model_copy(update=own_gpu.model_dump(exclude_none=True)),
-        cpu.model_copy(update=own_cpu.model_dump(exclude_none=True)),
-    )
+@dataclass(frozen=True)
+class _Asked:
+    """What the job asks of a node; what the node itself does not say comes from the job's `resources`."""
+
+    gpu: GpuRequest
+    cpu: CpuRequest
+    own: NodeResources
+    """As the node says it."""
+    node_path: PathKey
+
+    @classmethod
+    def of(cls, job: Job, node: Node, node_path: PathKey) -> _Asked:
+        own = node.resources or NodeResources()
+        gpu, cpu = job.resources.gpu or GpuRequest(), job.resources.cpu or CpuRequest()
+        return cls(
+            gpu.model_copy(update=own.gpu.model_dump(exclude_none=True) if own.gpu else {}),
+            cpu.model_copy(update=own.cpu.model_dump(exclude_none=True) if own.cpu else {}),
+            own,
+            node_path,
+        )
+
+    def path(self, section: Literal["gpu", "cpu"], field: str) -> PathKey:
+        """Return where the job says it: at the node, or in its `resources`."""
+        is_own = getattr(getattr(self.own, section), field, None) is not None
+        return (*(self.node_path if is_own else ()), "resources", section, field)
 
 
-def _slots(choice: Choice, request: GpuRequest) -> tuple[int, list[Finding]]:
-    name = choice.environment.key
+def _slots(choice: Choice, asked: _Asked) -> tuple[int, list[Finding]]:
+    wanted, path = asked.gpu.count, asked.path("gpu", "count")
+    name = choice.environment.name
     available = choice.gpu_count
     findings: list[Finding] = []
     declared = choice.environment.resources.gpu
@@ -117,36 +140,46 @@ def _slots(choice: Choice, request: GpuRequest) -> tuple[int, list[Finding]]:
         message = _("{node} is declared with {declared} GPUs and has {available}")
         message = message.format(node=name, declared=declared.count, available=available)
         findings.append(warning("gpu-count-differs", name, message, note or _("Correct it in the inventory.")))
-    if request.count is None:
+    if wanted is None:
         return available or 1, findings
-    if request.count and available is None:
+    if wanted == 0:
+        message = _("{node}: no GPU is asked for, so one process runs there on the CPU").format(node=name)
+        findings.append(info("no-gpu-asked", name, message, path=path))
+    elif available is None:
         message = _("nothing is known of the GPUs of {node}; {wanted} are taken to be there")
-        findings.append(warning("gpus-unknown", name, message.format(node=name, wanted=request.count)))
-    elif available is not None and request.count > available:
+        findings.append(warning("gpus-unknown", name, message.format(node=name, wanted=wanted), path=path))
+    elif wanted > available:
         message = _("{wanted} GPUs are asked of {node}, which has {available}")
-        message = message.format(wanted=request.count, node=name, available=available)
-        findings.append(error("too-many-gpus", name, message, _("Ask for fewer, or choose another environment.")))
-    return request.count or 1, findings
+        message = message.format(wanted=wanted, node=name, available=available)
+        hint = _("Ask for fewer, or choose another environment.")
+        findings.append(error("too-many-gpus", name, message, hint, path=path))
+    return wanted or 1, findings
 
 
-def _shortages(choice: Choice, gpu: GpuRequest, cpu: CpuRequest) -> list[Finding]:
+def _shortages(choice: Choice, asked: _Asked) -> list[Finding]:
     """Compare least amounts with what is known; what is not known is not complained of."""
-    name = choice.environment.key
+    name, gpu, cpu = choice.environment.name, asked.gpu, asked.cpu
     findings: list[Finding] = []
     amounts = (
-        ("gpu-memory", _("memory a GPU"), gpu.memory, choice.gpu_memory_bytes, format_bytes),
-        ("cpu-cores", _("logical CPUs"), cpu.cores, choice.cpu_count, str),
-        ("host-memory", _("host memory"), cpu.memory, choice.memory_bytes, format_bytes),
+        (
+            "gpu-memory",
+            asked.path("gpu", "memory"),
+            _("memory a GPU"),
+            gpu.memory,
+            choice.gpu_memory_bytes,
+            format_bytes,
+        ),
+        ("cpu-cores", asked.path("cpu", "cores"), _("logical CPUs"), cpu.cores, choice.cpu_count, str),
+        ("host-memory", asked.path("cpu", "memory"), _("host memory"), cpu.memory, choice.memory_bytes, format_bytes),
     )
-    for code, what, wanted, available, shown in amounts:
+    for code, path, what, wanted, available, shown in amounts:
         if wanted is not None and available is not None and wanted > available:
             message = _("{node}: {what}: {wanted} asked for, {available} there")
             message = message.format(node=name, what=what, wanted=shown(wanted), available=shown(available))
-            findings.append(
-                error(f"too-little-{code}", name, message, _("Ask for less, or choose another environment."))
-            )
+            hint = _("Ask for less, or choose another environment.")
+            findings.append(error(f"too-little-{code}", name, message, hint, path=path))
     if gpu.type and choice.gpu_types and gpu_type(gpu.type).casefold() not in map(str.casefold, choice.gpu_types):
         message = _("the job asks for {wanted}, and {node} has {there}")
         message = message.format(wanted=gpu.type, node=name, there=", ".join(dict.fromkeys(choice.gpu_types)))
-        findings.append(warning("gpu-type-differs", name, message))
+        findings.append(warning("gpu-type-differs", name, message, path=asked.path("gpu", "type")))
     return findings

@@ -18,8 +18,15 @@ def success_message(state: ComposeState, inventory: Inventory, aggregate: Aggreg
         return title, _("uses environment: {name}").format(name=names)
     nodes = ngettext("{count} node", "{count} nodes", len(state.selected)).format(count=len(state.selected))
     gpus = ngettext("{count} GPU in all", "{count} GPUs in all", aggregate.gpu_count)
-    description = _("distributed · {nodes} · {gpus}")
-    return title, description.format(nodes=nodes, gpus=gpus.format(count=aggregate.gpu_count))
+    told = gpu_sum(aggregate) if aggregate.leaves_gpus else gpus.format(count=aggregate.gpu_count)
+    return title, _("distributed · {nodes} · {gpus}").format(nodes=nodes, gpus=told)
+
+
+def gpu_sum(aggregate: Aggregate) -> str:
+    """Return how many GPUs the job uses: `14 GPUs`, or `4 of 14 GPUs` where the environments have more."""
+    if aggregate.leaves_gpus:
+        return _("{used} of {total} GPUs").format(used=aggregate.gpu_count, total=aggregate.gpus_there)
+    return ngettext("{count} GPU", "{count} GPUs", aggregate.gpu_count).format(count=aggregate.gpu_count)
 
 
 def estimate_text(state: ComposeState) -> str:

@@ -6,6 +6,8 @@ import re
 import signal
 from collections.abc import Callable
 
+from dtagent.protocol.events import JobState
+
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.services.view import Failure, JobView
@@ -47,20 +49,22 @@ _BY_WORDS: tuple[tuple[str, Callable[[], str]], ...] = (
 )
 
 
-def advice(view: JobView) -> list[str]:
-    """Return what a person might do about a job that failed, the likeliest first; at least one sentence."""
+def advice(view: JobView) -> tuple[str, ...]:
+    """Return what a person might do about a job that failed, the likeliest first; nothing for any other job."""
+    if view.state is not JobState.FAILED:
+        return ()
     if view.failures:
         return _about(view.failures[0])
     if view.exit_code == ExitCode.UNREACHABLE:
-        return [_("See whether you can log in to that host with ssh, and look at its row on the compose screen.")]
+        return (_("See whether you can log in to that host with ssh, and what `dttui envs` says of it."),)
     if view.exit_code == ExitCode.PREFLIGHT:
-        return [_("Put right what the findings above name, and launch again. Nothing was started.")]
+        return (_("Put right what the findings name, and launch again. Nothing was started."),)
     if view.exit_code == ExitCode.LAUNCH:
-        return [_("Nothing is left running. Put right what is named above, and launch again.")]
-    return [_("Look at the events for what happened before.")]
+        return (_("Nothing is left running. Put right what is named above, and launch again."),)
+    return (_("Look at the events for what happened before."),)
 
 
-def _about(failure: Failure) -> list[str]:
+def _about(failure: Failure) -> tuple[str, ...]:
     words = "\n".join((failure.error or "", failure.traceback or "", *failure.tail))
     found = [sentence() for pattern, sentence in _BY_WORDS if re.search(pattern, words)]
     if failure.signal == signal.SIGKILL:
@@ -68,7 +72,7 @@ def _about(failure: Failure) -> list[str]:
     elif failure.signal in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         found.append(_("It crashed in compiled code: run it with PYTHONFAULTHANDLER=1 under run.env to see where."))
     if not found and failure.traceback:
-        found.append(_("The traceback above ends where the script went wrong."))
+        found.append(_("The traceback ends where the script went wrong."))
     if not found:
-        found.append(_("Read the last lines of its standard error above; the other ranks' logs are on the Logs tab."))
-    return found
+        found.append(_("Read the last lines of its standard error, and the logs of the other ranks."))
+    return tuple(found)

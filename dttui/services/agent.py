@@ -67,8 +67,8 @@ class AgentClient:
 
     @property
     def name(self) -> str:
-        """The environment's key."""
-        return self.environment.key
+        """The environment's."""
+        return self.environment.name
 
     async def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = 30.0) -> Reply:
         """Ask the agent.

@@ -21,7 +21,7 @@ from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.errors import CancelledError, DttuiError, ExitCode
-from dttui.i18n import _, set_language
+from dttui.i18n import set_language, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.services.gang import Gang
@@ -70,11 +70,17 @@ class Controller:
         except Exception as error:  # The top of the process: whatever happened, the job must get an outcome.
             LOG.exception("the controller failed")
             state, code = JobState.FAILED, ExitCode.INTERNAL
-            message = _("internal error: {error}; see {path}").format(
-                error=f"{type(error).__name__}: {error}", path=self._directory.controller_log
+            message = told(
+                "internal error: {error}; see {path}",
+                error=f"{type(error).__name__}: {error}",
+                path=str(self._directory.controller_log),
             )
-        self._log.add(EventKind.JOB_STATE, message, data={"state": state.value})
-        self._log.add(EventKind.OUTCOME, message, data={"state": state.value, "exit_code": int(code)})
+        now = time.time()
+        if state is JobState.SUCCEEDED:
+            # Of the events' own times, so that whoever takes one from the other comes to the same figure.
+            message = told("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
+        self._log.add(EventKind.JOB_STATE, message, time=now, data={"state": state.value})
+        self._log.add(EventKind.OUTCOME, message, time=now, data={"state": state.value, "exit_code": int(code)})
         server.close()
         with contextlib.suppress(FileNotFoundError):
             self._directory.socket.unlink()
@@ -117,7 +123,6 @@ class Controller:
         set_language(launch["language"])
         inventory = Inventory.model_validate(launch["inventory"])
         base = Path(launch["base"])
-        started = time.time()
         try:
             if self._stop_only:
                 orphan = Orphan(self._directory, self._log, Transports(), self, inventory)
@@ -133,7 +138,9 @@ class Controller:
                 self,
                 inventory=inventory,
                 plan=plan,
-                replan=lambda known, facts: make_local_plan(Submission(job, known, base), facts),
+                replan=lambda known, facts: make_local_plan(
+                    Submission(job, known, base, text, launch.get("file")), facts
+                ),
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},
             )
@@ -142,9 +149,9 @@ class Controller:
         except CancelledError as error:
             return JobState.CANCELLED, error.message, error.exit_code
         except DttuiError as error:
-            message = f"{error.message}. {error.hint}" if error.hint else error.message
+            message = told("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
             return JobState.FAILED, message, error.exit_code
-        return JobState.SUCCEEDED, _("finished in {seconds:.0f} s").format(seconds=time.time() - started), ExitCode.OK
+        return JobState.SUCCEEDED, "", ExitCode.OK
 
     def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
         self._request_stop = request_stop

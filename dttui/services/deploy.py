@@ -49,6 +49,8 @@ class Deployment:
     """Its virtual environment on the host."""
     seconds: float
     bytes_sent: int
+    replaced: str | None = None
+    """Digest of the other version that was in use before; `None` where there was none."""
 
 
 class HostProbe(BaseModel):
@@ -103,7 +105,7 @@ async def deploy(
     """
     started = time.monotonic()
     environment = connection.environment
-    name = environment.key
+    name = environment.name
     try:
         source = source or WheelSource(wheelhouse)
         on_progress(_("looking at the host"))
@@ -137,6 +139,7 @@ async def deploy(
         directory=installed.directory,
         seconds=time.monotonic() - started,
         bytes_sent=sent + answer.sent_bytes,
+        replaced=host.current if host.current != digest else None,
     )
 
 
@@ -159,7 +162,7 @@ async def deploy_all(
         transport: how to reach them.
         prompter: asked for passwords and new host keys while connecting.
         wheelhouse: directory with the wheels, instead of the cache and the index.
-        on_progress: told a host's key and what is being done there.
+        on_progress: told a host's name and what is being done there.
         source: where the wheels come from, instead of `wheelhouse`.
         deadline_s: for each host, from the connection on.
         connect_timeout_s: for each host, until there is a connection.
@@ -169,7 +172,7 @@ async def deploy_all(
     slots = asyncio.Semaphore(concurrency)
 
     async def one(environment: Environment) -> Deployment | HostError:
-        name = environment.key
+        name = environment.name
         try:
             async with slots:
                 on_progress(name, _("connecting"))
@@ -178,7 +181,8 @@ async def deploy_all(
                     work = deploy(connection, source=shared, on_progress=lambda message: on_progress(name, message))
                     deployment = await asyncio.wait_for(work, deadline_s)
                     if deployment.changed:
-                        on_progress(name, _("letting a daemon of an older version go"))
+                        if deployment.replaced is not None:
+                            on_progress(name, _("letting a daemon of an older version go"))
                         await _retire_daemon(connection)
                     return deployment
                 finally:

@@ -44,7 +44,7 @@ async def ask_host(
         AgentError: the host has no Python that will do, or the program refused or broke.
         HostUnreachableError: the link is gone.
     """
-    host = connection.environment.key
+    host = connection.environment.name
     start = bootstrap_input(_PROGRAM_FILE.read_bytes(), connection.environment.python)
     blobs = [start + json.dumps(request).encode() + b"\n", *contents]
     stream = await connection.run(RemoteCommand.BOOTSTRAP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from dttui.inventory.writer import add_environments
 from dttui.services.launch import Submission
 from dttui.spec import Job, dump_job, load_job
 
-SSH_CONFIG = Path("~/.ssh/config")
 DEMO_JOB = Path("gpt", "job.yaml")
 """Relative to the examples."""
 
@@ -61,9 +61,18 @@ def is_there(path: Path) -> bool:
     return path.expanduser().exists()
 
 
+def has_comments(path: Path) -> bool:
+    """Whether a file seems to have comments in it; `False` where it cannot be read."""
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return re.search(r"(^|\s)#", text, re.MULTILINE) is not None
+
+
 def importable_hosts(inventory: Inventory) -> list[Environment]:
     """Return the hosts of ~/.ssh/config that the inventory lacks. Raises DocumentError where it cannot be read."""
-    return [item for item in import_ssh_config(SSH_CONFIG) if inventory.find(item.name) is None]
+    return [item for item in import_ssh_config(locations.ssh_config_file()) if inventory.find(item.name) is None]
 
 
 def import_hosts(path: Path, hosts: Sequence[Environment]) -> Inventory:

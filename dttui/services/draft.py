@@ -15,6 +15,8 @@ from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.services.launch import Submission, make_local_plan
+from dttui.services.occupation import HostReading, check_room
+from dttui.spec.findings import warning
 
 _COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-missing"))
 """What `ComposeState.validate` says in words that fit the screen better."""
@@ -46,32 +48,34 @@ def look_ahead(
     said = tuple(finding for finding in plan.findings if finding.code not in _COVERED)
     errors = tuple(finding for finding in said if finding.severity is Severity.ERROR)
     rest = tuple(finding for finding in said if finding.severity is not Severity.ERROR)
-    return Outlook(plan, (*errors, *_hosts(state, statuses), *rest) if state.selected else errors)
+    hosts = (*_away(state, statuses), *_in_use(plan, inventory, statuses))
+    return Outlook(plan, (*errors, *hosts, *rest) if state.selected else errors)
 
 
 def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:
-    """Return what the agents said of their hosts, by environment key."""
+    """Return what the agents said of their hosts, by environment name."""
     return {key: status.facts for key, status in statuses.items() if status.facts is not None}
 
 
-def _hosts(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
-    """Return what is wrong with the ticked environments now. It may be over at the launch, so it forbids nothing."""
+def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
+    """Return what is wrong with the ticked environments now: it may be over at the launch, and forbids nothing."""
     found = []
     for key in state.selected:
         status = statuses.get(key)
-        if status is None or status.state in (EnvironmentState.CONNECTING, EnvironmentState.IDLE):
+        if status is None or status.state is EnvironmentState.CONNECTING or status.is_usable:
             continue
-        if status.state is EnvironmentState.BUSY:
-            message = _("{node} is in use: {reason}").format(node=key, reason=status.reason)
-        else:
-            message = _("{node} cannot be used now: {reason}").format(node=key, reason=status.reason)
-        found.append(
-            Finding(
-                code=f"environment-{status.state.value.replace(' ', '-')}",
-                severity=Severity.WARNING,
-                subject=key,
-                message=message,
-                hint=status.hint,
-            )
-        )
+        code = f"environment-{status.state.value.replace(' ', '-')}"
+        message = _("{node} cannot be used now: {reason}").format(node=key, reason=status.reason)
+        found.append(warning(code, key, message, status.hint))
     return found
+
+
+def _in_use(plan: Plan, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
+    """Return what would be in the way if the launch were now: warnings, for the same reason."""
+    readings = {
+        key: HostReading(status.facts, status.sample)
+        for key, status in statuses.items()
+        if status.is_usable and status.facts is not None and status.sample is not None
+    }
+    found = check_room(plan, inventory, readings)
+    return [finding.model_copy(update={"severity": Severity.WARNING}) for finding in found]

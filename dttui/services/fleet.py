@@ -27,6 +27,8 @@ FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 """Between attempts to reach a host, growing."""
+MOST_WITHOUT_AGENT_S = 20.0
+"""Longest between attempts where only the agent is missing: one may be deployed meanwhile."""
 CONNECTIONS_AT_ONCE = 32
 
 
@@ -84,9 +86,9 @@ class Fleet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self.statuses: dict[str, EnvironmentStatus] = {
-            item.key: EnvironmentStatus(item, since=time.time()) for item in environments
+            item.name: EnvironmentStatus(item, since=time.time()) for item in environments
         }
-        """By environment key, in the inventory's order."""
+        """By name, in the inventory's order."""
 
     def start(self) -> None:
         """Begin to watch all environments."""
@@ -125,7 +127,7 @@ class Fleet:
                 known = self.statuses[key].sample is not None
                 failures = 0 if known else failures
                 self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
-            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            await asyncio.sleep(retry_delay_s(failures, self.statuses[key].state))
             failures += 1
 
     async def _follow(self, key: str) -> None:
@@ -154,6 +156,12 @@ class Fleet:
         since = before.since if state is before.state else time.time()
         self._changed.set()
         self.statuses[key] = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
+
+
+def retry_delay_s(failures: int, state: EnvironmentState) -> float:
+    """Return how long to wait after an attempt and so many failures before it."""
+    delay_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+    return min(delay_s, MOST_WITHOUT_AGENT_S) if state is EnvironmentState.NO_AGENT else delay_s
 
 
 def _is_pending(status: EnvironmentStatus) -> bool:

@@ -31,18 +31,22 @@ class LineReader:
         self._last_bytes = last_bytes
         self._last_lines = last_lines
 
-    def read(self) -> list[bytes]:
-        """Return the complete lines that came since the last call, at most about 1 MiB of them."""
+    def read(self, *, to_the_end: bool = False) -> list[bytes]:
+        """Return the complete lines that came since the last call, at most about 1 MiB of them.
+
+        With `to_the_end` nothing more will be written, and what follows the last newline is a line too.
+        """
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
             if self._last_bytes is not None:
                 self._skip(stream, self._last_bytes)
             if self._last_lines is not None:
-                self._offset = _start_of_last(stream, self._last_lines)
+                self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
                 self._last_lines = None
             stream.seek(self._offset)
             data = stream.read(READ_BYTES)
             whole = data[: data.rfind(b"\n") + 1]
-            if not whole and len(data) == READ_BYTES:
+            is_last = to_the_end and len(data) < READ_BYTES
+            if data != whole and (is_last or (not whole and len(data) == READ_BYTES)):
                 whole = data + b"\n"
                 self._offset -= 1
             self._offset += len(whole)
@@ -140,8 +144,11 @@ class LogFollower:
         self._last_lines = last_lines
         self._readers: dict[tuple[str, str], LineReader] = {}
 
-    def poll(self, nodes: list[str]) -> list[tuple[str, str, list[bytes]]]:
-        """Return (node, stream, new whole lines) of every stream that has some; stream is `3.out`, `launcher.err`."""
+    def poll(self, nodes: list[str], *, to_the_end: bool = False) -> list[tuple[str, str, list[bytes]]]:
+        """Return (node, stream, new whole lines) of every stream that has some; stream is `3.out`, `launcher.err`.
+
+        With `to_the_end` the job is over, and a last line may lack its newline.
+        """
         found = []
         for node in nodes:
             with contextlib.suppress(FileNotFoundError):
@@ -150,7 +157,7 @@ class LogFollower:
                     if reader is None:
                         reader = LineReader(path, last_lines=self._last_lines)
                         self._readers[node, path.name] = reader
-                    lines = reader.read()
+                    lines = reader.read(to_the_end=to_the_end)
                     if lines:
                         found.append((node, path.name, lines))
         self._last_lines = None
@@ -167,10 +174,13 @@ def tail(path: Path, lines: int) -> list[str]:
         return []
 
 
-def _start_of_last(stream: BinaryIO, lines: int) -> int:
-    """Return where the last so many whole lines begin; 0 where there are no more than those."""
+def _start_of_last(stream: BinaryIO, lines: int, *, to_the_end: bool) -> int:
+    """Return where the last so many lines begin; 0 where there are no more. With `to_the_end` one may be unfinished."""
     wanted = lines + 1
     position = stream.seek(0, os.SEEK_END)
+    if to_the_end and position:
+        stream.seek(position - 1)
+        wanted -= stream.read(1) != b"\n"
     while position > 0:
         size = min(READ_BYTES, position)
         position -= size

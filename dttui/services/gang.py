@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, PrepareReply
-from dtagent.protocol.telemetry import FactsRequest, HostFacts
+from dtagent.protocol.telemetry import HostFacts
 
 from dttui.errors import (
     CancelledError,
@@ -21,13 +21,14 @@ from dttui.errors import (
     LaunchError,
     PreflightError,
 )
-from dttui.i18n import _
+from dttui.i18n import Told, _, ntold, told
 from dttui.inventory.models import Inventory
-from dttui.planning.binding import bind
+from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, Finding, NodeBinding, Plan, Severity
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.node_run import NodeRun
-from dttui.services.outcome import rank_failures
+from dttui.services.occupation import HostReading, check_room
+from dttui.services.outcome import ending, rank_failures, stopped_on_request
 from dttui.services.preflight import check_hosts
 from dttui.services.upload import list_upload, send
 from dttui.transport.base import Prompter, Transport
@@ -39,7 +40,8 @@ STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
 FORCED_STOP_DEADLINE_S = 8.0
 ROLLBACK_DEADLINE_S = 30.0
-FACTS_TIMEOUT_S = 60.0
+ROOM_WAIT_S = 2.5
+"""How long GPUs that are taken are looked at again before the job is refused."""
 
 
 class Gang:
@@ -98,9 +100,11 @@ class Gang:
             CancelledError: it was stopped on request.
         """
         try:
-            self._enter(JobState.PREFLIGHT, _("checking {count} hosts").format(count=len(self._nodes)))
+            self._enter(JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(self._nodes)))
             await self._unless_stopped(self._preflight())
-            self._enter(JobState.LAUNCHING, _("preparing {count} hosts").format(count=len(self._nodes)))
+            self._enter(
+                JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(self._nodes))
+            )
             bound = await self._launch()
             await self._watch(bound)
         except DttuiError:
@@ -137,9 +141,11 @@ class Gang:
 
     async def _preflight(self) -> None:
         await self._on_all(lambda node: self._reach(node))
-        facts = dict(zip([node.name for node in self._nodes], await self._on_all(self._facts), strict=True))
+        read = await self._on_all(lambda node: node.read_host())
+        readings = {node.name: reading for node, reading in zip(self._nodes, read, strict=True)}
+        facts = {name: reading.facts for name, reading in readings.items()}
         self._plan = self._replan(self._with_addresses(), facts)
-        findings = [*self._plan.findings, *check_hosts(self._plan, facts)]
+        findings = [*self._plan.findings, *check_hosts(self._plan, facts), *await self._room(readings)]
         for finding in findings:
             self._tell(finding)
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
@@ -150,19 +156,29 @@ class Gang:
         for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
             node.planned = planned
 
+    async def _room(self, readings: dict[str, HostReading]) -> list[Finding]:
+        """Return who is in the way; a job that has only just ended may be in the first reading still."""
+        deadline = time.monotonic() + ROOM_WAIT_S
+        while True:
+            found = check_room(self._plan, self._inventory, readings)
+            taken = {finding.subject for finding in found if finding.severity is Severity.ERROR}
+            if not taken or time.monotonic() > deadline:
+                return found
+            nodes = [node for node in self._nodes if node.name in taken]
+            later = await asyncio.gather(*(node.read_host(readings[node.name]) for node in nodes))
+            readings = {**readings, **{node.name: reading for node, reading in zip(nodes, later, strict=True)}}
+
     async def _reach(self, node: NodeRun) -> None:
         await node.connect()
-        self._note(node, "connected", _("reached"))
-
-    async def _facts(self, node: NodeRun) -> HostFacts:
-        client = await node.connect()
-        return await client.call("facts", FactsRequest([node.planned.python]), HostFacts, FACTS_TIMEOUT_S)
+        self._note(node, "connected", told("reached"))
 
     def _with_addresses(self) -> Inventory:
         """Give each environment without an address the one we reached it by: hosts may not know each other's names."""
         reached = {node.name: node.client.connection.address for node in self._nodes if node.client is not None}
         environments = tuple(
-            item if item.address or item.key not in reached else item.model_copy(update={"address": reached[item.key]})
+            item
+            if item.address or item.name not in reached
+            else item.model_copy(update={"address": reached[item.name]})
             for item in self._inventory.environments
         )
         return self._inventory.model_copy(update={"environments": environments})
@@ -171,23 +187,28 @@ class Gang:
         try:
             return await self._unless_stopped(self._prepare_and_start())
         except CancelledError as error:
-            raise CancelledError(error.message + await self._roll_back()) from error
+            raise CancelledError(await self._roll_back(error.message)) from error
         except (DttuiError, OSError) as error:
             message = error.message if isinstance(error, DttuiError) else str(error)
             hint = error.hint if isinstance(error, DttuiError) else ""
-            raise LaunchError(message + await self._roll_back(), hint) from error
+            raise LaunchError(await self._roll_back(message), hint) from error
 
     async def _prepare_and_start(self) -> BoundPlan:
         replies = await self._on_all(lambda node: node.prepare(self._plan.master_address, self._plan.port_range))
         bound = bind(self._plan, self._bindings(replies))
-        for node, reply in zip(self._nodes, replies, strict=True):
-            self._note(node, "prepared", _("ready"), gpu_ids=reply.gpu_ids)
+        for node, own, reply in zip(self._nodes, bound.plan.nodes, replies, strict=True):
+            self._note(node, "prepared", told("ready"), gpu_ids=reply.gpu_ids, checkpoints=checkpoint_directory(own))
         if self._plan.upload is not None:
             files = list_upload(self._base / self._plan.upload)
             sent = sum(await self._on_all(lambda node: send(node.client, self._key, files) if node.client else _zero()))
             self._log.add(
                 EventKind.PROGRESS,
-                _("sent {files} files, {size:.1f} MB in all").format(files=len(files), size=sent / 1e6),
+                ntold(
+                    "sent {count} file, {size:.1f} MB in all",
+                    "sent {count} files, {size:.1f} MB in all",
+                    len(files),
+                    size=sent / 1e6,
+                ),
                 attempt=self._key.attempt,
             )
         path = self._directory.bound_plan(self._key.attempt)
@@ -217,9 +238,9 @@ class Gang:
             },
         )
 
-    async def _roll_back(self) -> str:
-        """Clear all nodes; return what there is to say about it, to be put behind the reason."""
-        self._log.add(EventKind.PROGRESS, _("rolling back"), attempt=self._key.attempt)
+    async def _roll_back(self, reason: str = "") -> Told:
+        """Clear all nodes; return the reason with what there is to say about that."""
+        self._log.add(EventKind.PROGRESS, told("rolling back"), attempt=self._key.attempt)
         cleaners = [asyncio.create_task(self._clean(node)) for node in self._nodes]
         _done, pending = await asyncio.wait(cleaners, timeout=ROLLBACK_DEADLINE_S)
         for task in pending:
@@ -227,10 +248,11 @@ class Gang:
         await asyncio.gather(*cleaners, return_exceptions=True)
         unclean = [node for node in self._nodes if not node.is_over or node.is_lost]
         for node in unclean:
-            self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+            self._note(node, "lost", told("could not be reached; what runs there is unknown"))
         if not unclean:
-            return _("; every host was rolled back")
-        return _("; what runs on {hosts} is unknown").format(hosts=", ".join(node.name for node in unclean))
+            return told("{reason}; every host was rolled back", reason=reason)
+        hosts = ", ".join(node.name for node in unclean)
+        return told("{reason}; what runs on {hosts} is unknown", reason=reason, hosts=hosts)
 
     async def _clean(self, node: NodeRun) -> None:
         try:
@@ -238,10 +260,11 @@ class Gang:
             await node.follow()
         except HostError:
             return  # Told as lost by the caller.
-        self._note(node, "ended", _("clean"))
+        self._note(node, "ended", told("clean"))
 
     async def _watch(self, bound: BoundPlan) -> None:
-        self._enter(JobState.RENDEZVOUS, _("waiting for {count} ranks").format(count=bound.plan.world_size))
+        size = bound.plan.world_size
+        self._enter(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
         followers = [asyncio.create_task(node.follow()) for node in self._nodes]
         samplers = [asyncio.create_task(node.record_samples()) for node in self._nodes]
         for follower in followers:
@@ -253,7 +276,7 @@ class Gang:
                 await self._give_up_broken(followers)
                 self._report()
                 if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
-                    self._enter(JobState.RUNNING, _("all {count} ranks run").format(count=bound.plan.world_size))
+                    self._enter(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
                 broken = any(node.has_failed or node.is_lost for node in self._nodes) or bool(self._broken)
                 if broken or self._stopping.is_set():
                     limit_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
@@ -279,7 +302,7 @@ class Gang:
     async def _stop_all(self) -> None:
         failed = next((node.name for node in self._nodes if node.has_failed or node.is_lost), None)
         if self._state is not JobState.STOPPING:
-            why = _("a failure on {host} ends all").format(host=failed) if failed else _("stopping on request")
+            why = told("a failure on {host} ends all", host=failed) if failed else told("stopping on request")
             self._enter(JobState.STOPPING, why)
             self._cancelled = failed is None
         word = "kill" if self._force else "stop"
@@ -296,7 +319,7 @@ class Gang:
         for node in self._nodes:
             if not node.is_over:
                 node.is_lost = True
-                self._note(node, "lost", _("could not be reached; what runs there is unknown"))
+                self._note(node, "lost", told("could not be reached; what runs there is unknown"))
 
     async def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
         """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
@@ -318,20 +341,33 @@ class Gang:
             if node.is_lost:
                 continue
             if node.silent_since is not None:
-                since = time.strftime("%H:%M:%S", time.localtime(node.silent_since))
-                self._note(node, "unknown", _("not reachable since {time}").format(time=since))
+                seconds = node.silent_since - node.heard_at
+                message = told("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
+                self._note(node, "unknown", message, heard_at=node.heard_at)
             elif node.status is not None:
-                self._note(node, _state_word(node.status), node.status.reason)
-            if node.broken_metric:
-                finding = Finding(
-                    code="loss-not-finite",
-                    severity=Severity.WARNING,
-                    subject=node.name,
-                    message=_("{host} reports a loss that is no number: {line}").format(
-                        host=node.name, line=node.broken_metric
-                    ),
-                )
-                self._tell(finding)
+                if self._told.get(node.name, "").startswith("unknown "):
+                    self._log.add(EventKind.PROGRESS, told("{host} is back", host=node.name), attempt=self._key.attempt)
+                self._note(node, _state_word(node.status), ending(node.status))
+            self._report_metrics(node)
+
+    def _report_metrics(self, node: NodeRun) -> None:
+        """Warn of reports that nobody can plot: at the first, and with the whole count at the end."""
+        metrics = node.metrics
+        found = {}
+        if metrics.broken:
+            found["loss-not-finite"] = told(
+                "{host} reports a loss that is no number: {line}", host=node.name, line=metrics.broken
+            )
+        if metrics.unreadable and (node.is_over or f"finding metrics-unreadable {node.name}" not in self._told):
+            found["metrics-unreadable"] = ntold(
+                "{count} line of metrics of {host} could not be read: {line}",
+                "{count} lines of metrics of {host} could not be read; the first: {line}",
+                metrics.unreadable,
+                host=node.name,
+                line=metrics.first_unreadable,
+            )
+        for code, message in found.items():
+            self._tell(Finding(code=code, severity=Severity.WARNING, subject=node.name, message=message), message)
 
     def _conclude(self) -> None:
         """Raise what says how the attempt ended; return when every rank of every node ended well."""
@@ -339,7 +375,7 @@ class Gang:
         lost = [node.name for node in self._nodes if node.is_lost]
         uncleared = [item for item in failures if item.data.get("uncleared")]
         if self._cancelled and not lost and not uncleared:
-            raise CancelledError(_("stopped on request"))
+            raise CancelledError(stopped_on_request(self._nodes))
         for failure in failures:
             self._log.add(
                 EventKind.RANK_FAILED,
@@ -351,22 +387,22 @@ class Gang:
             )
         if self._broken:
             name, reason = next(iter(self._broken.items()))
-            raise JobFailedError(_("{host} could not be followed: {reason}").format(host=name, reason=reason))
+            raise JobFailedError(told("{host} could not be followed: {reason}", host=name, reason=reason))
         if lost and self._cancelled:
             raise JobFailedError(
-                _("stopped on request, but {hosts} could not be reached").format(hosts=", ".join(lost)),
-                _("What runs there is unknown; look at the host when it is back."),
+                told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),
+                told("What runs there is unknown; look at the host when it is back."),
             )
         if uncleared or failures:
             raise JobFailedError((uncleared or failures)[0].message)
         if lost:
             raise JobFailedError(
-                _("{hosts} could not be reached").format(hosts=", ".join(lost)),
-                _("What runs there is unknown; look at the host when it is back."),
+                told("{hosts} could not be reached", hosts=", ".join(lost)),
+                told("What runs there is unknown; look at the host when it is back."),
             )
         unwell = next((node for node in self._nodes if not node.has_succeeded), None)
         if unwell is not None:
-            raise JobFailedError(_("{host} did not end well").format(host=unwell.name))
+            raise JobFailedError(told("{host} did not end well", host=unwell.name))
 
     async def _on_all(self, act: Callable[[NodeRun], Awaitable[Result]]) -> list[Result]:
         """Do something on all nodes at once. When some fail, all others are awaited first and every failure is told."""
@@ -391,7 +427,7 @@ class Gang:
                 return task.result()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            raise CancelledError(_("stopped on request before the job ran"))
+            raise CancelledError(told("stopped on request before the job ran"))
         finally:
             stop.cancel()
 
@@ -401,7 +437,7 @@ class Gang:
             self._log.add(EventKind.NODE_STATE, message, attempt=self._key.attempt, node=node.name,
                           data={"state": state, **data})  # fmt: skip
 
-    def _tell(self, finding: Finding) -> None:
+    def _tell(self, finding: Finding, message: str = "") -> None:
         name = f"finding {finding.code} {finding.subject}"
         if self._told.get(name) != finding.message:
             self._told[name] = finding.message
@@ -410,14 +446,17 @@ class Gang:
                 "severity": finding.severity.value,
                 "subject": finding.subject,
                 "hint": finding.hint,
+                **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
             }
-            self._log.add(EventKind.FINDING, finding.message, attempt=self._key.attempt, data=data)
+            self._log.add(EventKind.FINDING, message or finding.message, attempt=self._key.attempt, data=data)
 
 
 def _state_word(status: NodeStatus) -> str:
     """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
+    if status.state is NodeState.ENDED and status.reason == "stopped":
+        return "stopped"
     if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
-        return "stopped" if status.reason == "stopped" else "failed"
+        return "failed"
     return status.state.value
 
 

@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dtagent.protocol.events import Event, EventKind, JobState
@@ -20,9 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
-from dttui.i18n import _
+from dttui.i18n import Told, _, retell
 
 EVENT = TypeAdapter(Event)
+MAX_NAMES = 8
+"""Jobs that an error names."""
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -162,6 +164,32 @@ def find(job_id: str) -> JobDirectory:
     )
 
 
+def find_to_stop(job_id: str | None) -> JobDirectory:
+    """Return the job that a request to stop means: as `find`, but one that is not over goes before one that is.
+
+    Args:
+        job_id: an id, the start of one, `last`, or `None` for the one job there is to stop.
+
+    Raises:
+        NoSuchJobError: none.
+        UsageError: several are not over.
+    """
+    if job_id is not None and job_id in (path.name for path in _directories()):
+        return find(job_id)
+    begins = "" if job_id in (None, "last") else str(job_id)
+    open_jobs = [job for job in list_jobs() if not job.state.is_final and job.job_id.startswith(begins)]
+    # One that no controller watches may be long gone, and counts where there is no other.
+    known = [job for job in open_jobs if job.state is not JobState.UNKNOWN] or open_jobs
+    if not known:
+        return find(job_id or "last")
+    if len(known) > 1 and job_id != "last":
+        raise UsageError(
+            _("several jobs are running: {names}").format(names=", ".join(job.job_id for job in known[:MAX_NAMES])),
+            _("Say which: dttui stop JOB"),
+        )
+    return JobDirectory(locations.jobs_directory() / known[0].job_id)
+
+
 def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
     events = directory.read_events()
@@ -199,15 +227,20 @@ class EventLog:
 
     def __init__(self, directory: JobDirectory) -> None:
         self._path = directory.events
-        self._next = len(directory.read_events())
+        before = directory.read_events()
+        self._next = len(before)
+        self.began_at: float | None = before[0].time if before else None
+        """Unix time of the first event."""
 
     def add(self, kind: EventKind, message: str, **fields: object) -> Event:
         """Write one event and return it."""
+        told = message.recipe if isinstance(message, Told) else None
         event = EVENT.validate_python(
-            {"seq": self._next, "time": time.time(), "kind": kind, "message": message, **fields}
+            {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": told, **fields}
         )
         append_line(self._path, json.dumps(to_wire(event), ensure_ascii=False))
         self._next += 1
+        self.began_at = self.began_at or event.time
         return event
 
 
@@ -221,11 +254,15 @@ def append_line(path: Path, line: str) -> None:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Decode one line of events.jsonl; `None` where it is torn."""
+    """Decode one line of events.jsonl, its message in the reader's language; `None` where it is torn."""
     try:
-        return EVENT.validate_json(line)
+        event = EVENT.validate_json(line)
     except ValidationError:
         return None
+    if event.told is not None:
+        with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
+            return replace(event, message=retell(event.told))
+    return event
 
 
 def _events(path: Path) -> Iterator[Event]:

@@ -20,8 +20,9 @@ from dttui.services.files import write_atomic
 from dttui.services.jobs import JobDirectory
 from dttui.services.upload import survey
 from dttui.spec import dump_job
-from dttui.spec.findings import error, info
+from dttui.spec.findings import error, errors_first, info
 from dttui.spec.models import Job
+from dttui.spec.places import with_places
 
 MAX_NAMES = 5
 """Files that a finding names; the others are counted."""
@@ -37,15 +38,20 @@ class Submission:
     """Directory that the job's relative paths start from: that of its file."""
     text: str | None = None
     """The job file as written, comments and all; made from the job where there is none."""
+    file: str | None = None
+    """What the person calls the file that `text` is of."""
 
 
 def make_local_plan(submission: Submission, facts: dict[str, HostFacts] | None = None) -> Plan:
-    """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets."""
+    """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets.
+
+    Findings tell their place in the job's file where the submission comes with one.
+    """
     plan = make_plan(submission.job, submission.inventory, facts or {})
     found = list(plan.findings)
     if plan.upload is not None:
-        found.extend(_check_upload(submission, submission.base / plan.upload))
-    for name in plan.secrets:
+        found.extend(_check_upload(submission, Path(os.path.normpath(submission.base / plan.upload))))
+    for index, name in enumerate(plan.secrets):
         if name not in os.environ:
             found.append(
                 error(
@@ -53,9 +59,13 @@ def make_local_plan(submission: Submission, facts: dict[str, HostFacts] | None =
                     "run.secrets",
                     _("the environment variable {name} is not set").format(name=name),
                     _("Export it before starting dttui."),
+                    path=("run", "secrets", index),
                 )
             )
-    return plan.model_copy(update={"findings": tuple(found)})
+    findings = errors_first(found)
+    if submission.text is not None and submission.file is not None:
+        findings = with_places(findings, submission.text, submission.file)
+    return plan.model_copy(update={"findings": findings})
 
 
 def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDirectory:
@@ -74,9 +84,14 @@ def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDi
     directory = jobs.create(submission.job.name)
     chosen = {node.name for node in plan.nodes}
     inventory = submission.inventory.model_copy(
-        update={"environments": tuple(item for item in submission.inventory.environments if item.key in chosen)}
+        update={"environments": tuple(item for item in submission.inventory.environments if item.name in chosen)}
     )
-    launch = {"inventory": inventory.model_dump(mode="json"), "base": str(submission.base), "language": language()}
+    launch = {
+        "inventory": inventory.model_dump(mode="json"),
+        "base": str(submission.base),
+        "file": submission.file,
+        "language": language(),
+    }
     try:
         write_atomic(directory.document, submission.text or dump_job(submission.job))
         write_atomic(directory.plan, plan.model_dump_json(indent=2))
@@ -94,7 +109,8 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
     run = submission.job.run
     subject = "run.workdir"
     if not directory.is_dir():
-        return [error("workdir-missing", subject, _("there is no directory {path} here").format(path=directory))]
+        message = _("there is no directory {path} here").format(path=directory)
+        return [error("workdir-missing", subject, message, _("Write the path relative to the job file."))]
     if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
         message = _("{path} would be sent to every host, your home directory included").format(path=directory)
         return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]

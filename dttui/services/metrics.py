@@ -20,6 +20,47 @@ _NAMES = {
     "time": "time",
 }
 MAX_EXTRA = 32
+MAX_LINE_BYTES = 4096
+"""A script writes a line in one write of at most so much; what is longer is no line of ours."""
+MAX_QUOTED = 200
+"""Characters of a line that are told to a person."""
+
+
+class MetricStream:
+    """The lines of one node's `DTTUI_METRICS`, as their bytes arrive; it remembers what it could not use."""
+
+    def __init__(self) -> None:
+        self.unreadable = 0
+        """Lines that are no JSON object."""
+        self.first_unreadable = ""
+        self.broken = ""
+        """The first line that reported a loss which is no number."""
+        self._rest = b""
+        self._is_overlong = False
+
+    def feed(self, data: bytes, lowest_rank: int, received: float) -> list[Metric]:
+        """Return the metrics of the lines that `data` completes; the rest is as for `parse_line`."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        found = []
+        for line in lines:
+            metric = None if self._is_overlong else parse_line(line, lowest_rank, received)
+            if metric is not None:
+                found.append(metric)
+                if is_broken(line):
+                    self.broken = self.broken or _quoted(line)
+            elif line.strip() and not self._is_overlong:
+                self._miss(line)
+            self._is_overlong = False
+        if len(rest) > MAX_LINE_BYTES:
+            if not self._is_overlong:
+                self._miss(rest)
+            self._is_overlong, rest = True, b""
+        self._rest = rest
+        return found
+
+    def _miss(self, line: bytes) -> None:
+        self.unreadable += 1
+        self.first_unreadable = self.first_unreadable or _quoted(line)
 
 
 def parse_line(line: bytes, lowest_rank: int, received: float) -> Metric | None:
@@ -51,6 +92,10 @@ def parse_line(line: bytes, lowest_rank: int, received: float) -> Metric | None:
 def is_broken(line: bytes) -> bool:
     """Whether the line reports a loss that is no finite number."""
     return b"NaN" in line or b"Infinity" in line
+
+
+def _quoted(line: bytes) -> str:
+    return line[: 4 * MAX_QUOTED].decode(errors="replace").strip()[:MAX_QUOTED]
 
 
 def _finite(value: Any) -> float | None:

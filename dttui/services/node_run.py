@@ -25,24 +25,28 @@ from dtagent.protocol.jobs import (
     TextFile,
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
-from dtagent.protocol.telemetry import TelemetryReply, TelemetryRequest
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, TelemetryRequest
 
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
-from dttui.services import metrics
 from dttui.services.agent import AgentClient
 from dttui.services.jobs import JobDirectory, append_line
+from dttui.services.metrics import MetricStream
+from dttui.services.occupation import HostReading
 from dttui.transport.base import Prompter, Transport
 
 CONNECT_TIMEOUT_S = 20.0
 RECONNECT_S = 3.0
 FOLLOW_WAIT_S = 10.0
+FACTS_TIMEOUT_S = 60.0
+SAMPLE_WAIT_S = 5.0
+GPU_WAIT_S = 8.0
+"""How long the first reading of the GPUs may take."""
 METRICS_STREAM = "metrics"
 MAX_REFUSALS = 5
 """Times in a row that an agent may answer with an error before the node is given up."""
-MAX_METRIC_BYTES = 4096
 _STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics")
 
 
@@ -61,19 +65,20 @@ class NodeRun:
     status: NodeStatus | None = None
     silent_since: float | None = None
     """Unix time at which the link was lost; `None` while it is there."""
+    heard_at: float = field(default_factory=time.time)
+    """Unix time of the last word from it."""
     is_lost: bool = False
     """Given up: it could not be reached when it had to be."""
     clock_offset_s: float = 0.0
-    broken_metric: str = ""
-    """The first line that reported a loss which is no number."""
     _offsets: dict[str, int] = field(default_factory=dict)
-    _metric_rest: bytes = b""
     _refusals: int = 0
+    metrics: MetricStream = field(default_factory=MetricStream)
+    """What the ranks reported."""
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def name(self) -> str:
-        """The environment's key."""
+        """The environment's."""
         return self.planned.name
 
     @property
@@ -111,6 +116,26 @@ class NodeRun:
                 )
                 self.clock_offset_s = self.client.clock_offset_s
             return self.client
+
+    async def read_host(self, before: HostReading | None = None) -> HostReading:
+        """Ask what the host is and does now, or what it does after an earlier reading. Raises HostError."""
+        client = await self.connect()
+        facts = before.facts if before is not None else None
+        if facts is None:
+            facts = await client.call("facts", FactsRequest([self.planned.python]), HostFacts, FACTS_TIMEOUT_S)
+        after = before.sample.seq if before is not None else None
+        deadline = time.monotonic() + GPU_WAIT_S
+        while True:
+            request = TelemetryRequest(after, SAMPLE_WAIT_S)
+            reply = await client.call("telemetry", request, TelemetryReply, SAMPLE_WAIT_S + 20)
+            sample = reply.samples[-1] if reply.samples else None
+            is_late = time.monotonic() > deadline
+            # A daemon that is only just starting has not heard from the GPUs' driver yet.
+            if sample is not None and (sample.gpus or not facts.gpus or is_late):
+                return HostReading(facts, sample)
+            if is_late:
+                raise AgentError(self.name, _("{host}: the agent does not read its host").format(host=self.name))
+            after = sample.seq if sample is not None else after
 
     async def prepare(self, master_address: str, port_range: tuple[int, int]) -> PrepareReply:
         """Make the host ready. Raises HostError."""
@@ -156,6 +181,7 @@ class NodeRun:
                 continue
             stamp = reply.stamp
             self._refusals = 0
+            self.heard_at = time.time()
             if self.status != reply.status or self.silent_since is not None:
                 self.status = reply.status
                 self.silent_since = None
@@ -174,6 +200,7 @@ class NodeRun:
             except HostError:
                 await asyncio.sleep(RECONNECT_S)  # `follow` says so and connects again.
                 continue
+            self.heard_at = time.time()
             for sample in reply.samples:
                 after = sample.seq
                 append_line(path, json.dumps(to_wire(sample)))
@@ -222,13 +249,8 @@ class NodeRun:
         return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or int(name) in self.planned.ranks)
 
     def _store_metrics(self, data: bytes) -> None:
-        *lines, rest = (self._metric_rest + data).split(b"\n")
-        self._metric_rest = rest if len(rest) <= MAX_METRIC_BYTES else b""
-        now = time.time()
-        for line in lines:
-            metric = metrics.parse_line(line, self.planned.ranks[0], now)
-            if metric is not None:
-                append_line(self.directory.metrics, json.dumps(to_wire(metric)))
-            if metrics.is_broken(line) and not self.broken_metric:
-                self.broken_metric = line.decode(errors="replace")[:200]
-                self.on_change()
+        before = (self.metrics.broken, self.metrics.unreadable > 0)
+        for metric in self.metrics.feed(data, self.planned.ranks[0], time.time()):
+            append_line(self.directory.metrics, json.dumps(to_wire(metric)))
+        if before != (self.metrics.broken, self.metrics.unreadable > 0):
+            self.on_change()

@@ -11,11 +11,12 @@ from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import AttemptKey, NodeState
 
 from dttui.errors import CancelledError, HostError, HostUnreachableError, JobFailedError, UsageError
-from dttui.i18n import _
+from dttui.i18n import _, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import BoundPlan, Plan
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.node_run import METRICS_STREAM, RECONNECT_S, NodeRun
+from dttui.services.outcome import ending, stopped_on_request
 from dttui.transport.base import Prompter, Transport
 
 STOP_DEADLINE_S = 45.0
@@ -52,7 +53,7 @@ class Orphan:
         """
         self._log.add(
             EventKind.JOB_STATE,
-            _("the controller had died; stopping what it left"),
+            told("the controller had died; stopping what it left"),
             attempt=self._attempt,
             data={"state": JobState.STOPPING.value},
         )
@@ -63,10 +64,10 @@ class Orphan:
             await asyncio.gather(*(node.close() for node in nodes))
         if unclean:
             raise JobFailedError(
-                _("stopped on request; what runs on {hosts} is unknown").format(hosts=", ".join(unclean)),
-                _("Look at the host when it is back."),
+                told("stopped on request; what runs on {hosts} is unknown", hosts=", ".join(unclean)),
+                told("Look at the host when it is back."),
             )
-        raise CancelledError(_("stopped on request"))
+        raise CancelledError(stopped_on_request(nodes))
 
     def _make_nodes(self) -> list[NodeRun]:
         nodes = []
@@ -114,10 +115,10 @@ class Orphan:
         status = node.status
         is_over = status is not None and status.state.is_final
         if status is None or not is_over or status.state is NodeState.UNKILLABLE or status.leftovers:
-            unknown = _("could not be reached; what runs there is unknown")
+            unknown = told("could not be reached; what runs there is unknown")
             self._note(node, "lost", (status.reason if status is not None and is_over else "") or unknown)
             return node.name
-        self._note(node, "discarded" if status.state is NodeState.DISCARDED else "stopped", status.reason)
+        self._note(node, "discarded" if status.state is NodeState.DISCARDED else "stopped", ending(status))
         return ""
 
     async def _stop(self, node: NodeRun, *, force: bool) -> None:

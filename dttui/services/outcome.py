@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dtagent.protocol.jobs import NodeState, ProcessExit, RankFailure
+from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailure
 
-from dttui.i18n import _
+from dttui.i18n import told
 from dttui.services.follow import tail
 from dttui.services.jobs import JobDirectory
 from dttui.services.node_run import NodeRun
@@ -45,6 +45,39 @@ class FoundFailure:
     def time(self) -> float:
         """Unix time, the login node's clock."""
         return float(self.data["time"])
+
+
+def ending(status: NodeStatus) -> str:
+    """Return in words why a node's part is ending or has ended: of a stop, whether it had to be killed."""
+    if status.state is NodeState.UNKILLABLE:
+        return told("cannot be ended: {left}", left=_left(status))
+    if status.reason == "a process failed":
+        return told("a process failed")
+    if status.reason != "stopped":
+        return status.reason
+    if not status.exits:
+        return told("before it ran")
+    return told("killed") if _was_killed(status) else told("ended by itself after SIGTERM")
+
+
+def stopped_on_request(nodes: Iterable[NodeRun]) -> str:
+    """Return in words how a job ended that was stopped on request: where it had to be killed."""
+    statuses = {node.name: node.status for node in nodes}
+    killed = [name for name, status in statuses.items() if status is not None and _was_killed(status)]
+    if not killed:
+        return told("stopped on request")
+    if len(killed) == len(statuses):
+        return told("stopped on request; killed")
+    return told("stopped on request; killed on {hosts}", hosts=", ".join(killed))
+
+
+def _was_killed(status: NodeStatus) -> bool:
+    ends = [item.signal for item in status.exits] + [item.signal for item in status.failures]
+    return signal.SIGKILL in ends
+
+
+def _left(status: NodeStatus) -> str:
+    return ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
 
 
 def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun]) -> list[FoundFailure]:
@@ -90,10 +123,10 @@ def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
         failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
         found.append(_failure(node, None, failure, lines))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
-        left = ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
-        message = _("{host}: {reason}").format(host=node.name, reason=status.reason)
+        left = _left(status)
+        message = told("{host}: {reason}", host=node.name, reason=status.reason)
         if left:
-            message = _("{host}: these processes cannot be ended: {left}").format(host=node.name, left=left)
+            message = told("{host}: these processes cannot be ended: {left}", host=node.name, left=left)
         found.append(
             FoundFailure(
                 node.name, None, message, {"time": status.started_at or 0.0, "tail": [], "uncleared": bool(left)}
@@ -110,16 +143,16 @@ def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
 
 
 def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str]) -> FoundFailure:
-    who = _("rank {rank} on {host}").format(rank=rank, host=node.name)
+    who = told("rank {rank} on {host}", rank=rank, host=node.name)
     if rank is None:
-        who = _("the launcher on {host}").format(host=node.name)
+        who = told("the launcher on {host}", host=node.name)
     if failure.signal is not None:
         name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
-        how = _("{who} was ended by signal {name}").format(who=who, name=name)
+        how = told("{who} was ended by signal {name}", who=who, name=name)
     else:
-        how = _("{who} exited with code {code}").format(who=who, code=failure.exit_code)
+        how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
     if failure.error and failure.error.strip() and not failure.error.startswith("SystemExit"):
-        how = f"{how}: {failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH]}"
+        how = told("{host}: {reason}", host=how, reason=failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH])
     return FoundFailure(
         node.name,
         rank,

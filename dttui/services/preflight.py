@@ -23,7 +23,9 @@ def check_hosts(plan: Plan, facts: Mapping[str, HostFacts]) -> list[Finding]:
                     "python-missing",
                     name,
                     _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason),
-                    _("Set `python` of this environment in the inventory."),
+                    _("Set `python` of this environment in the inventory.")
+                    if plan.python is None
+                    else _("Correct run.python of the job, or leave it out: then `python` of the environment counts."),
                 )
             )
             continue
@@ -34,7 +36,9 @@ def check_hosts(plan: Plan, facts: Mapping[str, HostFacts]) -> list[Finding]:
                         "package-missing",
                         name,
                         _("{host}: {python} has no {package}").format(host=name, python=python.path, package=package),
-                        _("Install it there, or set `python` of this environment to an interpreter that has it."),
+                        _("Install it there, or set `python` of this environment to an interpreter that has it.")
+                        if plan.python is None
+                        else _("Install it there, or name another interpreter by run.python of the job, or none."),
                     )
                 )
     for package in get_framework(plan.framework).requires:

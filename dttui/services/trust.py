@@ -29,15 +29,15 @@ async def trust_host(
     key = await transports.fetch_host_key(environment, CONNECT_TIMEOUT_S)
     if fingerprint is None:
         text = _("Trust this key?")
-        prompt = Prompt(PromptKind.HOST_KEY, environment.key, text, secret=False, fingerprint=key.fingerprint)
+        prompt = Prompt(PromptKind.HOST_KEY, environment.name, text, secret=False, fingerprint=key.fingerprint)
         confirmed = await prompter.ask(prompt) == "yes"
     else:
         confirmed = fingerprint.removeprefix("SHA256:").rstrip("=") == key.fingerprint.removeprefix("SHA256:")
     if not confirmed:
         raise HostKeyError(
-            environment.key,
+            environment.name,
             _("{host}: the host shows the key {fingerprint}, which was not confirmed").format(
-                host=environment.key, fingerprint=key.fingerprint
+                host=environment.name, fingerprint=key.fingerprint
             ),
             _("Ask the host's owner for the fingerprint, and give it with --fingerprint."),
             fingerprint=key.fingerprint,

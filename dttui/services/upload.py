@@ -74,7 +74,7 @@ def survey(directory: Path) -> Upload:
         if total > MAX_BYTES or len(files) > MAX_FILES:
             raise UsageError(
                 _("{path} is too large to send: more than {files} files or {size} MB").format(
-                    path=directory, files=MAX_FILES, size=MAX_BYTES // 1000**2
+                    path=os.path.normpath(directory), files=MAX_FILES, size=MAX_BYTES // 1000**2
                 ),
                 _("Put the data on the hosts; make workdir an absolute path there, or a smaller directory here."),
             )

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from dtagent.protocol.events import Event, EventKind, JobState, Metric
 from dtagent.protocol.telemetry import HostSample
 
+from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan, PlannedNode
 
 HISTORY = 2000
 """Points of a metric that are kept for a plot."""
+_NODE_ENDS = ("ended", "stopped", "failed", "discarded", "unkillable", "lost")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,19 @@ class NodeView:
     message: str = ""
     sample: HostSample | None = None
     gpu_ids: tuple[int, ...] = ()
+    checkpoints: str | None = None
+    """Absolute path of `DTTUI_CHECKPOINT_DIR` on the host, once it is known."""
+    heard_at: float | None = None
+    """Unix time of the last word from a host that has fallen silent; `None` while it talks."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the job runs there any more, as far as is known."""
+        return self.state in _NODE_ENDS
+
+    def silence_s(self, now: float) -> float | None:
+        """Return for how long at Unix time `now` nothing has come from the host; `None` while it talks."""
+        return None if self.heard_at is None or self.is_over else max(0.0, now - self.heard_at)
 
     def slots(self, job_id: str) -> list[SlotView]:
         """Return the node's slots with their newest readings."""
@@ -125,6 +140,8 @@ class JobView:
             node.state = str(event.data.get("state", ""))
             node.message = event.message
             node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
+            node.checkpoints = event.data.get("checkpoints", node.checkpoints)
+            node.heard_at = event.data.get("heard_at", event.time) if node.state == "unknown" else None
         elif event.kind is EventKind.FINDING:
             self.findings.append(event)
         elif event.kind is EventKind.RANK_FAILED:
@@ -145,6 +162,38 @@ class JobView:
     def newest_metric(self) -> Metric | None:
         """The last report."""
         return self.metrics[-1] if self.metrics else None
+
+    def silences(self, now: float) -> dict[str, float]:
+        """Return the nodes that have fallen silent, and for how many seconds at Unix time `now`."""
+        if self.state.is_final:
+            return {}
+        return {name: seconds for name, node in self.nodes.items() if (seconds := node.silence_s(now)) is not None}
+
+    def headline(self, now: float) -> str:
+        """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
+        silences = self.silences(now)
+        if not silences:
+            return self.reason
+        name, seconds = max(silences.items(), key=lambda item: item[1])
+        if len(silences) == 1:
+            return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
+        text = _("no word from {count} hosts; from {host} for {seconds:.0f} s")
+        return text.format(count=len(silences), host=name, seconds=int(seconds))
+
+    def places(self, directory: str) -> tuple[str, ...]:
+        """Return lines that tell where to find what the job left, as far as is known.
+
+        Args:
+            directory: the job's, on the login node.
+        """
+        lines = [_("logs: {path}").format(path=directory)]
+        known = [(name, node.checkpoints) for name, node in self.nodes.items() if node.checkpoints]
+        if known:
+            line = _("checkpoints: {host}:{path}").format(host=known[0][0], path=known[0][1])
+            others = len(known) - 1
+            more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
+            lines.append(f"{line} {more}" if others else line)
+        return tuple(lines)
 
     def _fail(self, event: Event) -> None:
         data = event.data

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dttui.i18n import _
+from dttui.spec.forms import intended_form
 from dttui.spec.problems import (
     DocumentError,
     PathKey,
@@ -26,6 +27,8 @@ from dttui.spec.yaml_source import Source
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _MAX_KEYS_LISTED = 12
+_FORMS = ("tuple_type", "dict_type", "model_type", "model_attributes_type")
+"""Mistakes of a value that has another form than wanted."""
 
 
 def validate(source: Source, model: type[ModelT]) -> ModelT:
@@ -117,6 +120,9 @@ def _problems_of(detail: ErrorDetails, path: PathKey, source: Source, model: typ
     hint = ""
     if detail["type"] == "literal_error" and isinstance(value, str):
         hint = did_you_mean(value, literal_choices(model, path))
+    if not hint and not of_key and path and (detail["type"] in _FORMS or detail["type"] == "literal_error"):
+        form = intended_form(model, path, value)
+        hint = _("write {form}").format(form=form) if form else ""
     return [source.problem(path, mark, _expected(detail, context, value), hint)]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from pydantic import BaseModel, ConfigDict
+
+from dttui.spec.problems import PathKey
 
 
 class Severity(str, Enum):
@@ -13,6 +16,26 @@ class Severity(str, Enum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+class Place(BaseModel):
+    """Where in a file the key stands that a finding is about, or what is nearest to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    file: str
+    """As the person named it."""
+    line: int
+    """From 1."""
+    column: int
+    """From 1, in characters."""
+    path: str
+    """The key, as people write it: `distributed_training.cluster.nodes[1].id`."""
+    source_line: str
+    """The line of the file, as it stands there."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
 
 
 class Finding(BaseModel):
@@ -30,18 +53,28 @@ class Finding(BaseModel):
     """What."""
     hint: str = ""
     """What to do."""
+    path: PathKey = ()
+    """Key of the job that it arises from, from the job's top; empty where the subject is it, or there is none."""
+    place: Place | None = None
+    """Where that key stands; `None` for a job that was read from no file."""
 
 
-def error(code: str, subject: str, message: str, hint: str = "") -> Finding:
+def error(code: str, subject: str, message: str, hint: str = "", *, path: PathKey = ()) -> Finding:
     """Return a finding that forbids the launch."""
-    return Finding(code=code, severity=Severity.ERROR, subject=subject, message=message, hint=hint)
+    return Finding(code=code, severity=Severity.ERROR, subject=subject, message=message, hint=hint, path=path)
 
 
-def warning(code: str, subject: str, message: str, hint: str = "") -> Finding:
+def warning(code: str, subject: str, message: str, hint: str = "", *, path: PathKey = ()) -> Finding:
     """Return a finding that a person should weigh."""
-    return Finding(code=code, severity=Severity.WARNING, subject=subject, message=message, hint=hint)
+    return Finding(code=code, severity=Severity.WARNING, subject=subject, message=message, hint=hint, path=path)
 
 
-def info(code: str, subject: str, message: str, hint: str = "") -> Finding:
+def info(code: str, subject: str, message: str, hint: str = "", *, path: PathKey = ()) -> Finding:
     """Return a finding that only tells."""
-    return Finding(code=code, severity=Severity.INFO, subject=subject, message=message, hint=hint)
+    return Finding(code=code, severity=Severity.INFO, subject=subject, message=message, hint=hint, path=path)
+
+
+def errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in the order in which a person should read them."""
+    order = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))

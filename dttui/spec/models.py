@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from dttui.i18n import _
 from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME, Label, ProgramPath, Text
-from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
+from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds, Number
 
 FrameworkName = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
 
@@ -357,7 +357,7 @@ class Model(Section):
 
     name: str | None = None
     """Name."""
-    parameters: float | None = Field(default=None, gt=0)
+    parameters: Number | None = Field(default=None, gt=0)
     """Parameters, 7e9."""
     layers: int | None = Field(default=None, gt=0)
     """Transformer layers."""
@@ -399,7 +399,7 @@ class Checkpoint(Section):
     """Where checkpoints go."""
 
     dir: Text
-    """Directory on the hosts."""
+    """Directory on the hosts; relative to the working directory there. Made before the script runs."""
     shared: bool = False
     """Whether all hosts see the same directory."""
     resume_args: tuple[Text, ...] = ()
@@ -417,9 +417,9 @@ class Recovery(Section):
     """Environments that may replace a failed one."""
     min_nodes: int | None = Field(default=None, gt=0)
     """Fewest nodes to go on with."""
-    heartbeat_s: float = Field(default=30.0, gt=0)
+    heartbeat_s: Number = Field(default=30.0, gt=0)
     """Silence after which a node is unknown."""
-    self_fence_s: float | None = Field(default=None, gt=0)
+    self_fence_s: Number | None = Field(default=None, gt=0)
     """Silence after which a supervisor ends its ranks; off by default."""
     checkpoint: Checkpoint | None = None
     """Checkpoints."""

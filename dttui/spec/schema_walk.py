@@ -14,12 +14,12 @@ from dttui.spec.problems import PathKey
 
 def models_at(model: type[BaseModel], path: PathKey) -> list[type[BaseModel]]:
     """Return the models that the mapping at `path` may be; empty where keys are free."""
-    return [item for item in _annotations_at(model, path) if _is_model(item)]
+    return [item for item in annotations_at(model, path) if _is_model(item)]
 
 
 def literal_choices(model: type[BaseModel], path: PathKey) -> list[str]:
     """Return the values that a literal at `path` may have."""
-    literals = [item for item in _annotations_at(model, path) if get_origin(item) is Literal]
+    literals = [item for item in annotations_at(model, path) if get_origin(item) is Literal]
     return [str(choice) for item in literals for choice in get_args(item)]
 
 
@@ -44,7 +44,8 @@ def _walk(
                 yield from _walk(inner, (*path, name, *step), (*above, model))
 
 
-def _annotations_at(model: type[BaseModel], path: PathKey) -> list[Any]:
+def annotations_at(model: type[BaseModel], path: PathKey) -> list[Any]:
+    """Return the annotations that the value at `path` may have."""
     found: list[Any] = [model]
     for key in path:
         found = [member for item in found for inner in _inner(item, key) for member in _members(inner)]

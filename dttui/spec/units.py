@@ -48,10 +48,17 @@ def _format(value: int, units: dict[str, int]) -> str:
     return f"{value // scale}{unit}"
 
 
+def _plain(value: float) -> int | float:
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
 def format_bytes(value: int) -> str:
     """Return bytes in the largest unit that divides them: 16_000_000_000 → `16GB`."""
     return _format(value, _BYTES) if value else "0B"
 
+
+Number = Annotated[float, PlainSerializer(_plain, return_type=int | float, when_used="json")]
+"""A number that is written as people write it: 253824, not 253824.0."""
 
 Bytes = Annotated[
     int,

@@ -256,11 +256,11 @@ class Authentication:
             message = _("{host} closed the connection before the login: {reason}")
             hint = _("`ssh -v {name} true` shows more.").format(name=target.name)
             return HostUnreachableError(
-                self.hop.environment.key, message.format(host=target.hostname, reason=reason), hint
+                self.hop.environment.name, message.format(host=target.hostname, reason=reason), hint
             )
         message = _("{host} closed the connection after {count} attempts to log in as {user}: {reason}; tried: {tried}")
         return AuthenticationError(
-            self.hop.environment.key,
+            self.hop.environment.name,
             message.format(
                 host=target.hostname, count=len(self._tried), user=self._user, reason=reason, tried=self._summary()
             ),
@@ -275,7 +275,7 @@ class Authentication:
         )
         if self._unusable:
             message += _("; not usable: {keys}").format(keys=", ".join(dict.fromkeys(self._unusable)))
-        return AuthenticationError(self.hop.environment.key, message, self._remedy())
+        return AuthenticationError(self.hop.environment.name, message, self._remedy())
 
     def _summary(self) -> str:
         return ", ".join(dict.fromkeys(self._tried)) or _("nothing")

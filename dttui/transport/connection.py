@@ -107,4 +107,4 @@ class SshConnection:
         return self._environment.name
 
     def _failed(self, message: str, hint: str = "") -> HostUnreachableError:
-        return HostUnreachableError(self._environment.key, message, hint)
+        return HostUnreachableError(self._environment.name, message, hint)

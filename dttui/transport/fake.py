@@ -102,7 +102,7 @@ class FakeStream:
     async def write(self, data: bytes) -> None:
         """Write to its stdin. Raises HostUnreachableError when it has ended or the link is cut."""
         if not await self._process.stdin.write(data):
-            raise HostUnreachableError(self._process.environment.key, "the command has ended")
+            raise HostUnreachableError(self._process.environment.name, "the command has ended")
 
     async def write_eof(self) -> None:
         """Close its stdin."""
@@ -153,7 +153,7 @@ class FakeConnection:
     async def run(self, command: RemoteCommand) -> FakeStream:
         """Start the handler. Raises HostUnreachableError when the connection is closed or nothing plays commands."""
         if self.closed or self._host.handler is None:
-            raise HostUnreachableError(self._environment.key, f"the connection to {self._environment.name} is lost")
+            raise HostUnreachableError(self._environment.name, f"the connection to {self._environment.name} is lost")
         stream = FakeStream(FakeProcess(command, self._environment), self._host.handler)
         self.streams.append(stream)
         return stream
@@ -166,7 +166,7 @@ class FakeConnection:
 
 
 class FakeTransport:
-    """Connects to fake hosts, by environment key. Counts and keeps what it made, for tests to look at."""
+    """Connects to fake hosts, by environment name. Counts and keeps what it made, for tests to look at."""
 
     def __init__(self, hosts: Mapping[str, FakeHost]) -> None:
         self.hosts = dict(hosts)
@@ -174,10 +174,10 @@ class FakeTransport:
 
     async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> FakeConnection:
         """Connect, or fail as the host is told to. An environment without a host does not answer."""
-        host = self.hosts.get(environment.key)
+        host = self.hosts.get(environment.name)
         if host is None or host.delay_s >= timeout_s:
             await asyncio.sleep(timeout_s if host else 0)
-            raise HostUnreachableError(environment.key, f"no answer from {environment.name} within {timeout_s:g} s")
+            raise HostUnreachableError(environment.name, f"no answer from {environment.name} within {timeout_s:g} s")
         await asyncio.sleep(host.delay_s)
         if host.error is not None:
             raise host.error
@@ -188,7 +188,7 @@ class FakeTransport:
     async def cut(self, key: str) -> None:
         """Break all connections to a host: their streams end, and nothing more can be started on them."""
         for connection in self.connections:
-            if connection.environment.key == key:
+            if connection.environment.name == key:
                 await connection.close()
 
     async def close(self) -> None:

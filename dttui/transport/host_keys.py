@@ -128,7 +128,7 @@ class HostKeyCheck:
             await self.threads.connecting(append, path, hop.target.known_as, key)
         except OSError as error:
             raise HostKeyError(
-                hop.environment.key,
+                hop.environment.name,
                 _("the key of {host} cannot be saved in {path}: {error}").format(
                     host=hop.title, path=path, error=error.strerror or error
                 ),
@@ -190,9 +190,9 @@ def _unknown(hop: Hop, key: HostKey) -> HostKeyError:
         hint = _(
             "If this is the fingerprint its administrator gives, run `dttui envs trust {key} --fingerprint {value}`."
         )
-        hint = hint.format(key=shlex.quote(hop.environment.key), value=key.fingerprint)
+        hint = hint.format(key=shlex.quote(hop.environment.name), value=key.fingerprint)
     return HostKeyError(
-        hop.environment.key,
+        hop.environment.name,
         message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint),
         hint,
         fingerprint=key.fingerprint,
@@ -207,7 +207,7 @@ def _changed(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyErro
         "remove the old line, or run `ssh-keygen -R {name} -f {path}`."
     )
     return HostKeyError(
-        hop.environment.key,
+        hop.environment.name,
         message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint, known=known),
         hint.format(name=shlex.quote(hop.target.known_as), path=shlex.quote(str(entries[0].path))),
         fingerprint=key.fingerprint,
@@ -217,7 +217,7 @@ def _changed(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyErro
 def _revoked(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyError:
     message = _("the key of {host} is revoked by {place}: {algorithm} {fingerprint}")
     return HostKeyError(
-        hop.environment.key,
+        hop.environment.name,
         message.format(host=hop.title, place=entries[0].place, algorithm=key.algorithm, fingerprint=key.fingerprint),
         _("Do not connect. Ask the host's administrator for a new host key."),
         fingerprint=key.fingerprint,

@@ -151,7 +151,7 @@ class LocalConnection:
 
     async def run(self, command: RemoteCommand) -> LocalStream:
         """Start a command. Raises HostUnreachableError where that fails."""
-        name = self._environment.key
+        name = self._environment.name
         if self._closed:
             message = _("the connection to {host} is closed").format(host=self._environment.name)
             raise HostUnreachableError(name, message)

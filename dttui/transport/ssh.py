@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import resource
 from collections.abc import Coroutine
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 import paramiko
 
+from dttui import locations
 from dttui.errors import HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
@@ -42,9 +42,8 @@ class SshTransport:
     """Makes connections over SSH, as the person's own ssh would: same configuration, keys, agent and known hosts."""
 
     def __init__(self, config_file: Path | None = None) -> None:
-        """`config_file`, or `$DTTUI_SSH_CONFIG`, is read instead of ~/.ssh/config."""
-        named = os.environ.get("DTTUI_SSH_CONFIG")
-        self._config = SshConfig(config_file or (Path(named).expanduser() if named else None))
+        """`config_file`, or `$DTTUI_SSH_CONFIG`, is read instead of ~/.ssh/config; `~` is `$HOME`."""
+        self._config = SshConfig(config_file or locations.ssh_config_override())
         self._threads = Threads()
         self._host_keys = HostKeyCheck(self._threads)
         self._ring = KeyRing()
@@ -95,9 +94,9 @@ class SshTransport:
                 host=environment.name, seconds=deadline.seconds, stage=deadline.stage
             )
             hint = _("Check that the host is up, and that no firewall drops what goes to it.")
-            raise HostUnreachableError(environment.key, message, hint) from error
+            raise HostUnreachableError(environment.name, message, hint) from error
         except HostError as error:
-            error.host = environment.key
+            error.host = environment.name
             raise
 
     async def _connect(self, environment: Environment, prompter: Prompter, deadline: Deadline) -> SshConnection:
@@ -142,7 +141,7 @@ class SshTransport:
                 names = " → ".join(hop.target.name for hop in route[-4:])
                 message = _("more than {count} jump hosts on the way to {host} (… {names})")
                 raise HostUnreachableError(
-                    environment.key,
+                    environment.name,
                     message.format(count=MAX_HOPS, host=environment.name, names=names),
                     _("Two hosts name each other as ProxyJump; `ssh -G` shows what each one says."),
                 )

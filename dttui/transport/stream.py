@@ -168,4 +168,4 @@ class ChannelStream:
 
     def _gone(self) -> HostUnreachableError:
         text = _("the command on {host} has ended") if self._link.is_alive else _("the connection to {host} is lost")
-        return HostUnreachableError(self._environment.key, text.format(host=self._environment.name))
+        return HostUnreachableError(self._environment.name, text.format(host=self._environment.name))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import Provider
@@ -42,6 +42,8 @@ from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
 
 WIDE = 116
 """Columns from which list and form stand side by side; below, they are two pages."""
+LEAVE_DIALOG = "leave"
+"""The dialog before quitting."""
 
 
 def _submit(submission: Submission, plan: Plan) -> JobDirectory:
@@ -107,11 +109,11 @@ class DttuiApp(App[None]):
             "ctrl+q",
             "leave",
             N_("quit"),
-            show=False,
             id="app.quit",
             priority=True,
             tooltip=N_("Quit; jobs go on running"),
         ),
+        Binding("q", "leave", N_("quit"), id="app.quit-too", tooltip=N_("Quit; jobs go on running")),
     ]
 
     def __init__(self, options: TuiOptions) -> None:
@@ -162,6 +164,12 @@ class DttuiApp(App[None]):
         """Offer only what is not shown already."""
         return not isinstance(self.screen, JobsScreen) if action == "jobs" else True
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keep a key from a question that came up while a person was typing something else."""
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and self.questions.drops_key():
+            return
+        await super().on_event(event)
+
     def action_help(self) -> None:
         """Show the keys of the screen."""
         if not isinstance(self.screen, HelpScreen):
@@ -171,22 +179,20 @@ class DttuiApp(App[None]):
         """Show all jobs."""
         self.push_screen(JobsScreen())
 
-    @work
+    def action_help_quit(self) -> None:
+        """Say how to quit: ctrl+c is what many would try first."""
+        self.notify(_("ctrl+q quits; jobs go on running."), markup=False)
+
+    @work(exclusive=True, group="leave")
     async def action_leave(self) -> None:
-        """Quit; where jobs run, say that they go on."""
+        """Quit; where jobs run, say that they go on, and where edits would be lost, ask."""
+        if self.screen.id == LEAVE_DIALOG:
+            return
+        has_edits = any(isinstance(screen, ComposeScreen) and screen.has_edits for screen in self.screen_stack)
         running = [job for job in await asyncio.to_thread(jobs.list_jobs) if _runs(job)]
-        if running:
-            names = ", ".join(clean(job.name) for job in running[:3])
-            text = ngettext(
-                "{count} job is running and goes on without this screen: {names}. `dttui status` tells how it is.",
-                "{count} jobs are running and go on without this screen: {names}. `dttui ps` tells how they are.",
-                len(running),
-            )
-            dialog = ChoiceDialog(
-                _("Quit"),
-                text.format(count=len(running), names=names),
-                (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")),
-            )
+        if has_edits or running:
+            dialog = _leave_dialog(running, has_edits=has_edits)
+            dialog.id = LEAVE_DIALOG
             if await self.push_screen_wait(dialog) != "quit":
                 return
         self.exit()
@@ -264,13 +270,30 @@ class DttuiApp(App[None]):
 
     def _try_again(self, fleet: Fleet, key: str) -> None:
         environment = fleet.statuses[key].environment
-        for name in (environment.key, environment.name, environment.host):
+        for name in (environment.name, environment.host):
             self._fleet_prompter.forget(name)
         fleet.retry(key)
 
 
 def _runs(job: jobs.JobSummary) -> bool:
     return not job.state.is_final and job.state.value != "UNKNOWN"
+
+
+def _leave_dialog(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> ChoiceDialog:
+    sentences = [_("The job on the screen has changes that are not saved.")] if has_edits else []
+    if running:
+        names = ", ".join(clean(job.name) for job in running[:3])
+        text = ngettext(
+            "{count} job is running and goes on without this screen: {names}. `dttui status` tells how it is.",
+            "{count} jobs are running and go on without this screen: {names}. `dttui ps` tells how they are.",
+            len(running),
+        )
+        sentences.append(text.format(count=len(running), names=names))
+    text = "\n".join(sentences)
+    if has_edits:
+        title = _("Leave without saving?")
+        return ChoiceDialog(title, text, (("stay", _("Stay"), "primary"), ("quit", _("Leave"), "error")))
+    return ChoiceDialog(_("Quit"), text, (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")))
 
 
 def _log_to_file() -> None:

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Aggregate, Finding
+from dttui.planning.summary import gpu_sum
 
 
 def title_line(*, demo: bool) -> Content:
@@ -25,8 +26,7 @@ def ticked_line(ticked: int, environments: int, total: Aggregate | None) -> Cont
     told = _("{ticked} of {total} ticked").format(ticked=ticked, total=environments)
     pieces: list[tuple[str, str] | str] = [(told, "bold")]
     if total is not None:
-        gpus = ngettext("{count} GPU", "{count} GPUs", total.gpu_count)
-        pieces.append(" · " + gpus.format(count=total.gpu_count))
+        pieces.append(" · " + gpu_sum(total))
         zones = len(total.zones)
         if zones:
             pieces.append(" · " + ngettext("{count} zone", "{count} zones", zones).format(count=zones))

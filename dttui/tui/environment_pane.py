@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
@@ -14,6 +16,7 @@ from textual.widgets import Input, Static
 
 from dttui.i18n import _
 from dttui.services.fleet import EnvironmentStatus, Fleet
+from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted
 from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row
 from dttui.tui.widgets.environment_list import EnvironmentList
@@ -34,12 +37,17 @@ class EnvironmentsChanged(Message):
 class EnvironmentPane(Vertical):
     """Looks at the fleet a few times a second, and passes on to the list what changed."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "show_all", N_("show all"), show=False, id="list.show-all", tooltip=N_("Drop the filter")),
+    ]
+
     def __init__(self, fleet: Fleet, *, id: str) -> None:
         super().__init__(id=id)
         self._fleet = fleet
         self._rows: dict[str, EnvironmentRow] = {}
         self._seen: dict[str, EnvironmentStatus] = {}
         self._strangers: tuple[str, ...] = ()
+        self._gpus_asked: Mapping[str, int | None] = {}
         self._sort = 0
 
     def compose(self) -> ComposeResult:
@@ -51,8 +59,8 @@ class EnvironmentPane(Vertical):
 
     def on_mount(self) -> None:
         """Show the fleet as it is, and follow it."""
-        self._rows = {key: environment_row(status) for key, status in self._fleet.statuses.items()}
         self._seen = dict(self._fleet.statuses)
+        self._renew(self._seen)
         self._list.set_rows(self._rows)
         self._arrange()
         self.set_interval(REFRESH_S, self._follow)
@@ -62,8 +70,11 @@ class EnvironmentPane(Vertical):
         """Head the list anew: a narrow screen has the word on its tab."""
         self.call_after_refresh(self._arrange)
 
-    def mark(self, ticked: Sequence[str], master: str | None) -> None:
-        """Show what is ticked. What the inventory lacks is listed for as long as it is, so that it can be unticked."""
+    def mark(self, ticked: Sequence[str], master: str | None, gpus_asked: Mapping[str, int | None]) -> None:
+        """Show what is ticked, and how many GPUs the job asks of each, by key; `None` for all.
+
+        What the inventory lacks is listed for as long as it is ticked, so that it can be unticked.
+        """
         strangers = tuple(key for key in ticked if key not in self._fleet.statuses)
         if strangers != self._strangers:
             self._strangers = strangers
@@ -71,6 +82,9 @@ class EnvironmentPane(Vertical):
             self._rows = {**{key: stranger_row(key) for key in strangers}, **known}
             self._list.set_rows(self._rows)
             self._arrange()
+        before, self._gpus_asked = self._gpus_asked, gpus_asked
+        changed = [key for key in {*before, *gpus_asked} if before.get(key) != gpus_asked.get(key)]
+        self._renew({key: self._fleet.statuses[key] for key in changed if key in self._fleet.statuses})
         self._list.mark(ticked, master)
 
     def name_of(self, key: str) -> str:
@@ -90,17 +104,26 @@ class EnvironmentPane(Vertical):
 
     def begin_filter(self) -> None:
         """Go to the filter."""
-        field = self.query_one("#filter", Input)
-        field.display = True
-        field.focus()
+        self._filter.display = True
+        self._filter.focus()
 
-    def leave_filter(self) -> None:
-        """Show all again, and go back to the list."""
-        field = self.query_one("#filter", Input)
-        if field.has_focus:
-            field.value = ""
+    def focus_list(self) -> None:
+        """Go back to the list; a filter stays."""
         self._list.focus()
         self.call_after_refresh(self._arrange)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to show all only where there is a filter."""
+        return action != "show_all" or bool(self._filter.value) or self._filter.has_focus
+
+    def action_show_all(self) -> None:
+        """Drop the filter, and go back to the list."""
+        self._filter.value = ""
+        self.focus_list()
+
+    @property
+    def _filter(self) -> Input:
+        return self.query_one("#filter", Input)
 
     @property
     def _list(self) -> EnvironmentList:
@@ -114,6 +137,7 @@ class EnvironmentPane(Vertical):
     def _filtered(self, event: Input.Changed) -> None:
         event.stop()
         self._arrange()
+        self.refresh_bindings()
 
     @on(Input.Submitted, "#filter")
     def _filter_done(self, event: Input.Submitted) -> None:
@@ -126,20 +150,22 @@ class EnvironmentPane(Vertical):
         if not changed:
             return
         self._seen = dict(self._fleet.statuses)
-        rows = {key: environment_row(status) for key, status in changed.items()}
-        self._rows.update(rows)
-        self._list.update_rows(rows)
+        self._renew(changed)
         if self._list.highlighted in changed:
             self._show_detail()
         told = [key for key, status in changed.items() if _differs(status, before.get(key))]
         if told:
             self.post_message(EnvironmentsChanged(told))
 
+    def _renew(self, changed: Mapping[str, EnvironmentStatus]) -> None:
+        rows = {key: environment_row(status, self._gpus_asked.get(key)) for key, status in changed.items()}
+        self._rows.update(rows)
+        self._list.update_rows(rows)
+
     def _arrange(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = bool(field.value) or field.has_focus
+        self._filter.display = bool(self._filter.value) or self._filter.has_focus
         name, label, _key = SORTS[self._sort]
-        order = arranged(self._rows, field.value, name)
+        order = arranged(self._rows, self._filter.value, name)
         self._list.show(order)
         self.query_one("#list-caption", Static).update(self._caption(label, len(order)))
         self._show_detail()
@@ -151,6 +177,8 @@ class EnvironmentPane(Vertical):
         if shown < len(self._rows):
             few = _("{shown} of {total} shown").format(shown=shown, total=len(self._rows))
             caption.append(Content.styled(few, "$warning"))
+        if self._filter.value:
+            caption.append(Content.styled(_("esc shows all"), "$muted"))
         return Content("  ").join(caption)
 
     def _show_detail(self) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
+from dttui import locations
 from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
@@ -26,9 +29,27 @@ def tell(app: App[Any], error: DttuiError) -> None:
     app.notify(clean(text), title=_("error"), severity="error", markup=False, timeout=ERROR_TIMEOUT_S)
 
 
-async def save(app: App[Any], submission: Submission, suggestion: Path) -> tuple[Submission, Path] | None:
-    """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker."""
-    text = _("`dttui --apply` runs the saved file just as this screen does.")
+def apply_options(*, demo: bool, inventory_path: Path | None) -> tuple[str, ...]:
+    """Return what `dttui --apply FILE` needs besides, to find the environments that this screen shows."""
+    if demo:
+        return ("--demo",)
+    if inventory_path is None or inventory_path == locations.inventory_file():
+        return ()
+    return ("--inventory", str(inventory_path))
+
+
+async def save(
+    app: App[Any], submission: Submission, suggestion: Path, options: Sequence[str]
+) -> tuple[Submission, Path] | None:
+    """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker.
+
+    Args:
+        app: where to ask.
+        submission: the job.
+        suggestion: the path to begin with.
+        options: what `dttui --apply` needs besides the file; see `apply_options`.
+    """
+    text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
     answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), str(suggestion)))
     if answer is None:
         return None
@@ -40,8 +61,13 @@ async def save(app: App[Any], submission: Submission, suggestion: Path) -> tuple
     except DttuiError as error:
         tell(app, error)
         return None
-    app.notify(_("Saved {file}.").format(file=clean(answer)), markup=False)
+    text = _("Run it without the screen: {command}").format(command=_command(answer, options))
+    app.notify(clean(text), title=_("Saved {file}.").format(file=clean(answer)), markup=False)
     return saved, path
+
+
+def _command(file: str, options: Sequence[str]) -> str:
+    return shlex.join(["dttui", "--apply", str(Path(file).expanduser()), *options])
 
 
 async def open_(app: App[Any], inventory: Inventory, suggestion: Path) -> tuple[Submission, Path] | None:
@@ -59,5 +85,7 @@ async def open_(app: App[Any], inventory: Inventory, suggestion: Path) -> tuple[
 
 async def _may_replace(app: App[Any], path: Path) -> bool:
     text = _("{file} is there already. Replace it?").format(file=clean(str(path)))
+    if await asyncio.to_thread(documents.has_comments, path):
+        text += " " + _("The comments in it are not kept.")
     dialog = ChoiceDialog(_("Save the job"), text, (("no", _("Keep it"), "default"), ("yes", _("Replace"), "error")))
     return await app.push_screen_wait(dialog) == "yes"

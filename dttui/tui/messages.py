@@ -22,6 +22,14 @@ class MasterChosen(Message):
 
 
 @dataclass
+class GpusStepped(Message):
+    """A person asked for that many more GPUs of an environment, or fewer."""
+
+    key: str
+    step: int
+
+
+@dataclass
 class EnvironmentHighlighted(Message):
     """The cursor came to an environment; `None` where the list shows none."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from dtagent.protocol.telemetry import HostSample
 
@@ -46,19 +47,26 @@ def environment_state(state: EnvironmentState) -> StateWord:
     return StateWord(symbol, environment_state_name(state), colour)
 
 
-def environment_row(status: EnvironmentStatus) -> EnvironmentRow:
-    """Return the row of one environment."""
+def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) -> EnvironmentRow:
+    """Return the row of one environment, of which the job asks that many GPUs where it is ticked."""
     environment = status.environment
-    choice = Choice(environment, status.facts)
+    choice = Choice(environment, status.facts, gpus_asked)
     label, load = _load(status.sample)
     state = environment_state(status.state)
     gpus = gpu_text(choice)
     shown = [line(text) for text in (environment.name, environment.kind, environment.zone, environment.image)]
     name, kind, zone, image = shown
-    reason = _without_name(line(status.reason), name, line(environment.key))
-    searched = (*shown, environment.key, environment.host, state.word, gpus, _("sim") if environment.simulated else "")
+    reason = _without_name(line(status.reason), name)
+    searched = (
+        *shown,
+        environment.id or "",
+        environment.host,
+        state.word,
+        gpus,
+        _("sim") if environment.simulated else "",
+    )
     return EnvironmentRow(
-        key=environment.key,
+        key=environment.name,
         name=name,
         kind=kind,
         zone=zone,
@@ -101,18 +109,25 @@ def stranger_row(key: str) -> EnvironmentRow:
     )
 
 
-def _without_name(reason: str, *names: str) -> str:
+def _without_name(reason: str, name: str) -> str:
     """Return a reason without the name before it, which the row has already."""
-    for name in names:
-        if name and reason.startswith(name) and reason[len(name) :].startswith((":", "：")):
-            return reason[len(name) + 1 :].lstrip()
+    if name and reason.startswith(name) and reason[len(name) :].startswith((":", "：")):
+        return reason[len(name) + 1 :].lstrip()
     return reason
 
 
 def gpu_text(choice: Choice, *, memory: bool = True) -> str:
-    """Return GPUs by type and count, with `memory` that of each: `2×A100 80 GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`."""
+    """Return GPUs by type and count, with `memory` that of each: `2×A100 80 GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`.
+
+    Where the job uses another number than there are: `1 of 2×A100 80 GB`.
+    """
     if choice.gpu_count is None:
-        return _("GPUs ?")
+        return _("GPUs ?") if choice.gpus_used is None else _("{count} GPUs").format(count=choice.gpus_used)
+    if choice.gpus_used != choice.gpu_count:
+        there = gpu_text(replace(choice, gpus_asked=None), memory=memory)
+        if len(set(choice.gpu_types)) > 1:
+            there = _("{count} GPUs").format(count=choice.gpu_count)
+        return _("{used} of {gpus}").format(used=choice.gpus_used, gpus=there)
     if choice.gpu_count == 0:
         return _("no GPU")
     types: dict[str, int] = {}
@@ -173,28 +188,52 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     return [(first, "muted"), (_usage(sample), "muted")]
 
 
-def node_row(node: NodeView, job_id: str, failed_ranks: Collection[int | None]) -> NodeRow:
-    """Return the row of one node of a job, of which these ranks failed; `None` among them is the launcher."""
+def node_row(
+    node: NodeView, job_id: str, failed_ranks: Collection[int | None], *, is_over: bool, now: float
+) -> NodeRow:
+    """Return the row of one node of a job at Unix time `now`.
+
+    The last readings of a host that is silent are old, and those of a node that is over too: only ranks that failed
+    are shown of it.
+
+    Args:
+        node: the node.
+        job_id: the job.
+        failed_ranks: of the node's; `None` among them is the launcher.
+        is_over: whether the job is.
+        now: Unix time.
+    """
     state = node.state if not failed_ranks or node.state in _BAD_NODE_STATES else "failed"
     ranks = node.plan.ranks
+    silence = None if is_over else node.silence_s(now)
+    has_ended = is_over or node.is_over
+    slots = [
+        SlotCell(
+            rank=slot.rank,
+            load=None if slot.utilization_percent is None else slot.utilization_percent / 100,
+            memory_mib=slot.memory_used_mib,
+            temperature_c=slot.temperature_c,
+            power_w=slot.power_w,
+            error=line(slot.error),
+        )
+        for slot in node.slots(job_id)
+    ]
+    if has_ended or silence is not None:
+        slots = [SlotCell(slot.rank, None, None, None, None, "") for slot in slots if slot.rank in failed_ranks]
+    slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
+    note = line(node.message) if node.state == "stopped" else ""
+    if silence is not None:
+        note = _("no word for {span}").format(span=words.duration(silence))
     return NodeRow(
         name=line(node.plan.name),
         is_master=node.plan.node_rank == 0,
         state=words.node_state(state),
         ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
         simulated=node.plan.simulated,
-        problem=line(node.message) if node.state in _BAD_NODE_STATES else "",
-        slots=tuple(
-            SlotCell(
-                rank=slot.rank,
-                load=None if slot.utilization_percent is None else slot.utilization_percent / 100,
-                memory_mib=slot.memory_used_mib,
-                temperature_c=slot.temperature_c,
-                power_w=slot.power_w,
-                error=_("failed") if slot.rank in failed_ranks else line(slot.error),
-            )
-            for slot in node.slots(job_id)
-        ),
+        problem=line(node.message) if node.state in _BAD_NODE_STATES and not failed_ranks else "",
+        note=note,
+        labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
+        slots=tuple(slots),
     )
 
 

@@ -49,18 +49,20 @@ def test_a_job_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_an_environment_that_is_not_in_the_inventory_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     said = refused("--demo", "--apply", shell_job(tmp_path, {"pytorch-dev-envv": 1}, "true"))
-    assert "pytorch-dev-envv" in said
+    assert "job.yaml:6:11: distributed_training.cluster.nodes[0].id: " in said
+    assert said.count("pytorch-dev-envv") == 2, "in the message, once, and in the line of the file"
     assert 'did you mean "pytorch-dev-env"' in said
 
 
 def test_a_job_without_nodes_is_refused(tmp_path: Path) -> None:
-    assert "node" in refused("--demo", "--apply", shell_job(tmp_path, {}, "true"))
+    said = refused("--demo", "--apply", shell_job(tmp_path, {}, "true"))
+    assert "job.yaml:5:12: distributed_training.cluster.nodes: no environment is chosen" in said
 
 
 def test_more_gpus_than_there_are_is_refused_with_both_numbers(tmp_path: Path) -> None:
     said = refused("--demo", "--apply", shell_job(tmp_path, {ONE: 5}, "true"))
-    assert "5" in said
-    assert "2" in said
+    assert "5 GPUs are asked of pytorch-dev-env, which has 2" in said
+    assert "job.yaml:10:18: distributed_training.cluster.nodes[0].resources.gpu.count" in said
 
 
 def test_a_script_that_is_not_there_is_refused_before_anything_is_reached(tmp_path: Path) -> None:
@@ -73,7 +75,9 @@ def test_a_script_that_is_not_there_is_refused_before_anything_is_reached(tmp_pa
     }
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({"distributed_training": job}))
-    assert "trian.py" in refused("--demo", "--apply", path)
+    said = refused("--demo", "--apply", path)
+    assert f"there is no script trian.py in {tmp_path};" in said
+    assert "job.yaml:9:13: distributed_training.run.script" in said
 
 
 def test_two_nodes_with_one_address_are_refused(tmp_path: Path) -> None:
@@ -82,6 +86,7 @@ def test_two_nodes_with_one_address_are_refused(tmp_path: Path) -> None:
     inventory.write_text(yaml.safe_dump({"environments": environments}))
     said = refused("--inventory", inventory, "--apply", shell_job(tmp_path, {"a": 1, "b": 1}, "true"))
     assert "10.9.9.9" in said
+    assert "distributed_training.cluster.nodes[1].id" in said
 
 
 def test_without_an_inventory_the_remedy_is_told(tmp_path: Path) -> None:
@@ -106,6 +111,39 @@ def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:
     problem = yaml.safe_load(done.stdout)["problems"][0]
     assert done.returncode == 2
     assert (problem["line"], problem["column"]) == (3, 3)
+
+
+def test_errors_of_a_plan_come_as_data_with_their_places(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 5}, "true")
+    key = "distributed_training.cluster.nodes[0].resources.gpu.count"
+    applied = dttui("--demo", "--apply", job, "--output", "json")
+    assert applied.returncode == 2
+    (problem,) = yaml.safe_load(applied.stdout)["problems"]
+    planned = dttui("--demo", "plan", job, "--output", "json")
+    assert planned.returncode == 2
+    place = yaml.safe_load(planned.stdout)["findings"][0]["place"]
+    for told in (problem, place):
+        assert (told["file"], told["line"], told["column"], told["path"]) == (str(job), 10, 18, key)
+    assert f"{job}:10:18: {key}: " in dttui("--demo", "plan", job).stdout
+
+
+def test_an_inventory_without_hosts_is_told_with_the_remedy(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text("environments: []\n")
+    done = dttui("--inventory", inventory, "envs")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "dttui envs import" in done.stderr
+
+
+def test_hosts_are_imported_into_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    ssh = Path.home() / ".ssh"
+    ssh.mkdir()
+    (ssh / "config").write_text("Host gpu1\nHost gpu2\n")
+    inventory = tmp_path / "new" / "inventory.yaml"
+    done = dttui("envs", "import", "gpu1", "--inventory", inventory)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"1 host added to {inventory}\n"
+    assert yaml.safe_load(inventory.read_text()) == {"environments": [{"name": "gpu1", "host": "gpu1"}]}
 
 
 def test_messages_come_in_chinese_when_asked_for(tmp_path: Path) -> None:

@@ -174,14 +174,71 @@ def test_a_job_outlives_its_terminal_and_is_stopped_from_another(tmp_path: Path)
 
 
 def test_a_detached_job_is_followed_by_its_files(tmp_path: Path) -> None:
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "echo one; echo two >&2; exit 4"), "--detach")
-    assert done.returncode == 0
+    command = "echo one; echo two >&2; sleep 1; printf 'no newline' >&2; exit 4"
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, command), "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "RENDEZVOUS" in done.stderr
     job_id = done.stdout.strip()
     wait_for_state(job_id, "FAILED")
     assert dttui("status", job_id).returncode == 100
-    assert dttui("logs", job_id, "-f", "--stderr", "--rank", "0").stdout == "two\n"
+    assert dttui("logs", job_id, "-f", "--stderr", "--rank", "0").stdout == "two\nno newline\n"
     assert job_id not in dttui("ps").stdout
     assert job_id in dttui("ps", "--all").stdout
+
+
+def test_a_detached_job_that_is_refused_has_the_exit_code_of_the_refusal(tmp_path: Path) -> None:
+    python = shell_job(tmp_path, {ONE: 1}, "true", python="/no/such/python")
+    refused = dttui("--demo", "--apply", python, "--detach", "--output", "json")
+    assert refused.returncode == 3, refused.stderr
+    assert result_of(refused)["state"] == "FAILED"
+    rolled_back = dttui(
+        "--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "true", workdir="/no/such/directory"), "--detach"
+    )
+    assert rolled_back.returncode == 5, rolled_back.stderr
+    assert "FAILED" in rolled_back.stdout
+
+
+def test_a_job_onto_slots_that_another_job_holds_is_refused_with_that_job_s_name(tmp_path: Path) -> None:
+    first = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "sleep 60"), "--detach")
+    assert first.returncode == 0, first.stderr
+    job_id = first.stdout.strip()
+    wait_for_state(job_id, "RUNNING")
+    refused = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, "true"), "--output", "json")
+    assert refused.returncode == 3, refused.stderr
+    assert f"{ONE} has 0 free GPUs" in result_of(refused)["reason"]
+    assert job_id in result_of(refused)["reason"]
+    # The refused job is the newest; a bare stop means the one that runs.
+    stopped = dttui("stop", "--force")
+    assert stopped.returncode == 0, stopped.stderr
+    assert job_id in stopped.stdout
+    assert dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "true")).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [(None, "{attempt}/checkpoints"), ("{base}/a/b", "{base}/a/b"), ("ckpt/deep", "{attempt}/work/ckpt/deep")],
+)
+def test_the_checkpoint_directory_is_there_when_the_script_starts(
+    tmp_path: Path, checkpoint: str | None, place: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    fields = {"recovery": {"checkpoint": {"dir": checkpoint.format(base=tmp_path)}}} if checkpoint else {}
+    command = (
+        'test -d "$DTTUI_CHECKPOINT_DIR" && echo "$DTTUI_CHECKPOINT_DIR" && cd / && touch "$DTTUI_CHECKPOINT_DIR/x"'
+    )
+    run = {"command": ["sh", "-c", command], "workdir": "work"}
+    job = write_job(tmp_path, {ONE: 1}, framework="command", run=run, **fields)
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    result = result_of(done)
+    attempt = Path(os.environ["DTTUI_DEMO_ROOT"]) / ONE / "jobs" / result["job_id"] / "0"
+    expected = Path(place.format(attempt=attempt, base=tmp_path))
+    assert (Path(result["directory"]) / f"logs/0/{ONE}/0.out").read_text() == f"{expected}\n"
+    assert (expected / "x").exists()
+    inside = [
+        path for path in (attempt, *attempt.parents, *attempt.rglob("*")) if path.is_relative_to(attempt.parents[2])
+    ]
+    assert {oct(path.stat().st_mode & 0o777) for path in inside if path.is_dir()} == {"0o700"}
 
 
 def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

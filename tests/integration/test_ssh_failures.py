@@ -36,7 +36,7 @@ async def unreachable(
 ) -> HostUnreachableError:
     with pytest.raises(HostUnreachableError) as caught:
         await transport.connect(environment, NOBODY, timeout_s)
-    assert caught.value.host == environment.key
+    assert caught.value.host == environment.name
     assert caught.value.exit_code is ExitCode.UNREACHABLE
     return caught.value
 

@@ -88,8 +88,8 @@ async def test_a_refusal_names_what_the_server_takes_and_what_was_tried(
     sshd: Sshd, transport: SshTransport, tmp_path: Path
 ) -> None:
     stranger = make_key(tmp_path / "stranger")
-    error = await refused(transport, sshd.environment(id="env-7", identity_file=str(stranger)))
-    assert error.host == "env-7"
+    error = await refused(transport, sshd.environment(identity_file=str(stranger)))
+    assert error.host == "gpu1"
     assert f"let {USER} not in: it takes publickey; tried: {stranger}" in error.message
     assert f"ssh-copy-id -p {sshd.port} {USER}@127.0.0.1" in error.hint
 

@@ -288,8 +288,8 @@ async def test_an_unknown_key_that_nobody_confirms_is_refused_with_the_remedy(
         await transport.connect(sshd.environment("gpu 1", id="env-001", known_hosts=None), person, TIMEOUT_S)
     expected = fingerprint(sshd.host_key())
     assert caught.value.fingerprint == expected
-    assert caught.value.host == "env-001"
-    assert f"dttui envs trust env-001 --fingerprint {expected}" in caught.value.hint
+    assert caught.value.host == "gpu 1"
+    assert f"dttui envs trust 'gpu 1' --fingerprint {expected}" in caught.value.hint
     assert not locations.known_hosts_file().exists()
 
 

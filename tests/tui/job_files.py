@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import time
 
 from dtagent.protocol.events import EventKind, JobState, Metric
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
+from dttui.i18n import ntold, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
@@ -36,6 +39,10 @@ class JobWriter:
         self._log = EventLog(self.directory)
         self._seq = 0
 
+    def watch(self) -> None:
+        """Hold the job as its controller does, to the end of this process."""
+        fcntl.flock(os.open(self.directory.lock, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
+
     def state(self, state: JobState, message: str = "") -> None:
         """The job came to a state."""
         self._log.add(EventKind.JOB_STATE, message, attempt=0, data={"state": state.value})
@@ -48,11 +55,13 @@ class JobWriter:
         """All nodes came to a state."""
         for node in self.plan.nodes:
             data = {"state": state, "gpu_ids": list(range(node.cuda_slots))}
+            if state == "prepared":
+                data["checkpoints"] = f"/var/tmp/dtagent-1000/jobs/{self.job_id}/0/checkpoints"
             self._log.add(EventKind.NODE_STATE, message, attempt=0, node=node.name, data=data)
 
-    def node(self, name: str, state: str, message: str = "") -> None:
+    def node(self, name: str, state: str, message: str = "", **data: object) -> None:
         """One node came to a state."""
-        self._log.add(EventKind.NODE_STATE, message, attempt=0, node=name, data={"state": state})
+        self._log.add(EventKind.NODE_STATE, message, attempt=0, node=name, data={"state": state, **data})
 
     def samples(self, load: int) -> None:
         """All nodes were read."""
@@ -105,14 +114,16 @@ class JobWriter:
 def running(job: Job, inventory: Inventory) -> JobWriter:
     """A job that runs and has come to step 200."""
     writer = JobWriter(job, inventory)
-    writer.state(JobState.PREFLIGHT, "checking the hosts")
+    size = writer.plan.world_size
+    writer.state(JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
     writer.nodes("connected")
-    writer.state(JobState.LAUNCHING, f"starting {writer.plan.world_size} ranks")
+    writer.state(JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
     writer.nodes("prepared")
-    writer.progress("sent 5 files, 0.2 MB in all")
-    writer.state(JobState.RENDEZVOUS, f"waiting for {writer.plan.world_size} ranks")
+    sent = "sent {count} file, {size:.1f} MB in all", "sent {count} files, {size:.1f} MB in all"
+    writer.progress(ntold(*sent, 5, size=0.2))
+    writer.state(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
     writer.nodes("running")
-    writer.state(JobState.RUNNING, "all ranks run")
+    writer.state(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
     writer.samples(97)
     writer.metrics(200)
     for node in writer.plan.nodes:
@@ -126,7 +137,29 @@ def succeeded(job: Job, inventory: Inventory) -> JobWriter:
     """A job that went well."""
     writer = running(job, inventory)
     writer.nodes("ended")
-    writer.outcome(JobState.SUCCEEDED, "finished in 42 s", 0)
+    writer.outcome(JobState.SUCCEEDED, told("finished in {seconds} s", seconds=42), 0)
+    return writer
+
+
+def silent(job: Job, inventory: Inventory) -> JobWriter:
+    """A job of which one host has not been heard of for a while."""
+    writer = running(job, inventory)
+    name, seconds = writer.plan.nodes[1].name, 12.0
+    message = told("no word from {host} for {seconds:.0f} s", host=name, seconds=seconds)
+    writer.node(name, "unknown", message, heard_at=time.time() - seconds)
+    return writer
+
+
+def cancelled(job: Job, inventory: Inventory) -> JobWriter:
+    """A job that was stopped, on one node by killing it."""
+    writer = running(job, inventory)
+    writer.state(JobState.STOPPING, told("stopping on request"))
+    writer.nodes("stopping")
+    *others, last = writer.plan.nodes
+    for node in others:
+        writer.node(node.name, "stopped", told("ended by itself after SIGTERM"))
+    writer.node(last.name, "stopped", told("killed"))
+    writer.outcome(JobState.CANCELLED, told("stopped on request; killed on {hosts}", hosts=last.name), 103)
     return writer
 
 
@@ -135,11 +168,12 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
     writer = running(job, inventory)
     node = writer.plan.nodes[-1]
     rank = node.ranks[-1]
+    how = told("{who} exited with code {code}", who=told("rank {rank} on {host}", rank=rank, host=node.name), code=1)
     writer.logs(node.name, f"{rank}.err", *TRACEBACK.splitlines())
     writer.rank_failed(
         node.name,
         rank,
-        f"rank {rank} on {node.name} exited with code 1: ValueError: batch 118 has no samples",
+        told("{host}: {reason}", host=how, reason="ValueError: batch 118 has no samples"),
         exit_code=1,
         signal=None,
         error="ValueError: batch 118 has no samples",
@@ -150,10 +184,10 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
             *TRACEBACK.splitlines(),
         ],
     )
-    writer.state(JobState.STOPPING, "a rank failed")
+    writer.state(JobState.STOPPING, told("a failure on {host} ends all", host=node.name))
     writer.nodes("stopping")
     for item in writer.plan.nodes:
-        writer.node(item.name, "failed" if item is node else "ended")
-    message = f"rank {rank} on {node.name} exited with code 1"
-    writer.outcome(JobState.FAILED, message, 100)
+        message = told("a process failed") if item is node else told("ended by itself after SIGTERM")
+        writer.node(item.name, "failed" if item is node else "stopped", message)
+    writer.outcome(JobState.FAILED, how, 100)
     return writer

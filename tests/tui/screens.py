@@ -94,7 +94,8 @@ async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
 def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
-    run = job_files.running(draft, inventory).directory
+    live = [job_files.running(draft, inventory), job_files.silent(draft, inventory)]
+    run, silent = (writer.directory for writer in live)
     demo = inventory.model_copy(
         update={
             "environments": tuple(
@@ -111,7 +112,10 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
             )
         }
     )
-    simulated = job_files.running(draft, demo).directory
+    live.append(job_files.running(draft, demo))
+    simulated = live[-1].directory
+    for writer in live:
+        writer.watch()
     good = job_files.succeeded(draft, inventory).directory
     bad = job_files.failed(draft, inventory).directory
     return {
@@ -132,6 +136,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "run-simulated": ({"attach": simulated}, nothing),
         "run-logs": ({"attach": run}, tab("logs")),
         "run-events": ({"attach": run}, tab("events")),
+        "run-silent": ({"attach": silent}, nothing),
+        "run-cancelled": ({"attach": job_files.cancelled(draft, inventory).directory}, nothing),
         "run-succeeded": ({"attach": good}, nothing),
         "run-failed": ({"attach": bad}, nothing),
         "run-stop": ({"attach": run}, press("x")),

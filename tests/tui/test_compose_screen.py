@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Select
 
+from dttui import locations
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.services.fleet import EnvironmentState
@@ -252,9 +253,15 @@ async def test_filter_and_sort_change_what_is_shown_and_not_what_is_ticked() -> 
         assert list(listed.shown) == ["llm-training-env", "a100-17", "a100-18"]
         assert app.focused is listed
         assert screen_of(app).state.selected == ("pytorch-dev-env",)
-        await pilot.press("slash", "escape")
+        assert "3 of 8 shown  esc shows all" in text_of(app, "#list-caption")
+        await pilot.press("escape")
         await settle(app, pilot)
         assert len(listed.shown) == 8
+        assert "esc" not in text_of(app, "#list-caption")
+        await pilot.press("slash", *"zzz", "escape")
+        await settle(app, pilot)
+        assert len(listed.shown) == 8
+        assert app.focused is listed
         await pilot.press("s", "s")
         await settle(app, pilot)
         assert "most GPUs first" in text_of(app, "#list-caption")
@@ -316,6 +323,49 @@ async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
         assert "ranks: 6–13 · 8 processes" in text_of(app, "#preview-text")
         await pilot.press("escape")
         assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_the_preview_of_a_job_that_is_not_filled_in_says_what_is_missing() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await tick(pilot, 0, 1)
+        await pilot.press("p")
+        await settle(app, pilot)
+        assert isinstance(app.screen, PreviewScreen)
+        assert "The errors below" in text_of(app, "#preview-text")
+        said = text_of(app, "#findings-text")
+        for words in ("Enter a task name", "Choose a dataset, or none", "Enter the script to run"):
+            assert words in said
+
+
+@pytest.mark.parametrize(
+    ("options", "besides"),
+    [
+        ({"demo": True}, " --demo"),
+        ({"inventory_path": Path("/srv/hosts.yaml")}, " --inventory /srv/hosts.yaml"),
+        ({"inventory_path": locations.inventory_file}, ""),
+    ],
+)
+async def test_saving_tells_the_command_that_runs_the_file_and_that_comments_go(
+    tmp_path: Path, options: dict[str, object], besides: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("# mine\n")
+    options = {name: value() if callable(value) else value for name, value in options.items()}
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=tmp_path, **options)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert f"`dttui --apply FILE{besides}`" in text_of(app, ".dialog-text")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "The comments in it are not kept." in text_of(app, ".dialog-text")
+        await pilot.press("right", "enter")
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+        assert toasts(app)[-1] == f"Saved {path}.: Run it without the screen: dttui --apply {path}{besides}"
+    assert load_job(path) == job(*CHOSEN)
 
 
 async def test_what_is_saved_runs_the_same_from_where_it_lies(tmp_path: Path) -> None:

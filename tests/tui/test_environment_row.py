@@ -29,6 +29,23 @@ def test_no_line_is_wider_than_the_list(width: int, two: bool, state: Environmen
             assert sum(cell_len(text) for text, _part in pieces) <= max(width, 66)
 
 
+@pytest.mark.parametrize("width", [*range(60, 140, 7), 200])
+@pytest.mark.parametrize("two", [True, False])
+def test_the_word_of_a_state_is_whole_and_what_follows_gets_the_room_there_is(width: int, two: bool) -> None:
+    busy = environment_row(
+        status(environment("gpu1", 8, "zone-a"), EnvironmentState.BUSY, 5, reason="longer-run-20261121-070102")
+    )
+    away = environment_row(status(environment("gpu2", 8, "zone-a"), EnvironmentState.UNREACHABLE))
+    columns = Columns.for_rows([busy, away])
+    shown = [
+        "".join(text for text, _part in lines_of(row, columns, width, True, True, two=two)[0]) for row in (busy, away)
+    ]
+    assert "◐ busy (longer" in shown[0]
+    assert "…)" in shown[0] or "070102)" in shown[0]
+    assert "○ unreachable 3m" in shown[1]
+    assert shown[0].index("zone-a") == shown[1].index("zone-a")
+
+
 @pytest.mark.parametrize("width", range(67, 140))
 def test_a_name_is_never_cut_where_a_tag_could_give_way(width: int) -> None:
     row = environment_row(status(environment(LONG, 8, "zone-a"), EnvironmentState.IDLE, 5))

@@ -40,6 +40,23 @@ def test_chinese_fills_its_lines_and_keeps_punctuation_in_place() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", range(12, 60))
+def test_no_line_begins_with_a_separating_dot(width: int) -> None:
+    found = lines("this machine · 16 CPUs · Python 3.11.2 · 驱动 550 · torch 2.13.0", width)
+    assert not any(line.startswith("·") for line in found)
+
+
+def test_what_follows_a_label_stays_right_of_it() -> None:
+    text = Content("nodes   3\n可用区  3 ⚠ 北京可用区A, 深圳可用区C\nno label, but a long line of words")
+    assert [line.plain for line in wrapped(text, 24, hangs=True)] == [
+        "nodes   3",
+        "可用区  3 ⚠ 北京可用区A,",
+        "        深圳可用区C",
+        "no label, but a long",
+        "line of words",
+    ]
+
+
 def test_line_breaks_of_the_text_stay_and_styles_too() -> None:
     text = Content.assemble("one two ", ("three four", "bold"), "\nfive")
     assert [line.plain for line in wrapped(text, 9)] == ["one two", "three", "four", "five"]

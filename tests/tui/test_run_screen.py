@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,13 @@ from dtagent.protocol.events import JobState
 from textual.pilot import Pilot
 from textual.widgets import Button, Log, Select, TabbedContent
 
+from dttui.i18n import set_language
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
 from tests.tui import job_files
+from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
 from tests.tui.looking import screen_text, text_of, toasts
@@ -60,11 +63,22 @@ async def test_a_job_is_followed_live_to_succeeded() -> None:
         assert "★ pytorch-dev-env" in grid(app)
         assert "ranks 6–13" in grid(app)
         assert " 0 ━━━━  97%  68G 60°C 390W" in grid(app)
+        assert grid(app).splitlines()[0].split() == ["util", "mem"] * 2, "a heading over each column of cells"
+        assert text_of(app, "#run-places") == ""
         writer.nodes("ended")
         writer.outcome(JobState.SUCCEEDED, "finished in 42 s", 0)
         await look(app, pilot)
         assert text_of(app, "#run-status") == "✓ succeeded · finished in 42 s · exit code 0"
         assert app.screen.query_one(TabbedContent).active == "loss"
+        assert "%" not in grid(app), "the last readings are not shown as if they were of now"
+        assert "util" not in grid(app)
+        assert "✓ ended  ranks 6–13" in grid(app)
+        logs, checkpoints = text_of(app, "#run-places").replace("\xa0", " ").splitlines()
+        assert logs == f"logs: {writer.directory.path}"
+        assert checkpoints.startswith("checkpoints: pytorch-dev-env:/var/tmp/dtagent-1000/jobs/")
+        assert checkpoints.endswith("/0/checkpoints and 2 more nodes")
+        assert text_of(app, "#run-events").count("SUCCEEDED") == 1
+        assert text_of(app, "#run-events").count("finished in 42 s") == 1
         await pilot.press("x")
         await settle(app, pilot)
         assert isinstance(app.screen, RunScreen), "what is over cannot be stopped"
@@ -187,6 +201,44 @@ async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]
         os.close(lock)
 
 
+async def test_a_silent_host_is_told_in_the_headline_and_in_its_row_while_others_go_on() -> None:
+    inventory = make_inventory()
+    writer = job_files.silent(job(*CHOSEN), inventory)
+    async with controller(writer):
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            await look(app, pilot)
+            assert re.fullmatch(r"⚠ no word from llm-training-env for 1\d s", text_of(app, "#run-status"))
+            rows = {text.split()[0]: text for text in grid(app).splitlines() if "ranks" in text}
+            assert re.search(r"\? unknown  ranks 2–5 +no word for 1\ds$", rows["llm-training-env"])
+            assert "97%" in rows["nlp-research-lab"]
+            writer.node("llm-training-env", "running")
+            await look(app, pilot)
+            assert text_of(app, "#run-status") == "all 14 ranks run"
+            assert "no word" not in grid(app)
+
+
+async def test_a_stop_tells_where_it_had_to_kill_and_an_old_job_speaks_the_language_of_the_reader() -> None:
+    inventory = make_inventory()
+    writer = job_files.cancelled(job(*CHOSEN), inventory)
+    compile_catalogues()
+    for language, status, note in (
+        (
+            "en",
+            "stopped on request; killed on nlp-research-lab",
+            "ranks 0–1   ended by itself after SIGTERM",
+        ),
+        ("zh", "应要求停止；在 nlp-research-lab 上被强制结束", "收到 SIGTERM 后自行结束"),
+    ):
+        set_language(language)
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await look(app, pilot)
+            assert status in text_of(app, "#run-status")
+            assert note in grid(app)
+            assert status in text_of(app, "#run-events")
+
+
 async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
     inventory = make_inventory()
     writer = job_files.running(job(*CHOSEN), inventory)
@@ -198,7 +250,9 @@ async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
             await settle(app, pilot)
             assert app.focused is not None
             assert app.focused.id == "cancel", "the harmless button has the focus"
-            await pilot.press("escape")
+            labels = [str(button.label) for button in app.screen.query(Button)]
+            assert labels == ["Keep running", "Stop the job", "Stop at once"]
+            await pilot.press("enter")
             await settle(app, pilot)
             assert not any(message["method"] == "stop" for message in said)
             await pilot.press("x")
@@ -215,12 +269,29 @@ async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
             assert toasts(app)[-1] == "Asked to stop at once."
 
 
+async def test_a_job_that_is_stopping_already_can_only_be_waited_for_or_killed() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.state(JobState.STOPPING, "stopping on request")
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            assert [str(button.label) for button in app.screen.query(Button)] == ["Keep waiting", "Stop at once"]
+            await pilot.press("right", "enter")
+            await look(app, pilot)
+            assert said[-1] == {"method": "stop", "force": True}
+
+
 async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
     inventory = make_inventory()
     writer = job_files.running(job(*CHOSEN), inventory)
     app = make_app(inventory, attach=writer.directory)
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await look(app, pilot)
+        assert text_of(app, "#run-status") == "⚠ no controller watches this job"
         await pilot.press("x")
         await settle(app, pilot)
         await pilot.click("#graceful")

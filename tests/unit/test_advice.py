@@ -38,6 +38,11 @@ def test_signals_are_explained() -> None:
     assert "compiled code" in advice(failed(number=signal.SIGSEGV, exit_code=None))[0]
 
 
+def test_a_job_that_did_not_fail_needs_no_advice() -> None:
+    assert advice(JobView("job", state=JobState.SUCCEEDED, exit_code=0)) == ()
+    assert advice(JobView("job", state=JobState.CANCELLED, exit_code=103)) == ()
+
+
 @pytest.mark.parametrize("exit_code", [1, 3, 4, 5, 100])
 def test_there_is_always_something_to_try(exit_code: int) -> None:
     assert advice(JobView("job", state=JobState.FAILED, exit_code=exit_code))

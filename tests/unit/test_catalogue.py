@@ -17,8 +17,8 @@ from babel.messages.pofile import read_po
 
 PACKAGE = Path(__file__).parents[2] / "dttui"
 CATALOGUE = PACKAGE / "locale" / "zh" / "LC_MESSAGES" / "dttui.po"
-KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None}
-MARKERS = {"_", "N_", "ngettext"}
+KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "told": None, "ntold": (1, 2)}
+MARKERS = {"_", "N_", "ngettext", "told", "ntold"}
 
 
 @pytest.fixture(scope="module")

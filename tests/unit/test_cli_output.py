@@ -59,6 +59,47 @@ def test_log_lines_are_one_document_or_a_line_each(finished: JobDirectory, capsy
     assert len(rows) == 3
 
 
+def test_a_last_line_without_its_end_is_printed_when_the_job_is_over(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished.logs(0, "a") / "0.err").write_text("half")
+    assert main(["logs", finished.job_id, "--stderr", "--rank", "0"]) == 0
+    assert capsys.readouterr().out == "half\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--rank", "9"], ("has no rank 9", "a [0]")), (["--node", "b"], ("has no node b", "Its nodes: a"))],
+)
+def test_logs_of_a_rank_or_node_that_is_not_there_are_refused_with_those_there_are(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str], arguments: list[str], words: tuple[str, ...]
+) -> None:
+    assert main(["logs", finished.job_id, *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert all(word in said.err for word in words)
+
+
+def test_a_failure_is_told_with_what_to_try_and_where_things_are(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = jobs.create("broken")
+    directory.plan.write_text(plan_for("a").model_dump_json())
+    log = EventLog(directory)
+    log.add(EventKind.NODE_STATE, "", node="a", data={"state": "prepared", "checkpoints": "/ckpt"})
+    log.add(EventKind.RANK_FAILED, "rank 0 on a exited with code 1", node="a", rank=0, data={"tail": ["NCCL WARN"]})
+    log.add(EventKind.JOB_STATE, "rank 0", data={"state": "FAILED"})
+    log.add(EventKind.OUTCOME, "rank 0", data={"state": "FAILED", "exit_code": 100})
+    assert main(["status", directory.job_id]) == 100
+    told = capsys.readouterr().out
+    assert "What to try:\n  → NCCL failed" in told
+    assert f"logs: {directory.path}\ncheckpoints: a:/ckpt\n" in told
+    assert main(["status", directory.job_id, "--output", "json"]) == 100
+    document = json.loads(capsys.readouterr().out)
+    assert document["checkpoints"] == {"a": "/ckpt"}
+    assert len(document["advice"]) == 1
+
+
 def test_where_nothing_runs_json_is_an_empty_list_and_jsonl_is_empty(
     finished: JobDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,3 +128,9 @@ def test_an_event_is_one_line_whatever_its_message(capsys: pytest.CaptureFixture
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "stopped by 张三 ⏎ and more" in told
+
+
+def test_a_warning_of_the_preflight_tells_its_place_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"code": "cross-zone", "severity": "warning", "file": "job.yaml", "line": 3, "column": 7}
+    Printer("human").event(Event(0, 0.0, EventKind.FINDING, "slow", 0, None, None, data))
+    assert capsys.readouterr().err.endswith("⚠ cross-zone job.yaml:3:7: slow\n")

@@ -23,13 +23,14 @@ from dttui.spec.models import (
     Node,
     NodeResources,
     Recovery,
+    ResourceDefaults,
     Run,
     Strategy,
     Topology,
 )
 from tests.unit.seed_cluster import SEED, make_job
 
-A, B, C = "env-001", "env-003", "env-005"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 
 
 def ticked(*keys: str) -> ComposeState:
@@ -128,7 +129,7 @@ def test_the_job_says_what_was_composed() -> None:
 def test_a_single_environment_needs_no_role() -> None:
     assert dump_job(whole(A).to_job()) == (
         "distributed_training:\n  name: gpt-small\n  framework: pytorch-ddp\n  run:\n    script: train.py\n"
-        "  dataset: none\n  cluster:\n    nodes:\n      - id: env-001\n"
+        "  dataset: none\n  cluster:\n    nodes:\n      - id: pytorch-dev-env\n"
     )
 
 
@@ -180,6 +181,67 @@ def test_what_the_screen_does_not_show_survives_editing() -> None:
     assert edited.cluster.nodes[0].resources == NodeResources(gpu=GpuRequest(count=1))
 
 
+def asking(key: str, count: int | None, **gpu: object) -> Node:
+    return Node(id=key, resources=NodeResources(gpu=GpuRequest(count=count, **gpu)))
+
+
+def step(state: ComposeState, key: str, step: int) -> ComposeState:
+    choice = next(item for item in state.choices(SEED, {}) if item.environment.name == key)
+    return state.step_gpus(choice, step)
+
+
+def test_gpus_are_stepped_from_one_to_all_and_all_needs_no_count() -> None:
+    state = step(whole(A, B), B, -1)
+    assert state.gpu_counts == ((B, 3),)
+    assert state.to_job().cluster.nodes[1].resources == NodeResources(gpu=GpuRequest(count=3))
+    assert step(state, B, 1).to_job() == whole(A, B).to_job()
+    assert step(whole(A, B), B, 1) == whole(A, B)
+    one = step(step(state, B, -1), B, -1)
+    assert one.gpu_counts == ((B, 1),)
+    assert step(one, B, -1) == one
+
+
+def test_more_gpus_than_there_are_come_down_to_all() -> None:
+    state = ComposeState.from_job(make_job(asking(A, 9)), SEED)
+    assert step(state, A, 1).gpu_counts == ()
+    assert step(ComposeState.from_job(make_job(asking(A, 0)), SEED), A, 1).gpu_counts == ((A, 1),)
+
+
+def test_a_count_for_every_node_is_what_no_count_means() -> None:
+    job = make_job(A, B, resources=ResourceDefaults(gpu=GpuRequest(count=2)))
+    state = ComposeState.from_job(job, SEED)
+    assert [choice.gpus_used for choice in state.choices(SEED, {})] == [2, 2]
+    more = step(step(state, B, 1), B, 1)
+    assert more.to_job().cluster.nodes[1].resources == NodeResources(gpu=GpuRequest(count=4))
+    assert step(step(more, B, -1), B, -1).to_job() == job
+
+
+def test_ticking_anew_forgets_the_count_and_keeps_what_else_is_asked() -> None:
+    state = ComposeState.from_job(make_job(asking(A, 1), asking(B, 1, type="A100")), SEED)
+    again = state.toggle(A).toggle(A).toggle(B).toggle(B)
+    assert again.gpu_counts == ()
+    first, second = again.to_job().cluster.nodes
+    assert first.resources is None
+    assert second.resources == NodeResources(gpu=GpuRequest(type="A100"))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job(A, B, C),
+        make_job(asking(A, 1), asking(B, 1), asking(C, 2)),
+        make_job(asking(A, 0), B),
+        make_job(asking(A, 9), B),
+        make_job(A, asking(B, 1), resources=ResourceDefaults(gpu=GpuRequest(count=2))),
+    ],
+)
+def test_screen_and_plan_add_up_alike(job: Job) -> None:
+    choices = ComposeState.from_job(job, SEED).choices(SEED, {})
+    planned = plan(job, SEED)
+    assert aggregate(choices) == planned.aggregate
+    assert sum(choice.slots for choice in choices) == planned.world_size
+
+
 def test_a_job_without_a_framework_is_shown_with_the_default() -> None:
     assert ComposeState.from_job(make_job(A, framework=None), SEED).framework == "pytorch-ddp"
     command = make_job(A, framework=None, run=Run(command=("x",)))
@@ -208,6 +270,9 @@ def test_success_is_told_as_the_seed_has_it() -> None:
     three = whole(A, B, C)
     total = aggregate(three.choices(SEED, {}))
     assert success_message(three, SEED, total)[1] == "distributed · 3 nodes · 14 GPUs in all"
+    fewer = step(three, C, -1)
+    total = aggregate(fewer.choices(SEED, {}))
+    assert success_message(fewer, SEED, total)[1] == "distributed · 3 nodes · 13 of 14 GPUs"
 
 
 def test_the_estimate_is_told_as_the_seed_has_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
-from dttui.services.documents import import_hosts, importable_hosts, load_demo, open_job, save_job
+from dttui.services.documents import has_comments, import_hosts, importable_hosts, load_demo, open_job, save_job
 from dttui.services.launch import Submission, make_local_plan
 from dttui.spec import Job
 from dttui.spec.models import Run
@@ -49,6 +49,24 @@ def test_beside_its_own_directory_nothing_changes(tmp_path: Path) -> None:
         save_job(tmp_path / "job.yaml", submission(tmp_path, script="a.py")).job
         == submission(tmp_path, script="a.py").job
     )
+
+
+def test_a_whole_number_is_written_back_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    numbers = "  model:\n    parameters: 253824\n  recovery:\n    heartbeat_s: 2.5\n    self_fence_s: 30\n"
+    path.write_text(f"distributed_training:\n  name: mini\n{numbers}")
+    save_job(path, open_job(path, EMPTY))
+    assert numbers in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("# why\n", True), ("a: 1  # why\n", True), ("a: 1#2\n", False), ("", False), (b"\xff", False)],
+)
+def test_comments_of_a_file_are_seen(tmp_path: Path, text: str | bytes, expected: bool) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert has_comments(path) is expected
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

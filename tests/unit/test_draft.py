@@ -10,7 +10,7 @@ from dttui.services.draft import look_ahead
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from tests.unit.seed_cluster import SEED
 
-STATUSES = {item.key: EnvironmentStatus(item) for item in SEED.environments}
+STATUSES = {item.name: EnvironmentStatus(item) for item in SEED.environments}
 KEYS = tuple(STATUSES)
 
 

@@ -11,7 +11,7 @@ from dttui.inventory.models import Environment
 from dttui.transport.base import ByteStream, Connection, Prompt, RemoteCommand, Transport
 from dttui.transport.fake import WINDOW_BYTES, FakeHost, FakeProcess, FakeTransport
 
-GPU = Environment(name="gpu one", id="gpu1", host="gpu1.example.org")
+GPU = Environment(name="gpu one", host="gpu1.example.org")
 
 
 class Nobody:
@@ -27,7 +27,7 @@ async def echo(process: FakeProcess) -> int:
 
 
 async def started(host: FakeHost) -> tuple[FakeTransport, Connection, ByteStream]:
-    transport = FakeTransport({"gpu1": host})
+    transport = FakeTransport({"gpu one": host})
     checked: Transport = transport
     connection = await checked.connect(GPU, Nobody(), 1.0)
     return transport, connection, await connection.run(RemoteCommand.AGENT)
@@ -92,11 +92,11 @@ async def test_a_writer_waits_for_its_reader() -> None:
 
 
 async def test_failures_are_as_told() -> None:
-    refused = AuthenticationError("gpu1", "no")
+    refused = AuthenticationError("gpu one", "no")
     with pytest.raises(AuthenticationError):
-        await FakeTransport({"gpu1": FakeHost(echo, error=refused)}).connect(GPU, Nobody(), 1.0)
+        await FakeTransport({"gpu one": FakeHost(echo, error=refused)}).connect(GPU, Nobody(), 1.0)
     with pytest.raises(HostUnreachableError, match="no answer from gpu one within"):
-        await FakeTransport({"gpu1": FakeHost(echo, delay_s=1.0)}).connect(GPU, Nobody(), 0.01)
+        await FakeTransport({"gpu one": FakeHost(echo, delay_s=1.0)}).connect(GPU, Nobody(), 0.01)
     with pytest.raises(HostUnreachableError):
         await FakeTransport({}).connect(GPU, Nobody(), 1.0)
 
@@ -105,7 +105,7 @@ async def test_a_cut_link_ends_streams_and_refuses_new_commands() -> None:
     transport, connection, stream = await started(FakeHost(echo))
     reading = asyncio.create_task(stream.read())
     await asyncio.sleep(0)
-    await transport.cut("gpu1")
+    await transport.cut("gpu one")
     assert await reading == b""
     assert (await stream.wait())[0] is None
     with pytest.raises(HostUnreachableError):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui.errors import NoSuchJobError, UsageError
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
@@ -72,6 +73,18 @@ def test_the_last_lines_are_read_and_then_what_comes(tmp_path: Path, lines: int)
     assert reader.read() == [b"four", b"five"]
 
 
+@pytest.mark.parametrize(("last_lines", "expected"), [(None, [b"one", b"two", b"three"]), (2, [b"two", b"three"])])
+def test_a_last_line_without_its_end_is_a_line_once_nothing_more_comes(
+    tmp_path: Path, last_lines: int | None, expected: list[bytes]
+) -> None:
+    path = tmp_path / "0.out"
+    path.write_bytes(b"one\ntwo\nthree")
+    assert LineReader(path).read() == [b"one", b"two"]
+    reader = LineReader(path, last_lines=last_lines)
+    assert reader.read(to_the_end=True) == expected
+    assert reader.read(to_the_end=True) == []
+
+
 def test_the_last_lines_of_a_file_that_takes_several_reads_are_its_last_ones(directory: JobDirectory) -> None:
     logs = directory.logs(0, "a")
     logs.mkdir(parents=True)
@@ -99,3 +112,40 @@ def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch
     os.utime(third.launch, (300, 300))
     os.utime(third.path, (50, 50))
     assert jobs.find("last") == third
+
+
+def begin(name: str, began_at: float, state: str, monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
+    directory = jobs.create(name)
+    monkeypatch.setattr("dttui.services.jobs.time.time", lambda: began_at)
+    EventLog(directory).add(EventKind.JOB_STATE, "", data={"state": state})
+    return directory
+
+
+def test_a_job_to_stop_is_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[JobDirectory] = []
+    monkeypatch.setattr(JobDirectory, "has_controller", lambda self: self in alive)
+    running = begin("gpt-a", 100.0, "RUNNING", monkeypatch)
+    finished = begin("gpt-b", 200.0, "SUCCEEDED", monkeypatch)
+    alive.append(running)
+    assert jobs.find_to_stop(None) == jobs.find_to_stop("last") == jobs.find_to_stop("gpt") == running
+    assert jobs.find_to_stop(finished.job_id) == jobs.find_to_stop("gpt-b") == finished
+    other = begin("gpt-c", 300.0, "RUNNING", monkeypatch)
+    assert jobs.find_to_stop(None) == running, "no controller watches the other"
+    alive.append(other)
+    with pytest.raises(UsageError) as refused:
+        jobs.find_to_stop(None)
+    assert running.job_id in refused.value.message
+    assert other.job_id in refused.value.message
+    assert finished.job_id not in refused.value.message
+    assert jobs.find_to_stop("last") == other
+    alive.clear()
+    with pytest.raises(UsageError, match="several"):
+        jobs.find_to_stop("gpt")
+
+
+def test_without_a_running_job_the_newest_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin("a", 100.0, "SUCCEEDED", monkeypatch)
+    newest = begin("b", 200.0, "FAILED", monkeypatch)
+    assert jobs.find_to_stop(None) == newest
+    with pytest.raises(NoSuchJobError):
+        jobs.find_to_stop("c")

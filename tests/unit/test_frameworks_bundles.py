@@ -31,7 +31,7 @@ from dttui.spec.models import (
 )
 from tests.unit.seed_cluster import SEED, environment, make_job
 
-A, B, C = "env-001", "env-003", "env-005"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 
 
 def nodes_of(*keys: str, **fields: object) -> tuple[PlannedNode, ...]:

@@ -40,7 +40,7 @@ def test_the_documented_inventory_loads(tmp_path: Path) -> None:
     environment = inventory.find("env-001")
     assert environment is inventory.find("pytorch-dev-env")
     assert environment is not None
-    assert environment.key == "env-001"
+    assert environment.name == "pytorch-dev-env"
     assert environment.training_address == "10.0.0.11"
     assert environment.ports == (29500, 29999)
     assert not environment.simulated

@@ -1,10 +1,10 @@
-"""Lines of DTTUI_METRICS: what is known gets its name, what is strange never raises."""
+"""Lines of DTTUI_METRICS: what is known gets its name, what is strange never raises and is counted."""
 
 from __future__ import annotations
 
 import pytest
 
-from dttui.services.metrics import is_broken, parse_line
+from dttui.services.metrics import MAX_LINE_BYTES, MetricStream, is_broken, parse_line
 
 
 def test_known_numbers_get_their_field_and_others_are_kept_apart() -> None:
@@ -53,3 +53,27 @@ def test_values_that_make_no_sense_are_left_out_and_nothing_raises(line: bytes) 
 def test_a_loss_that_is_no_number_is_noticed() -> None:
     assert is_broken(b'{"step": 4, "loss": NaN}')
     assert not is_broken(b'{"step": 4, "loss": 1.0}')
+
+
+def test_lines_are_put_together_from_parts_and_those_that_cannot_be_read_are_counted() -> None:
+    stream = MetricStream()
+    assert [item.step for item in stream.feed(b'{"step": 1}\nstep 2 lo', 0, 1.0)] == [1]
+    assert stream.unreadable == 0, "a line that has not ended is not judged"
+    assert [item.step for item in stream.feed(b'ss 3\n\n  \n[3]\n{"step": 4}\n', 0, 1.0)] == [4]
+    assert (stream.unreadable, stream.first_unreadable) == (2, "step 2 loss 3")
+
+
+def test_a_line_without_end_is_one_line_that_cannot_be_read() -> None:
+    stream = MetricStream()
+    for _part in range(5):
+        assert stream.feed(b"x" * MAX_LINE_BYTES, 0, 1.0) == []
+    assert [item.step for item in stream.feed(b'"step": 1}\n{"step": 2}\n', 0, 1.0)] == [2]
+    assert stream.unreadable == 1
+    assert len(stream.first_unreadable) == 200
+
+
+def test_the_first_loss_that_is_no_number_is_remembered() -> None:
+    stream = MetricStream()
+    stream.feed(b'{"loss": 1}\n{"loss": NaN, "step": 2}\n{"loss": NaN, "step": 3}\n', 0, 1.0)
+    assert stream.broken == '{"loss": NaN, "step": 2}'
+    assert stream.unreadable == 0

@@ -47,6 +47,14 @@ def test_facts_win_over_what_is_declared() -> None:
     assert (total.cpu_count, total.memory_bytes) == (48, 1000 * MIB)
 
 
+def test_only_the_gpus_that_the_job_asks_for_are_counted() -> None:
+    v100 = Resources(gpu=GpuResources(count=2, type="V100"))
+    total = aggregate([Choice(environment("a", 4), gpus_asked=1), Choice(environment("b", resources=v100))])
+    assert (total.gpu_count, total.gpus_there, total.gpu_types) == (3, 6, {"A100": 1, "V100": 2})
+    assert total.leaves_gpus
+    assert not aggregate([Choice(environment("a", 4), gpus_asked=9)]).leaves_gpus
+
+
 def test_simulated_gpus_stay_as_declared_whatever_the_host_has() -> None:
     simulated = Resources(gpu=GpuResources(count=4, type="A100", simulated=True))
     choice = Choice(environment("a", resources=simulated), host_facts(8, "NVIDIA H100 NVL", cpu_count=2))

@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from dttui.errors import LaunchError
+from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, Hole, NodeBinding, Plan, fill
 from dttui.planning.planner import bind, plan
 from dttui.spec.models import NetworkRequest, ResourceDefaults, Run
 from tests.unit.seed_cluster import SEED, make_job
 
-A, B, C = "env-001", "env-003", "env-005"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 
 
 def bindings(made: Plan, interface: str | None = "eth0", directory: str = "/var/tmp/dtagent-1000/j/0") -> Bindings:
@@ -48,6 +49,20 @@ def test_every_hole_is_filled() -> None:
     assert document["distributed"]["init_method"] == "tcp://192.168.1.10:29533"
 
 
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        (None, "/var/tmp/dtagent-1000/j/0/checkpoints"),
+        ("/data/gpt", "/data/gpt"),
+        ("../gpt", "/var/tmp/dtagent-1000/j/0/gpt"),
+    ],
+)
+def test_the_checkpoint_directory_of_a_bound_node_is_an_absolute_path(told: str | None, place: str) -> None:
+    env = {} if told is None else {"DTTUI_CHECKPOINT_DIR": told}
+    made = plan(make_job(A, run=Run(script="t.py", env=env)), SEED)
+    assert checkpoint_directory(bind(made, bindings(made)).plan.nodes[0]) == place
+
+
 def test_the_plan_itself_stays_as_it_was() -> None:
     made = plan(make_job(A), SEED)
     before = made.model_dump_json()
@@ -74,7 +89,7 @@ def test_a_node_without_a_binding_is_an_error() -> None:
     made = plan(make_job(A, B), SEED)
     given = bindings(made)
     partial = given.model_copy(update={"nodes": {A: given.nodes[A]}})
-    with pytest.raises(LaunchError, match="env-003 has not answered"):
+    with pytest.raises(LaunchError, match="llm-training-env has not answered"):
         bind(made, partial)
 
 
@@ -82,7 +97,7 @@ def test_fewer_gpus_than_slots_is_an_error_with_both_numbers() -> None:
     made = plan(make_job(A), SEED)
     given = bindings(made)
     short = given.model_copy(update={"nodes": {A: given.nodes[A].model_copy(update={"gpu_ids": (0,)})}})
-    with pytest.raises(LaunchError, match="env-001 set aside 1 GPUs of 2"):
+    with pytest.raises(LaunchError, match="pytorch-dev-env set aside 1 GPUs of 2"):
         bind(made, short)
 
 

@@ -32,7 +32,7 @@ from dttui.spec.models import (
 )
 from tests.unit.seed_cluster import GB, SEED, environment, host_facts, make_job
 
-A, B, C = "env-001", "env-003", "env-005"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 SIMULATED = Resources(gpu=GpuResources(count=2, type="A100", simulated=True))
 
 
@@ -42,7 +42,7 @@ def findings(job: Job, inventory: Inventory = SEED, facts: Any = None) -> dict[s
 
 def of_environments(*environments: Environment) -> dict[str, Finding]:
     inventory = Inventory(environments=environments)
-    return findings(make_job(*(item.key for item in environments)), inventory)
+    return findings(make_job(*(item.name for item in environments)), inventory)
 
 
 def only(code: str, found: dict[str, Finding], severity: Severity) -> Finding:
@@ -63,13 +63,13 @@ def test_an_unknown_environment_is_named_with_the_nearest() -> None:
     finding = only("unknown-environment", findings(make_job("pytorch-dev-evn")), Severity.ERROR)
     assert finding.message == 'the inventory has no environment "pytorch-dev-evn"'
     assert finding.hint == 'did you mean "pytorch-dev-env"?'
-    assert "env-005" in findings(make_job("zzz"))["unknown-environment"].hint
+    assert "nlp-research-lab" in findings(make_job("zzz"))["unknown-environment"].hint
     assert "--demo" in findings(make_job("a"), Inventory())["unknown-environment"].hint
 
 
 def test_one_environment_under_its_id_and_its_name_is_one_too_many() -> None:
-    finding = only("same-environment", findings(make_job(A, "pytorch-dev-env")), Severity.ERROR)
-    assert finding.subject == "pytorch-dev-env"
+    finding = only("same-environment", findings(make_job(A, "env-001")), Severity.ERROR)
+    assert finding.subject == "env-001"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_only_looks_like_one_host_is_none(pair: tuple[Environment, Environm
 def test_more_gpus_than_there_are_is_an_error_with_both_numbers() -> None:
     node = Node.model_validate({"id": A, "resources": {"gpu": {"count": 3}}})
     finding = only("too-many-gpus", findings(make_job(node)), Severity.ERROR)
-    assert finding.message == "3 GPUs are asked of env-001, which has 2"
+    assert finding.message == "3 GPUs are asked of pytorch-dev-env, which has 2"
     assert "has 1" in findings(make_job(node), SEED, {A: host_facts(1)})["too-many-gpus"].message
 
 
@@ -177,7 +177,7 @@ def test_a_host_that_has_not_what_the_inventory_declares_is_warned_of() -> None:
     facts = {A: host_facts(0, gpu_note="no NVIDIA driver")}
     finding = findings(make_job(A), SEED, facts)["gpu-count-differs"]
     assert finding.severity is Severity.WARNING
-    assert finding.message == "env-001 is declared with 2 GPUs and has 0"
+    assert finding.message == "pytorch-dev-env is declared with 2 GPUs and has 0"
     assert finding.hint == "no NVIDIA driver"
 
 

@@ -23,7 +23,7 @@ from dttui.spec.models import (
 )
 from tests.unit.seed_cluster import SEED, environment, host_facts, make_job
 
-A, B, C = "env-001", "env-003", "env-005"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 
 
 def node_asking_for(key: str, count: int) -> Node:
@@ -54,7 +54,7 @@ def test_the_master_is_rank_zero_wherever_it_is_listed() -> None:
 
 
 def test_environments_go_by_id_or_name() -> None:
-    assert [node.name for node in plan(make_job("pytorch-dev-env", B), SEED).nodes] == [A, B]
+    assert [node.name for node in plan(make_job("env-001", B), SEED).nodes] == [A, B]
 
 
 def test_slots_are_what_is_asked_for_else_all_gpus_else_one() -> None:

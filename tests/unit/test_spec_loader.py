@@ -232,7 +232,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
             "",
         ),
         (16, 52, "resources.cpu.cores", "expected a whole number, found 1.5", ""),
-        (17, 25, "monitoring.metrics", 'expected a list, found "loss"', ""),
+        (17, 25, "monitoring.metrics", 'expected a list, found "loss"', "write metrics: [loss]"),
         (17, 56, "monitoring.visualization.enabled", 'expected true or false, found "yes"', ""),
         (18, 27, "recovery.heartbeat_s", "expected a number, found inf", ""),
         (18, 47, "recovery.max_restarts", "expected a whole number, found nothing", ""),

@@ -68,6 +68,8 @@ class Event:
     node: str | None = None
     rank: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] | None = None
+    """What `message` was made of, so that it can be told in another language: `id`, `plural`, `values`."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from dttui.tui.messages import (
     EnvironmentToggled,
     FormEdited,
     FrameworkChosen,
+    GpusStepped,
     MasterChosen,
 )
 from dttui.tui.rows import gpu_text, line
@@ -83,14 +84,14 @@ class ComposeScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", N_("filter"), id="compose.filter", tooltip=N_("Show only what has these words")),
         Binding("ctrl+l", "launch", N_("launch"), id="compose.launch", priority=True, tooltip=N_("Launch the job")),
-        Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
-        Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
         Binding("v", "view", N_("view"), id="compose.view", tooltip=N_("Change between environments and job")),
         Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
+        Binding("o", "open", N_("open"), id="compose.open", tooltip=N_("Open a job file")),
+        Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
+        Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
         Binding(
             "f", "framework", N_("framework"), show=False, id="compose.framework", tooltip=N_("Choose the framework")
         ),
-        Binding("o", "open", N_("open"), show=False, id="compose.open", tooltip=N_("Open a job file")),
         Binding(
             "r", "retry", N_("retry"), show=False, id="compose.retry", tooltip=N_("Try to reach the environment again")
         ),
@@ -123,6 +124,7 @@ class ComposeScreen(Screen[None]):
         """
         super().__init__()
         self.state = ComposeState.from_job(draft, inventory) if draft is not None else ComposeState()
+        self._kept = self.state
         self._inventory = inventory
         self._fleet = fleet
         self._inventory_path = inventory_path
@@ -133,6 +135,11 @@ class ComposeScreen(Screen[None]):
         self._retry = retry
         self._outlook = Outlook(None, ())
         self._was_refused = False
+
+    @property
+    def has_edits(self) -> bool:
+        """Whether the job is another than what was opened or saved last, or what there was to begin with."""
+        return self.state != self._kept
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -189,6 +196,14 @@ class ComposeScreen(Screen[None]):
             self._become(self.state.choose_master(event.key))
         else:
             self.notify(_("Tick the environment first; the master is one of those ticked."), markup=False)
+
+    @on(GpusStepped)
+    def _gpus_stepped(self, event: GpusStepped) -> None:
+        choice = next((item for item in self._choices() if item.environment.name == event.key), None)
+        if choice is not None:
+            self._become(self.state.step_gpus(choice, event.step))
+        elif event.key not in self.state.selected:
+            self.notify(_("Tick the environment first; all its GPUs are used unless you ask for fewer."), markup=False)
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
@@ -247,9 +262,9 @@ class ComposeScreen(Screen[None]):
         tabs.active = "page-job" if tabs.active == "page-environments" else "page-environments"
 
     def action_leave(self) -> None:
-        """Drop the filter, and go back to the list."""
+        """Go back to the list."""
         self._show_page("page-environments")
-        self.query_one(EnvironmentPane).leave_filter()
+        self.query_one(EnvironmentPane).focus_list()
 
     def action_framework(self) -> None:
         """Go to the choice of framework."""
@@ -269,7 +284,7 @@ class ComposeScreen(Screen[None]):
         if outlook.plan is None or not outlook.plan.nodes:
             self._refuse(self.state.validate() or outlook.findings)
         else:
-            self.app.push_screen(PreviewScreen(outlook.plan, outlook.findings))
+            self.app.push_screen(PreviewScreen(outlook.plan, (*self.state.validate(), *outlook.findings)))
 
     @work(exclusive=True, group="launch")
     async def action_launch(self) -> None:
@@ -291,6 +306,7 @@ class ComposeScreen(Screen[None]):
             return
         self._was_refused = False
         self._show_readiness()
+        self._go_to("#environments")
         title, description = success_message(state, self._inventory, plan.aggregate)
         self.notify(clean(description), title=clean(title), markup=False)
         self.post_message(JobLaunched(directory))
@@ -303,7 +319,8 @@ class ComposeScreen(Screen[None]):
         except UsageError as error:
             job_files.tell(self.app, error)
             return
-        saved = await job_files.save(self.app, submission, self._file or self._base / "job.yaml")
+        options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
+        saved = await job_files.save(self.app, submission, self._file or self._base / "job.yaml", options)
         if saved is not None:
             self._take(*saved)
 
@@ -319,7 +336,8 @@ class ComposeScreen(Screen[None]):
     def _become(self, state: ComposeState, *, from_form: bool = False) -> None:
         self.state = state
         for pane in self.query(EnvironmentPane):
-            pane.mark(state.selected, state.master)
+            asked = {choice.environment.name: choice.gpus_asked for choice in self._choices()}
+            pane.mark(state.selected, state.master, asked)
         self.query_one(DistributedPanel).show(
             [(key, self._label(key)) for key in state.selected], state.master, state.framework
         )
@@ -332,13 +350,15 @@ class ComposeScreen(Screen[None]):
 
     def _show_summary(self) -> None:
         state = self.state
-        choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
+        choices = self._choices()
         total = aggregate(choices) if choices else None
-        plan = self._outlook.plan
-        ranks = plan.world_size if plan is not None and len(plan.nodes) == len(choices) else None
+        ranks = sum(choice.slots for choice in choices)
         self.query_one(Summary).follow(total, ranks, estimate_text(state), [self._chosen(choice) for choice in choices])
         counted = ticked_line(len(state.selected), len(self._inventory.environments), total)
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
+
+    def _choices(self) -> tuple[Choice, ...]:
+        return self.state.choices(self._inventory, facts_of(self._fleet.statuses))
 
     def _label(self, key: str) -> str:
         environment = self._inventory.find(key)
@@ -346,7 +366,7 @@ class ComposeScreen(Screen[None]):
 
     def _chosen(self, choice: Choice) -> Chosen:
         environment = choice.environment
-        is_master = self.state.has_badge(environment.key)
+        is_master = self.state.has_badge(environment.name)
         return Chosen(line(environment.name), gpu_text(choice, memory=False), is_master, environment.simulated)
 
     def _show_readiness(self) -> None:
@@ -390,7 +410,8 @@ class ComposeScreen(Screen[None]):
     def _take(self, submission: Submission, path: Path) -> None:
         self._file = path
         self._base = submission.base
-        self._become(ComposeState.from_job(submission.job, self._inventory))
+        self._kept = ComposeState.from_job(submission.job, self._inventory)
+        self._become(self._kept)
 
     def _go_to(self, selector: str) -> None:
         """Show the page that a widget is on, and put the focus there."""

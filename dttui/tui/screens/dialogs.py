@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList
@@ -18,6 +18,7 @@ from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
 from dttui.tui.commands import N_
+from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
 _ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything"))
@@ -26,11 +27,7 @@ _ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("
 class ChoiceDialog(ModalScreen[str]):
     """Asks for one of a few choices; escape chooses none. The first is under the cursor, and so harmless."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        _ESCAPE,
-        Binding("left", "app.focus_previous", N_("left"), show=False, id="dialog.left"),
-        Binding("right", "app.focus_next", N_("right"), show=False, id="dialog.right"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [_ESCAPE]
 
     def __init__(self, title: str, text: Content | str, choices: Sequence[tuple[str, str, ButtonVariant]]) -> None:
         """Ask.
@@ -51,7 +48,7 @@ class ChoiceDialog(ModalScreen[str]):
         box.border_title = Content(self._title)
         with box:
             yield Prose(self._text, classes="dialog-text")
-            with Horizontal(classes="dialog-buttons"):
+            with ButtonRow():
                 for value, label, variant in self._choices:
                     yield Button(Content(label), id=value, variant=variant, compact=True)
 
@@ -88,7 +85,7 @@ class PathDialog(ModalScreen[str]):
         with box:
             yield Prose(self._text, classes="dialog-text", markup=False)
             yield Input(self._path, id="path", compact=True)
-            with Horizontal(classes="dialog-buttons"):
+            with ButtonRow():
                 yield Button(Content(self._button), id="ok", variant="primary", compact=True)
                 yield Button(_("Cancel"), id="cancel", compact=True)
 
@@ -136,7 +133,7 @@ class HostPicker(ModalScreen[list[str]]):
             yield Prose(Content(text), classes="dialog-note")
             yield Input(id="host-filter", compact=True, placeholder=_("filter: part of a name"))
             yield HostList(id="hosts", compact=True)
-            with Horizontal(classes="dialog-buttons"):
+            with ButtonRow():
                 yield Button(_("Import"), id="ok", variant="primary", compact=True)
                 yield Button(_("Cancel"), id="cancel", compact=True)
 

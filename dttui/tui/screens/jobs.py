@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dtagent.protocol.events import JobState
+from rich.cells import cell_len
 from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
@@ -24,6 +27,8 @@ from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 
 REFRESH_S = 2.0
+LEAST_REASON = 34
+"""Cells of the column that tells why a job is in its state; all of it stands below the table."""
 
 
 @dataclass
@@ -73,20 +78,28 @@ class JobsScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show what there is, and look again now and then."""
         table = self.query_one(JobTable)
-        for name, width in (
-            (_("state"), 12),
-            (_("name"), 24),
-            (_("started"), 12),
-            (_("took"), 9),
-            (_("nodes"), 5),
-            (_("ranks"), 5),
-            (_("reason"), 34),
+        for key, name, width in (
+            ("state", _("state"), 12),
+            ("name", _("name"), 24),
+            ("started", _("started"), 12),
+            ("took", _("took"), 9),
+            ("nodes", _("nodes"), 5),
+            ("ranks", _("ranks"), 5),
+            ("reason", _("reason"), LEAST_REASON),
         ):
-            table.add_column(Text(name), width=width, key=name)
+            table.add_column(Text(name), width=max(width, cell_len(name)), key=key)
         self.query_one("#jobs-filter").display = False
         table.focus()
         self._read()
         self.set_interval(REFRESH_S, self._read)
+
+    def on_resize(self) -> None:
+        """Give the last column what the others leave."""
+        table = self.query_one(JobTable)
+        *others, reason = table.ordered_columns
+        room = self.size.width - sum(column.get_render_width(table) for column in others) - 2 * table.cell_padding
+        reason.width = max(LEAST_REASON, room - table.styles.scrollbar_size_vertical)
+        table.refresh(layout=True)
 
     def action_filter(self) -> None:
         """Go to the filter."""
@@ -167,6 +180,8 @@ class JobsScreen(Screen[None]):
         took = ""
         if job.started_at is not None and job.ended_at is not None:
             took = words.duration(job.ended_at - job.started_at)
+        elif job.started_at is not None and job.state is not JobState.UNKNOWN:
+            took = words.duration(time.time() - job.started_at)
         return (
             Text(str(state), colours[state.colour]),
             Text(line(job.name)),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
@@ -18,6 +18,7 @@ from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.commands import N_
+from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
 
@@ -54,7 +55,7 @@ class PromptDialog(ModalScreen[Reply]):
             if self._prompt.kind is not PromptKind.HOST_KEY:
                 yield Input(password=self._prompt.secret, id="answer", compact=True)
             yield Prose(id="waiting", classes="dialog-note")
-            with Horizontal(classes="dialog-buttons"):
+            with ButtonRow():
                 if self._prompt.kind is PromptKind.HOST_KEY:
                     yield Button(_("Yes, trust it"), id="yes", variant="primary", compact=True)
                     yield Button(_("No"), id="no", compact=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import ClassVar
 
+from dtagent.protocol.events import EventKind, JobState
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -12,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets.button import ButtonVariant
 
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
@@ -37,6 +40,7 @@ from dttui.tui.widgets.title_bar import TitleBar
 
 POLL_S = 0.25
 PLOT_S = 1.0
+CONTROLLER_POLL_S = 5.0
 MOST_EVENTS = 500
 
 
@@ -65,6 +69,7 @@ class RunScreen(Screen[None]):
         self._progress = ""
         self._opened_why = False
         self._has_plots = False
+        self._is_watched = True
 
     @property
     def view(self) -> JobView:
@@ -75,6 +80,7 @@ class RunScreen(Screen[None]):
         """Lay out head, nodes and tabs."""
         yield TitleBar(Content(self.directory.job_id))
         yield Static(id="run-status", markup=False)
+        yield Prose(id="run-places")
         yield NodeGrid(id="run-nodes")
         with TabbedContent(id="run-tabs"):
             with TabPane("1 " + _("Loss"), id="loss"):
@@ -109,17 +115,7 @@ class RunScreen(Screen[None]):
         if self._follower.is_over:
             self.notify(_("The job is over already."), markup=False)
             return
-        text = _("Stop {name}? A graceful stop lets the script save a checkpoint; by force it ends at once.")
-        dialog = ChoiceDialog(
-            _("Stop the job"),
-            text.format(name=self._job_name()),
-            (
-                ("cancel", _("Go on"), "default"),
-                ("graceful", _("Stop gracefully"), "primary"),
-                ("force", _("By force"), "error"),
-            ),
-        )
-        answer = await self.app.push_screen_wait(dialog)
+        answer = await self.app.push_screen_wait(self._stop_dialog())
         if answer not in ("graceful", "force"):
             return
         try:
@@ -130,14 +126,28 @@ class RunScreen(Screen[None]):
             told = _("Asked to stop at once.") if answer == "force" else _("Asked to stop gracefully.")
             self.notify(told, markup=False)
 
+    def _stop_dialog(self) -> ChoiceDialog:
+        choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]
+        if self.view.state is JobState.STOPPING:
+            text = _("{name} is stopping: the script has a little time to save a checkpoint.")
+            choices[:0] = [("cancel", _("Keep waiting"), "default")]
+        else:
+            text = _("Stop {name}? The script has a little time to save a checkpoint, unless it is stopped at once.")
+            choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
+        return ChoiceDialog(_("Stop the job"), text.format(name=self._job_name()), choices)
+
     @work
     async def _listen(self) -> None:
-        """Be there for the controller's questions."""
+        """Be there for the controller's questions, and notice when there is none any more."""
         try:
             await self._attachments.attach(self.directory, wait=self._just_launched)
         except NotFinishedError as error:
+            self._is_watched = self.directory.has_controller()
             if self._just_launched and not self._follower.is_over:
                 self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
+        while not self._follower.is_over:
+            await asyncio.sleep(CONTROLLER_POLL_S)
+            self._is_watched = self.directory.has_controller()
 
     def _poll(self) -> None:
         new = self._follower.poll()
@@ -149,7 +159,11 @@ class RunScreen(Screen[None]):
         failed: dict[str, set[int | None]] = {}
         for failure in view.failures:
             failed.setdefault(failure.node, set()).add(failure.rank)
-        rows = tuple(node_row(node, view.job_id, failed.get(name, ())) for name, node in view.nodes.items())
+        now = time.time()
+        rows = tuple(
+            node_row(node, view.job_id, failed.get(name, ()), is_over=self._follower.is_over, now=now)
+            for name, node in view.nodes.items()
+        )
         self.query_one(NodeGrid).set_rows(rows)
         if any(event.kind.value != "metric" for event in new):
             self._show_events()
@@ -158,6 +172,7 @@ class RunScreen(Screen[None]):
         if not self._has_plots:
             self._draw_plots()
         if self._follower.is_over and not new:
+            self._show_places()
             self._timer.pause()
             self.refresh_bindings()
             self._plot_timer.pause()
@@ -186,11 +201,22 @@ class RunScreen(Screen[None]):
     def _status(self) -> Content:
         view = self.view
         if not self._follower.is_over:
-            return Content.styled(line(view.reason) or self._progress, "$muted")
+            if not self._is_watched:
+                return Content.styled("⚠ " + _("no controller watches this job"), "$state-unknown")
+            now = time.time()
+            text = line(view.headline(now)) or self._progress
+            if view.silences(now):
+                return Content.styled(f"⚠ {text}", "$state-unknown")
+            return Content.styled(text, "$muted")
         state = words.job_state(view.state)
         pieces = [f"{state.symbol} {state.word}", line(view.reason)]
         pieces.append(_("exit code {code}").format(code=view.exit_code))
         return Content(" · ".join(piece for piece in pieces if piece))
+
+    def _show_places(self) -> None:
+        # A path breaks anywhere rather than begin a line of its own.
+        lines = [line(text).replace(" ", "\N{NO-BREAK SPACE}") for text in self.view.places(str(self.directory.path))]
+        self.query_one("#run-places", Prose).show(Content("\n").join(Content(text) for text in lines))
 
     def _newest(self) -> Content:
         metric = self.view.newest_metric
@@ -210,7 +236,8 @@ class RunScreen(Screen[None]):
     def _show_events(self) -> None:
         scroll = self.query_one("#run-event-scroll")
         follows = scroll.is_vertical_scroll_end
-        events = self.view.events[-MOST_EVENTS:]
+        # The outcome says again what the last state said.
+        events = [event for event in self.view.events if event.kind is not EventKind.OUTCOME][-MOST_EVENTS:]
         self.query_one("#run-events", Prose).show(Content("\n").join(event_line(event) for event in events))
         if follows:
             scroll.scroll_end(animate=False)

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from dttui.tui.commands import N_
-from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, MasterChosen
+from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, GpusStepped, MasterChosen
 from dttui.tui.widgets.environment_row import Columns, EnvironmentRow, Part, lines_of
 
 
@@ -36,6 +36,15 @@ class EnvironmentList(ScrollView, can_focus=True):
         Binding("space", "tick", N_("tick"), id="list.tick", tooltip=N_("Tick the environment, or untick it")),
         Binding("enter", "tick", N_("tick"), show=False, id="list.tick-too"),
         Binding("m", "master", N_("master"), id="list.master", tooltip=N_("Make the environment the master")),
+        Binding(
+            "plus,equals_sign",
+            "step_gpus(1)",
+            N_("use GPUs"),
+            key_display="+/-",
+            id="list.more-gpus",
+            tooltip=N_("Use more or fewer of its GPUs"),
+        ),
+        Binding("minus", "step_gpus(-1)", N_("fewer GPUs"), show=False, id="list.fewer-gpus"),
         Binding("up", "move(-1)", N_("up"), show=False, id="list.up"),
         Binding("down", "move(1)", N_("down"), show=False, id="list.down"),
         Binding("pageup", "page(-1)", N_("page up"), show=False, id="list.page-up"),
@@ -130,6 +139,11 @@ class EnvironmentList(ScrollView, can_focus=True):
         """Make the environment under the cursor the master."""
         if self.highlighted is not None:
             self.post_message(MasterChosen(self.highlighted))
+
+    def action_step_gpus(self, step: int) -> None:
+        """Use more or fewer GPUs of the environment under the cursor."""
+        if self.highlighted is not None:
+            self.post_message(GpusStepped(self.highlighted, step))
 
     def action_move(self, rows: int) -> None:
         """Move the cursor."""

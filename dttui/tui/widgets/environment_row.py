@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from enum import Enum
 
 from rich.cells import cell_len
@@ -19,6 +19,9 @@ BAR_WIDTH = 5
 LOAD_WIDTH = 4 + BAR_WIDTH + 5
 UPTIME_WIDTH = 13
 STATE_WIDTH = 16
+"""Room for the word of every state; what stands after it gets more where there is some to spare."""
+MOST_STATE_WIDTH = 32
+MIN_NOTE_WIDTH = 2
 BADGE_WIDTH = 9
 """The word on the master, in its ground, and the space before it."""
 GAP = 2
@@ -74,12 +77,14 @@ class EnvironmentRow:
     search: str
     """All that a filter looks at, folded."""
 
-    @property
-    def state_text(self) -> str:
-        """State, and since when or by whom."""
+    def state_text(self, width: int) -> str:
+        """Return the state, and since when or by whom; where that is too long, its end is cut and never the state."""
         if self.shows_age:
             return f"{self.state} {age(time.time() - self.since)}"
-        return f"{self.state} ({self.note})" if self.note else str(self.state)
+        room = width - cell_len(f"{self.state} ()")
+        if not self.note or room < MIN_NOTE_WIDTH:
+            return str(self.state)
+        return f"{self.state} ({fit(self.note, min(cell_len(self.note), room))})"
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,15 @@ class Columns:
     @classmethod
     def for_rows(cls, rows: Iterable[EnvironmentRow]) -> Columns:
         """Return widths that hold the texts of these rows, within reason."""
-        name, kind, zone, gpus, image = 12, 0, 0, 6, 0
+        name, kind, zone, state, gpus, image = 12, 0, 0, STATE_WIDTH, 6, 0
         for row in rows:
             name = max(name, cell_len(row.name))
             kind = max(kind, cell_len(row.kind))
             zone = max(zone, cell_len(row.zone))
+            state = max(state, cell_len(row.state_text(MOST_STATE_WIDTH)))
             gpus = max(gpus, cell_len(row.gpus) + (1 + cell_len(_("sim")) if row.simulated else 0))
             image = max(image, cell_len(row.image))
-        return cls(min(name, 34), min(kind, 12), min(zone, 16), STATE_WIDTH, min(gpus, 26), min(image, 18))
+        return cls(min(name, 34), min(kind, 12), min(zone, 16), state, min(gpus, 26), min(image, 18))
 
     def widened(self, other: Columns) -> Columns:
         """Return widths that hold what either holds."""
@@ -113,23 +119,24 @@ class Columns:
     @property
     def one_line_width(self) -> int:
         """Fewest cells at which a row fits on one line."""
-        texts = (
-            self.name + BADGE_WIDTH,
-            self.kind,
-            self.state,
-            self.zone,
-            self.gpus,
-            LOAD_WIDTH,
-            self.image,
-            UPTIME_WIDTH,
-        )
-        return MARKS_WIDTH + sum(width + GAP for width in texts)
+        return self._identity_width + sum(width + GAP for width in (self.gpus, LOAD_WIDTH, self.image, UPTIME_WIDTH))
+
+    def fitted(self, width: int, *, two: bool) -> Columns:
+        """Return the columns for rows of so many cells: the state gets what the others leave."""
+        spare = width - (self._identity_width if two else self.one_line_width)
+        return replace(self, state=STATE_WIDTH + min(max(spare, 0), self.state - STATE_WIDTH))
+
+    @property
+    def _identity_width(self) -> int:
+        """Cells of the first of two lines."""
+        return MARKS_WIDTH + sum(width + GAP for width in (self.name + BADGE_WIDTH, self.kind, STATE_WIDTH, self.zone))
 
 
 def lines_of(
     row: EnvironmentRow, columns: Columns, width: int, ticked: bool, master: bool, *, two: bool
 ) -> list[list[Piece]]:
     """Return the row's lines, in pieces. They may be shorter than `width`, never longer."""
+    columns = columns.fitted(width, two=two)
     marks: list[Piece] = [
         (" ☑ " if ticked else " ☐ ", Part.TICK if ticked else Part.MUTED),
         ("★ " if master else "  ", Part.MASTER),
@@ -164,7 +171,7 @@ def _name(row: EnvironmentRow, width: int, master: bool) -> list[Piece]:
 
 def _identity(row: EnvironmentRow, columns: Columns, *, shows_kind: bool) -> list[Piece]:
     pieces: list[Piece] = [
-        (fit(row.state_text, columns.state), row.state.colour),
+        (fit(row.state_text(columns.state), columns.state), row.state.colour),
         (" " * GAP + fit(row.zone, columns.zone), Part.PLAIN),
     ]
     if shows_kind:

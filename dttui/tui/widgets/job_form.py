@@ -47,14 +47,12 @@ class JobForm(Vertical):
 
     def compose(self) -> ComposeResult:
         """Lay out a line a field."""
-        yield from _field(_("Task name"), Input(id="task-name", compact=True, placeholder=_("what to call this run")))
-        yield from _field(
-            _("Script"), Input(id="program", compact=True, placeholder="train.py"), label_id="program-label"
-        )
-        yield from _field(_("Arguments"), Input(id="arguments", compact=True, placeholder="--epochs 3"))
-        yield from _field(
-            _("Work dir"), Input(id="workdir", compact=True, placeholder=_("a relative one is sent along"))
-        )
+        example = _("e.g. {example}")
+        yield from _field(_("Task name"), _input("task-name", example.format(example="gpt-small")))
+        yield from _field(_("Script"), _input("program", example.format(example="train.py")), label_id="program-label")
+        optional = _("optional, e.g. {example}").format(example="--epochs 3")
+        yield from _field(_("Arguments"), _input("arguments", optional))
+        yield from _field(_("Work dir"), _input("workdir", _("optional; sent if relative")))
         select: Select[str] = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
         yield from _field(_("Dataset"), select)
 
@@ -118,6 +116,10 @@ class JobForm(Vertical):
             options.setdefault(_value(self._dataset), f"{self._dataset.id} · {self._dataset.path or shown}")
         options[NO_DATASET] = _("none (script has its own)")
         return [(Content(clean(text)), value) for value, text in options.items()]  # type: ignore[misc]  # Content is rendered as it is
+
+
+def _input(id: str, placeholder: str) -> Input:
+    return Input(id=id, compact=True, placeholder=placeholder)
 
 
 def _field(label: str, field: Input | Select[str], label_id: str | None = None) -> ComposeResult:

@@ -10,10 +10,15 @@ from textual.widgets._footer import FooterKey  # the footer's own part; it has n
 from dttui.tui.commands import Command, commands_of
 
 GAP = 2
+"""After each key; the last one's is all that parts it from the keys at the right."""
+PADDING = 1
+"""Of the line, beyond the last gap."""
+ROOM_FOR_QUIT = 100
+"""Columns from which the way out has a place of its own."""
 
 
 class KeyBar(Footer):
-    """Shows commands, the most important first; the way to the others is at the right."""
+    """Shows commands, the most important first; those to the other commands and out keep their room."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
@@ -23,10 +28,11 @@ class KeyBar(Footer):
         if not self._bindings_ready:
             return
         commands = [command for command in commands_of(self.screen) if command.shown]
-        room = self.app.size.width - GAP - sum(self._width(command) for command in commands if _is_help(command))
+        kept = {"help", "leave"} if self.app.size.width >= ROOM_FOR_QUIT else {"help"}
+        room = self.app.size.width - PADDING - sum(self._width(item) for item in commands if item.action in kept)
         for command in commands:
-            if _is_help(command):
-                yield self._key(command, "-help")
+            if command.action in kept:
+                yield self._key(command, "-help" if command.action == "help" else "")
             elif room >= self._width(command):
                 room -= self._width(command)
                 yield self._key(command, "")
@@ -53,7 +59,3 @@ class KeyBar(Footer):
 
     def _width(self, command: Command) -> int:
         return cell_len(self.app.get_key_display(command.binding)) + 1 + cell_len(command.name) + GAP
-
-
-def _is_help(command: Command) -> bool:
-    return command.action == "help"

@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from dttui.tui.widgets.node_row import Grid, NodeRow, Part, height_of, lines_of
+from dttui.tui.widgets.node_row import Grid, NodeRow, Part, Piece, heading, height_of, lines_of
 
 _STATES = ("waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled", "unknown")
 
@@ -30,6 +30,7 @@ class NodeGrid(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._rows: tuple[NodeRow, ...] = ()
         self._grid = Grid.for_rows((), 80)
+        self._heading: list[list[Piece]] = []
         self._tops: list[int] = [0]
 
     def set_rows(self, rows: tuple[NodeRow, ...]) -> None:
@@ -50,8 +51,11 @@ class NodeGrid(ScrollView, can_focus=True):
         ground = self.get_component_rich_style("node-grid--row")
         if line >= self._tops[-1]:
             return Strip.blank(self.size.width, ground)
-        index = bisect_right(self._tops, line) - 1
-        pieces = lines_of(self._rows[index], self._grid)[line - self._tops[index]]
+        if line < self._tops[0]:
+            pieces = self._heading[line]
+        else:
+            index = bisect_right(self._tops, line) - 1
+            pieces = lines_of(self._rows[index], self._grid)[line - self._tops[index]]
         segments = [Segment(text, ground + self._ink(part)) for text, part in pieces]
         return Strip(segments).adjust_cell_length(self.size.width, ground)
 
@@ -61,7 +65,8 @@ class NodeGrid(ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         self._grid = Grid.for_rows(self._rows, self.size.width or 80)
-        self._tops = [0, *accumulate(height_of(row, self._grid) for row in self._rows)]
+        self._heading = heading(self._grid)
+        self._tops = list(accumulate((height_of(row, self._grid) for row in self._rows), initial=len(self._heading)))
         self.styles.height = max(1, self._tops[-1])
         self.virtual_size = Size(self.size.width, self._tops[-1])
         self.refresh()

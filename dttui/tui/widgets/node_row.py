@@ -47,6 +47,11 @@ class SlotCell:
     error: str
 
     @property
+    def is_blank(self) -> bool:
+        """Whether there is no reading."""
+        return self.load is None and self.memory_mib is None and self.temperature_c is None and self.power_w is None
+
+    @property
     def texts(self) -> tuple[str, str, str, str]:
         """Load, memory, temperature and power; empty where not known."""
         return (
@@ -68,7 +73,12 @@ class NodeRow:
     """`2–5`."""
     simulated: bool
     problem: str
+    note: str
+    """More about the state."""
+    labels: tuple[str, str]
+    """What load and memory are of."""
     slots: tuple[SlotCell, ...]
+    """Ranks that there is something to show of."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,10 @@ class Grid:
     """Digits of the largest rank."""
     texts: tuple[int, int, int, int]
     """Widths of load, memory, temperature and power; 0 where no slot has one."""
+    labels: tuple[str, str] | None
+    """What stands over load and memory; `None` where nothing was read."""
+    most_slots: int
+    """Of a row."""
 
     @classmethod
     def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
@@ -90,6 +104,7 @@ class Grid:
         slots = [slot for row in rows for slot in row.slots]
         widths = [max((cell_len(slot.texts[index]) for slot in slots), default=0) for index in range(4)]
         least = (4, 4, 0, 0)
+        labels = {row.labels for row in rows if any(not slot.is_blank for slot in row.slots)}
         return cls(
             width=width,
             name=min(max((cell_len(row.name) for row in rows), default=0), 30),
@@ -97,6 +112,8 @@ class Grid:
             ranks=max((cell_len(_ranks(row)) for row in rows), default=0),
             rank=max((len(str(slot.rank)) for slot in slots), default=1),
             texts=tuple(max(width, low) for width, low in zip(widths, least, strict=True)),  # type: ignore[arg-type]  # 4 in, 4 out
+            labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
+            most_slots=max((len(row.slots) for row in rows), default=0),
         )
 
     @property
@@ -115,6 +132,16 @@ class Grid:
         return max(1, (self.width - self.indent) // self.cell)
 
 
+def heading(grid: Grid) -> list[list[Piece]]:
+    """Return the line over all rows that names what the cells show, or none where they show nothing."""
+    if grid.labels is None:
+        return []
+    load, memory = grid.labels
+    texts = (" " * grid.rank, fit(load, BAR_WIDTH + 1 + grid.texts[0]), fit(memory, grid.texts[1], right=True))
+    cells = fit(" ".join(texts), grid.cell) * min(grid.cells_a_line, grid.most_slots)
+    return [[(" " * grid.indent + cells, Part.MUTED)]]
+
+
 def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
     """Return the row's lines, in pieces."""
     head: list[Piece] = [
@@ -126,12 +153,15 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
         *_pad(_rank_pieces(row), grid.ranks),
         (" " * GAP, Part.PLAIN),
     ]
+    if row.note:
+        used = sum(cell_len(text) for text, _part in head)
+        head.append((fit(row.note, min(cell_len(row.note), grid.width - used)), Part.PLAIN))
     slots = [
         [piece for slot in row.slots[start : start + grid.cells_a_line] for piece in _cell(slot, grid)]
         for start in range(0, len(row.slots), grid.cells_a_line)
     ]
     indent: list[Piece] = [(" " * grid.indent, Part.PLAIN)]
-    if grid.width < NARROW or not slots:
+    if grid.width < NARROW or not slots or row.note:
         lines = [head, *([*indent, *line] for line in slots)]
     else:
         lines = [[*head, *slots[0]], *([*indent, *line] for line in slots[1:])]
@@ -143,7 +173,7 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
 def height_of(row: NodeRow, grid: Grid) -> int:
     """Return how many lines `lines_of` gives."""
     slots = -(-len(row.slots) // grid.cells_a_line)
-    return (1 + slots if grid.width < NARROW else max(slots, 1)) + bool(row.problem)
+    return (1 + slots if grid.width < NARROW or row.note else max(slots, 1)) + bool(row.problem)
 
 
 def _ranks(row: NodeRow) -> str:
@@ -151,7 +181,7 @@ def _ranks(row: NodeRow) -> str:
 
 
 def _rank_pieces(row: NodeRow) -> list[Piece]:
-    label = _("ranks {ranks}") if len(row.slots) > 1 else _("rank {ranks}")
+    label = _("ranks {ranks}") if "–" in row.ranks else _("rank {ranks}")
     pieces: list[Piece] = [(label.format(ranks=row.ranks), Part.MUTED)]
     if row.simulated:
         pieces.append((" " + _("sim"), Part.SIMULATED))
@@ -168,6 +198,8 @@ def _cell(slot: SlotCell, grid: Grid) -> list[Piece]:
     room = grid.cell - grid.rank - 1
     if slot.error:
         return [rank, (fit(f"⚠ {slot.error}", room - GAP), Part.PROBLEM), (" " * GAP, Part.PLAIN)]
+    if slot.is_blank:
+        return [rank, (fit("–", room), Part.MUTED)]
     filled, empty = bar(slot.load or 0.0, BAR_WIDTH)
     figures = "".join(
         f" {fit(text, width, right=True)}" for text, width in zip(slot.texts, grid.texts, strict=True) if width

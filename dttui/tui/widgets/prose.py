@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from rich.cells import cell_len
 from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Static
 
-_NOT_FIRST = frozenset("，。、；：！？）》」』】…,.;:!?)]}")
+_NOT_FIRST = frozenset("·，。、；：！？）》」』】…,.;:!?)]}")
 """Not at the beginning of a line."""
 _NOT_LAST = frozenset("（《「『【([{")
 """Not at the end of a line."""
+_LABEL = re.compile(r"\S.*? {2,}")
 
 
 class Prose(Static):
     """A Static whose lines break as a reader expects, in any language."""
+
+    hangs: ClassVar[bool] = False
+    """Whether what follows a label and two spaces stays right of the label on all its lines."""
 
     def show(self, content: Content) -> None:
         """Change the text; the same text again costs nothing."""
@@ -25,30 +31,37 @@ class Prose(Static):
 
     def render(self) -> Content:
         """Return the text in lines that fit."""
-        return Content("\n").join(wrapped(self._text, self.content_size.width))
+        return Content("\n").join(wrapped(self._text, self.content_size.width, hangs=self.hangs))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return how many lines the text takes."""
-        return len(wrapped(self._text, width)) if self._text.plain else 0
+        return len(wrapped(self._text, width, hangs=self.hangs)) if self._text.plain else 0
 
     @property
     def _text(self) -> Content:
         return self.content if isinstance(self.content, Content) else Content(str(self.content))
 
 
-def wrapped(content: Content, width: int) -> list[Content]:
-    """Return the content in lines of at most `width` cells; its own line breaks stay."""
+def wrapped(content: Content, width: int, *, hangs: bool = False) -> list[Content]:
+    """Return the content in lines of at most `width` cells; its own line breaks stay. For `hangs` see `Prose`."""
     lines = []
     for paragraph in content.split("\n", allow_blank=True):
-        lines += [paragraph[start:end] for start, end in _lines(paragraph.plain, max(width, 1))]
+        label = _LABEL.match(paragraph.plain) if hangs else None
+        indent = cell_len(label[0]) if label else 0
+        indent = indent if indent < width / 2 else 0
+        spans = _lines(paragraph.plain, max(width, 1), indent)
+        lines += [Content(" " * (indent if start else 0)) + paragraph[start:end] for start, end in spans]
     return lines
 
 
-def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Yield where each line begins and ends; spaces at a break belong to no line."""
+def _lines(text: str, width: int, indent: int) -> Iterator[tuple[int, int]]:
+    """Yield where each line begins and ends; those after the first have `indent` cells less room.
+
+    Spaces at a break belong to no line.
+    """
     start = 0
     while start < len(text):
-        end = _fits(text, start, width)
+        end = _fits(text, start, width - (indent if start else 0))
         if end < len(text):
             end = _break_before(text, start, end)
         yield start, start + len(text[start:end].rstrip(" ")) or end
@@ -74,6 +87,8 @@ def _break_before(text: str, start: int, end: int) -> int:
     for place in range(end, start, -1):
         before, after = text[place - 1], text[place]
         if after == " ":
+            if text[place + 1 : place + 2] == "·":
+                continue
             return place
         if before == " " or (_is_wide(before) or _is_wide(after)):
             if after in _NOT_FIRST or before in _NOT_LAST:

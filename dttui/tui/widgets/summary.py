@@ -31,11 +31,13 @@ class Chosen:
 class Summary(Prose):
     """Follows every tick."""
 
+    hangs = True
+
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.border_title = _("Summary")
 
-    def follow(self, aggregate: Aggregate | None, ranks: int | None, estimate: str, chosen: list[Chosen]) -> None:
+    def follow(self, aggregate: Aggregate | None, ranks: int, estimate: str, chosen: list[Chosen]) -> None:
         """Show what is ticked; `aggregate` is `None` for nothing."""
         if aggregate is None:
             self.show(Content.styled(_("Tick the environments to train on; the first is the master."), "$muted"))
@@ -55,18 +57,22 @@ def _headline(aggregate: Aggregate) -> str:
     return _("Distributed training") if aggregate.is_distributed else _("Single-machine training")
 
 
-def _figures(aggregate: Aggregate, ranks: int | None) -> list[Content]:
+def _figures(aggregate: Aggregate, ranks: int) -> list[Content]:
     types = ", ".join(clean(name) for name in aggregate.gpu_types)
     sim = ""
     if aggregate.simulated_gpu_count:
         every = aggregate.simulated_gpu_count == aggregate.gpu_count
         sim = _("simulated") if every else _("{count} simulated").format(count=aggregate.simulated_gpu_count)
-    gpus = f"{aggregate.gpu_count} ({types})" if types else str(aggregate.gpu_count)
+    gpus = str(aggregate.gpu_count)
+    if aggregate.leaves_gpus:
+        gpus = _("{used} of {gpus}").format(used=aggregate.gpu_count, gpus=aggregate.gpus_there)
+    if types:
+        gpus = f"{gpus} ({types})"
     figures: list[tuple[str, Content]] = []
     if aggregate.is_distributed:
         figures.append((_("nodes"), Content(str(aggregate.node_count))))
     figures.append((_("GPUs"), Content.assemble(gpus, (f"  {sim}" if sim else "", "$simulated"))))
-    if ranks is not None and ranks != aggregate.gpu_count:
+    if ranks != aggregate.gpu_count:
         figures.append((_("ranks"), Content(str(ranks))))
     figures.append((_("CPUs"), Content(str(aggregate.cpu_count) if aggregate.cpu_count else "?")))
     figures.append((_("memory"), Content(gigabytes(aggregate.memory_bytes) if aggregate.memory_bytes else "?")))

@@ -1,0 +1,114 @@
+"""Deployments to several hosts at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import dtagent
+
+from dttui.errors import AgentError, HostUnreachableError
+from dttui.inventory.models import Environment
+from dttui.services.agent_wheels import Requirement, build_agent_wheel
+from dttui.services.deploy import (
+    Deployment,
+    HostProbe,
+    agent_digest,
+    deploy_all,
+)
+from dttui.services.wheel_source import WheelSource
+from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
+from dttui.transport.local import LocalTransport
+from tests.integration.deploy_fixtures import (
+    PROBE,
+    Nobody,
+    answering,
+    here,
+    play_silence,
+)
+
+
+async def test_several_hosts_each_end_in_their_own_way_and_in_their_order(source: WheelSource) -> None:
+    digest = agent_digest(source, HostProbe(**PROBE))
+    transport = FakeTransport(
+        {
+            "done": answering({"result": {**PROBE, "current": digest, "version": "0.1.0"}}),
+            "musl": answering({"result": {**PROBE, "libc": ""}}),
+        }
+    )
+    environments = [Environment(name=name, host="192.0.2.1") for name in ("down", "done", "musl")]
+    said: list[tuple[str, str]] = []
+
+    outcomes = await deploy_all(
+        environments,
+        transport,
+        Nobody(),
+        source=source,
+        on_progress=lambda name, message: said.append((name, message)),
+    )
+
+    down, done, musl = outcomes
+    assert isinstance(down, HostUnreachableError)
+    assert isinstance(done, Deployment)
+    assert (done.host, done.changed, done.digest) == ("done", False, digest)
+    assert isinstance(musl, AgentError)
+    assert musl.message.startswith("musl: its C library is not glibc")
+    assert all(connection.closed for connection in transport.connections)
+    assert ("done", "looking at the host") in said
+
+
+async def test_a_host_that_falls_silent_is_given_up_and_its_connection_closed(source: WheelSource) -> None:
+    transport = FakeTransport({"silent": FakeHost(play_silence)})
+    environment = Environment(name="silent", host="192.0.2.1")
+
+    (outcome,) = await deploy_all([environment], transport, Nobody(), source=source, deadline_s=0.2)
+
+    assert isinstance(outcome, HostUnreachableError)
+    assert outcome.message == "silent: the deployment was not done within 0.2 s"
+    assert transport.connections[0].closed
+
+
+async def test_no_more_hosts_are_worked_on_at_a_time_than_asked_for(source: WheelSource) -> None:
+    at_work: set[str] = set()
+    most = 0
+
+    async def play(process: FakeProcess) -> int:
+        nonlocal most
+        at_work.add(process.environment.name)
+        most = max(most, len(at_work))
+        await asyncio.sleep(0)
+        at_work.remove(process.environment.name)
+        return 1
+
+    hosts = [f"gpu{number}" for number in range(6)]
+    environments = [Environment(name=name, host="192.0.2.1") for name in hosts]
+    transport = FakeTransport(dict.fromkeys(hosts, FakeHost(play)))
+
+    outcomes = await deploy_all(environments, transport, Nobody(), source=source, concurrency=2)
+
+    assert [outcome.host for outcome in outcomes] == hosts
+    assert most == 2
+
+
+async def test_a_daemon_of_an_older_version_is_only_spoken_of_where_there_is_one(
+    source: WheelSource, wheelhouse: Path, requirements: tuple[Requirement, ...], tmp_path: Path
+) -> None:
+    package = Path(shutil.copytree(Path(dtagent.__file__).parent, tmp_path / "dtagent"))
+    (package / "extra.py").write_text("new = True\n")
+    newer = WheelSource(wheelhouse, requirements, build_agent_wheel(requirements, package))
+    said: list[str] = []
+
+    for version in (source, newer):
+        await deploy_all(
+            [here(tmp_path / "root")],
+            LocalTransport(),
+            Nobody(),
+            source=version,
+            on_progress=lambda _name, message: said.append(message),
+        )
+        said.append("done")
+
+    letting_go = "letting a daemon of an older version go"
+    assert said.count(letting_go) == 1
+    assert said.index(letting_go) > said.index("done")

@@ -1,0 +1,92 @@
+"""Who is in the way of a job: the one rule of the screen and of the preflight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample
+
+from dttui.inventory.models import GpuResources, Inventory, Resources
+from dttui.planning.compose import ComposeState
+from dttui.planning.models import Finding, Severity
+from dttui.planning.planner import plan
+from dttui.services.draft import look_ahead
+from dttui.services.fleet import EnvironmentState, EnvironmentStatus
+from dttui.services.occupation import HostReading, check_room
+from dttui.spec.models import GpuRequest, Node, NodeResources
+from tests.unit.seed_cluster import environment, host_facts, make_job
+
+REAL = environment("gpu1", 4)
+SIMULATED = environment("sim", resources=Resources(gpu=GpuResources(count=4, type="A100", simulated=True)))
+INVENTORY = Inventory(environments=(REAL, SIMULATED))
+
+
+def node(name: str, gpus: int) -> Node:
+    return Node(id=name, resources=NodeResources(gpu=GpuRequest(count=gpus)))
+
+
+def gpu(index: int, *processes: GpuProcess, error: str | None = None) -> GpuSample:
+    return GpuSample(index, processes=list(processes), error=error)
+
+
+def found(name: str, gpus: int, sample: HostSample) -> list[Finding]:
+    facts = host_facts(4)
+    return check_room(
+        plan(make_job(node(name, gpus)), INVENTORY, {"gpu1": facts}), INVENTORY, {name: HostReading(facts, sample)}
+    )
+
+
+def test_a_host_that_does_nothing_has_room() -> None:
+    assert found("gpu1", 4, HostSample(1, 0.0, 5.0, 0.1, gpus=[gpu(index) for index in range(4)])) == []
+
+
+def test_gpus_that_others_hold_are_an_error_that_names_them() -> None:
+    sample = HostSample(
+        1,
+        0.0,
+        gpus=[gpu(0, GpuProcess(4711, "li")), gpu(1, GpuProcess(99)), gpu(2), gpu(3, error="GPU is lost")],
+        ranks={"other-1": [RankSample(0, 99)]},
+    )
+    (finding,) = found("gpu1", 2, sample)
+    assert (finding.code, finding.severity, finding.subject) == ("gpus-taken", Severity.ERROR, "gpu1")
+    assert finding.message == (
+        "gpu1 has 1 free GPU and the job uses 2 there: GPU 0: li (pid 4711), GPU 1: job other-1, GPU 3: GPU is lost"
+    )
+    assert finding.hint
+
+
+def test_a_host_in_use_with_enough_free_gpus_is_a_warning() -> None:
+    sample = HostSample(1, 0.0, gpus=[gpu(0, GpuProcess(4711, "li")), gpu(1), gpu(2), gpu(3)])
+    (finding,) = found("gpu1", 3, sample)
+    assert (finding.code, finding.severity) == ("host-busy", Severity.WARNING)
+    assert "li (pid 4711)" in finding.message
+
+
+def test_busy_cpus_are_a_warning_only_where_processes_wait_for_them() -> None:
+    gpus = [gpu(index) for index in range(4)]
+    assert found("gpu1", 1, HostSample(1, 0.0, 100.0, 3.0, gpus=gpus)) == []
+    assert found("gpu1", 1, HostSample(1, 0.0, 10.0, 300.0, gpus=gpus)) == []
+    (finding,) = found("gpu1", 1, HostSample(1, 0.0, 99.0, 300.0, gpus=gpus))
+    assert (finding.code, finding.severity) == ("host-busy", Severity.WARNING)
+    assert "load 300.0 on 96 CPUs" in finding.message
+
+
+def test_a_driver_that_does_not_say_who_uses_its_gpus_is_not_complained_of() -> None:
+    assert found("gpu1", 4, HostSample(1, 0.0)) == []
+    assert found("gpu1", 4, HostSample(1, 0.0, gpus=[GpuSample(index) for index in range(4)])) == []
+
+
+def test_ranks_of_other_jobs_hold_simulated_gpus() -> None:
+    sample = HostSample(1, 0.0, ranks={"a-1": [RankSample(0, 1), RankSample(1, 2)], "b-2": []})
+    (finding,) = found("sim", 2, sample)
+    assert finding.message == "sim has 1 free GPU and the job uses 2 there: job a-1, job b-2"
+    (finding,) = found("sim", 1, sample)
+    assert finding.code == "host-busy"
+
+
+def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
+    sample = HostSample(1, 0.0, ranks={"a-1": [RankSample(0, 1), RankSample(1, 2)]})
+    busy = EnvironmentStatus(SIMULATED, EnvironmentState.BUSY, "a-1", facts=host_facts(), sample=sample)
+    outlook = look_ahead(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
+    (finding,) = [item for item in outlook.findings if item.subject == "sim"]
+    assert (finding.code, finding.severity) == ("gpus-taken", Severity.WARNING)

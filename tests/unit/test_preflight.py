@@ -1,0 +1,33 @@
+"""What the facts of the hosts say against a plan."""
+
+from __future__ import annotations
+
+import pytest
+from dtagent.protocol.telemetry import PythonFacts
+
+from dttui.inventory.models import Inventory
+from dttui.planning.planner import plan
+from dttui.services.preflight import check_hosts
+from dttui.spec.models import Run
+from tests.unit.seed_cluster import environment, host_facts, make_job
+
+INVENTORY = Inventory(environments=(environment("a", 1, python="/own/python"),))
+
+
+@pytest.mark.parametrize(
+    ("own", "facts", "code", "remedy"),
+    [
+        (None, PythonFacts("/own/python", error="/own/python is not there"), "python-missing", "in the inventory"),
+        ("/job/python", PythonFacts("/job/python", error="/job/python is not there"), "python-missing", "run.python"),
+        (None, PythonFacts("/own/python", "/own/python", "3.11"), "package-missing", "of this environment"),
+        ("/job/python", PythonFacts("/job/python", "/job/python", "3.11"), "package-missing", "run.python"),
+    ],
+)
+def test_the_remedy_is_where_the_interpreter_was_named(
+    own: str | None, facts: PythonFacts, code: str, remedy: str
+) -> None:
+    job = make_job("a", run=Run(script="train.py", python=own))
+    (finding,) = check_hosts(plan(job, INVENTORY), {"a": host_facts(1, pythons=[facts])})
+    assert finding.code == code
+    assert remedy in finding.hint
+    assert ("run.python" in finding.hint) == (own is not None)

@@ -1,0 +1,56 @@
+"""A job as a person sees it: who has fallen silent, and where its files are."""
+
+from __future__ import annotations
+
+from dtagent.protocol.events import Event, EventKind, JobState
+
+from dttui.planning.planner import plan
+from dttui.services.view import JobView
+from tests.tui.fake_fleet import job, make_inventory
+
+NODES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
+
+
+def make_view() -> JobView:
+    view = JobView("gpt-1")
+    view.set_plan(plan(job(*NODES), make_inventory()))
+    view.apply(Event(0, 100.0, EventKind.JOB_STATE, "all 14 ranks run", data={"state": JobState.RUNNING.value}))
+    return view
+
+
+def tell(view: JobView, node: str, state: str, **data: object) -> None:
+    view.apply(Event(1, 200.0, EventKind.NODE_STATE, "", node=node, data={"state": state, **data}))
+
+
+def test_a_silent_host_takes_the_headline_until_it_is_back() -> None:
+    view = make_view()
+    assert view.headline(200.0) == "all 14 ranks run"
+    tell(view, NODES[1], "unknown", heard_at=188.5)
+    assert view.headline(200.9) == "no word from llm-training-env for 12 s"
+    tell(view, NODES[2], "unknown", heard_at=195.0)
+    assert view.headline(201.0) == "no word from 2 hosts; from llm-training-env for 12 s"
+    tell(view, NODES[2], "running")
+    assert list(view.silences(201.0)) == [NODES[1]]
+    tell(view, NODES[1], "running")
+    assert view.headline(202.0) == "all 14 ranks run"
+
+
+def test_nobody_is_waited_for_once_the_job_is_over() -> None:
+    view = make_view()
+    tell(view, NODES[1], "unknown", heard_at=188.0)
+    view.apply(Event(2, 201.0, EventKind.JOB_STATE, "lost", data={"state": JobState.FAILED.value}))
+    assert view.silences(300.0) == {}
+    assert view.headline(300.0) == "lost"
+
+
+def test_logs_and_checkpoints_are_told_as_far_as_they_are_known() -> None:
+    view = make_view()
+    assert view.places("/state/gpt-1") == ("logs: /state/gpt-1",)
+    tell(view, NODES[0], "prepared", checkpoints="/x/0/checkpoints")
+    assert view.places("/state/gpt-1")[1] == "checkpoints: pytorch-dev-env:/x/0/checkpoints"
+    tell(view, NODES[1], "prepared", checkpoints="/y/0/checkpoints")
+    assert view.places("/state/gpt-1")[1].endswith("/x/0/checkpoints and 1 more node")
+    tell(view, NODES[2], "prepared", checkpoints="/z/0/checkpoints")
+    tell(view, NODES[0], "ended")
+    assert view.places("/state/gpt-1")[1].endswith("/x/0/checkpoints and 2 more nodes")
+    assert view.nodes[NODES[2]].checkpoints == "/z/0/checkpoints"
