@@ -87,7 +87,6 @@ class Attempts:
             gpu_ids=gpu_ids,
         )
         write_atomic(files.prepared, json.dumps({"request": to_wire(request), "reply": to_wire(reply)}))
-        self.remove_old()
         return reply
 
     def upload(self, request: UploadRequest) -> int:
@@ -126,7 +125,8 @@ class Attempts:
             make_private(files.directory)
             write_atomic(files.discarded, "")
             self._release(request.key)
-            shutil.rmtree(files.work, ignore_errors=True)
+            if files.prepared.exists():  # Else all that can be there are checkpoints of an attempt that was cleared.
+                shutil.rmtree(files.work, ignore_errors=True)
             return self.status(request.key)
         wanted = "kill" if request.force or (files.stop.exists() and files.stop.read_text() == "kill") else "stop"
         write_atomic(files.stop, wanted)
@@ -141,9 +141,7 @@ class Attempts:
         Raises:
             RpcError: NO_SUCH_ATTEMPT.
         """
-        files = self._files(key)
-        if not files.directory.is_dir():
-            raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, f"no attempt {key.attempt} of job {key.job_id} here")
+        files = self.files(key)
         if not files.start.exists():
             state = NodeState.DISCARDED if files.discarded.exists() else NodeState.PREPARED
             return NodeStatus(key, self._node_rank(files), state)
@@ -171,31 +169,26 @@ class Attempts:
         )
 
     def all(self) -> list[NodeStatus]:
-        """Return the status of every attempt there is a directory of."""
-        directories = sorted(self._root.glob("jobs/*/*"))
-        keys = [AttemptKey(path.parent.name, int(path.name)) for path in directories if path.name.isdigit()]
-        return [self.status(key) for key in keys]
+        """Return the status of every attempt; one of which only checkpoints are left is none any more."""
+        return [self.status(_key(files)) for files in self._known()]
 
-    def remove_old(self) -> None:
-        """Remove what old attempts left that are over, as `retention` says; one that still runs is never touched."""
-        over = [
-            files
-            for path in self._root.glob("jobs/*/*")
-            if path.name.isdigit() and not _is_locked((files := AttemptFiles(path)).lock)
-        ]
-        for files in retention.expired(over, time.time()):
-            key = AttemptKey(files.directory.parent.name, int(files.directory.name))
-            if not files.prepared.exists() and not files.discarded.exists():
-                continue  # Only its checkpoints are left.
-            try:
-                # Asking ends what a supervisor that vanished left running.
-                if self.status(key).state is NodeState.UNKILLABLE:
-                    continue
-                kept = retention.clear(files)
-            except (RpcError, DaciteError, OSError, ValueError, KeyError, TypeError) as error:
-                LOG.warning("cannot remove %s: %s", files.directory, error)
-            else:
-                LOG.info("removed %s%s", files.directory, f" but {', '.join(map(str, kept))}" if kept else "")
+    def old(self) -> list[AttemptKey]:
+        """Return the attempts that are over and, as `retention` says, may go."""
+        over = [files for files in self._known() if not _is_locked(files.lock)]
+        return [_key(files) for files in retention.expired(over, time.time())]
+
+    def remove(self, key: AttemptKey) -> None:
+        """Remove all but the checkpoints of an attempt that was `old`, unless it was started since or may still run."""
+        files = self._files(key)
+        try:
+            # Asking for the status ends what a supervisor that vanished left running.
+            if not retention.is_old(files, time.time()) or self.status(key).state is NodeState.UNKILLABLE:
+                return
+            kept = retention.clear(files)
+        except (RpcError, DaciteError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            LOG.warning("cannot remove %s: %s", files.directory, error)
+        else:
+            LOG.info("removed %s%s", files.directory, f" but {', '.join(map(str, kept))}" if kept else "")
 
     def running_ranks(self) -> dict[str, dict[int, tuple[int, int | None]]]:
         """Return job id → rank → pid and start time of the attempts that run."""
@@ -219,11 +212,19 @@ class Attempts:
         return ":".join(str(int(part)) for part in [journal_size, *listed, *flags])
 
     def files(self, key: AttemptKey) -> AttemptFiles:
-        """Return the names of an attempt's files; the directory exists."""
+        """Return the names of a known attempt's files.
+
+        Raises:
+            RpcError: NO_SUCH_ATTEMPT.
+        """
         files = self._files(key)
-        if not files.directory.is_dir():
+        if not _is_known(files):
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, f"no attempt {key.attempt} of job {key.job_id} here")
         return files
+
+    def _known(self) -> list[AttemptFiles]:
+        found = [AttemptFiles(path) for path in sorted(self._root.glob("jobs/*/*")) if path.name.isdigit()]
+        return [files for files in found if _is_known(files)]
 
     def _files(self, key: AttemptKey) -> AttemptFiles:
         try:
@@ -306,6 +307,15 @@ def _inside(directory: Path, relative: str) -> Path:
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in relative:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"not a path inside the attempt's directory: {relative!r}")
     return directory / pure
+
+
+def _key(files: AttemptFiles) -> AttemptKey:
+    return AttemptKey(files.directory.parent.name, int(files.directory.name))
+
+
+def _is_known(files: AttemptFiles) -> bool:
+    """Whether more than checkpoints is left of an attempt."""
+    return files.prepared.exists() or files.start.exists() or files.discarded.exists()
 
 
 def _prepared(files: AttemptFiles) -> tuple[PrepareRequest, PrepareReply]:

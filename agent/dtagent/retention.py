@@ -20,20 +20,30 @@ KEEP_NEWEST = 20
 def expired(attempts: Iterable[AttemptFiles], now: float) -> list[AttemptFiles]:
     """Return the attempts that are neither young nor among the newest; `now` is Unix time."""
     newest_first = sorted(attempts, key=_written_at, reverse=True)
-    return [files for files in newest_first[KEEP_NEWEST:] if now - _written_at(files) > KEEP_S]
+    return [files for files in newest_first[KEEP_NEWEST:] if is_old(files, now)]
+
+
+def is_old(files: AttemptFiles, now: float) -> bool:
+    """Whether nothing was written about the attempt for so long that it may go."""
+    return now - _written_at(files) > KEEP_S
 
 
 def clear(files: AttemptFiles) -> list[Path]:
-    """Remove an attempt that is over; return the directories that stay because there is a checkpoint in them."""
+    """Remove an attempt that is over; return the directories that stay because there is a checkpoint in them.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError, AttributeError: what was started cannot be read, so neither can where
+            its checkpoints are; nothing was removed.
+    """
     kept = [directory for directory in _checkpoint_directories(files) if _has_file(directory)]
     # Without it nothing can be started here any more, and no GPU is held, should the rest fail.
     files.prepared.unlink(missing_ok=True)
-    if kept:
-        _remove_but(files.directory, kept)
-    else:
-        shutil.rmtree(files.directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # There may be other attempts of the job.
-            files.directory.parent.rmdir()
+    _remove_but(files.directory, [*kept, files.start])
+    # Last, since it names the checkpoints: whoever goes on after an interruption must know them too.
+    files.start.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # There may be checkpoints, or other attempts of the job.
+        files.directory.rmdir()
+        files.directory.parent.rmdir()
     return kept
 
 
@@ -48,7 +58,7 @@ def _written_at(files: AttemptFiles) -> float:
 def _checkpoint_directories(files: AttemptFiles) -> set[Path]:
     """Return the usual one, and those inside the attempt's directory that the job named."""
     found = {files.checkpoints}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    if files.start.exists():
         for process in json.loads(files.start.read_text())["processes"]:
             named = process.get("env", {}).get("DTTUI_CHECKPOINT_DIR")
             if named:

@@ -33,6 +33,7 @@ from dtagent.protocol.jobs import (
     FollowRequest,
     HelloReply,
     HelloRequest,
+    PrepareReply,
     PrepareRequest,
     StartRequest,
     StopRequest,
@@ -107,13 +108,14 @@ class _Daemon:
         self._idle_exit_s = idle_exit_s
         self._clients = 0
         self._stop = asyncio.Event()
+        self._may_clean_up = asyncio.Event()
         self._changing = threading.Lock()
         self._methods = {
             "hello": _Method(HelloRequest, self._hello),
             "ping": _Method(None, self._ping),
             "facts": _Method(FactsRequest, self._facts),
             "telemetry": _Method(TelemetryRequest, self._telemetry),
-            "prepare": _Method(PrepareRequest, self._changes(self._attempts.prepare)),
+            "prepare": _Method(PrepareRequest, self._prepare),
             "upload": _Method(UploadRequest, self._changes(self._attempts.upload)),
             "start": _Method(StartRequest, self._changes(self._attempts.start)),
             "stop": _Method(StopRequest, self._changes(self._attempts.stop)),
@@ -130,8 +132,8 @@ class _Daemon:
         self._sampler.start()
         server = await asyncio.start_unix_server(self._client, sock=listener, limit=MAX_FRAME_BYTES)
         LOG.info("dtagent %s serves", __version__)
-        remove_old = self._changes(lambda _: self._attempts.remove_old())
-        cleaner: asyncio.Future[None] = asyncio.ensure_future(remove_old(None))
+        self._may_clean_up.set()
+        cleaner = asyncio.create_task(self._clean_up())
         watcher = asyncio.create_task(self._watch_idleness())
         await self._stop.wait()
         watcher.cancel()
@@ -149,6 +151,17 @@ class _Daemon:
             # Without its socket nobody can reach this daemon, and its lock keeps another from starting.
             if time.monotonic() - busy_at > limit_s or not socket_path(self._root).exists():
                 self._stop.set()
+
+    async def _clean_up(self) -> None:
+        """Remove what old attempts left, one at a time: other calls get their turn in between."""
+        while True:
+            await self._may_clean_up.wait()
+            self._may_clean_up.clear()
+            try:
+                for key in await asyncio.to_thread(self._attempts.old):
+                    await self._changes(self._attempts.remove)(key)
+            except Exception:  # The top of a worker: the next turn may go better.
+                LOG.exception("cannot clean up")
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not _is_own(writer.get_extra_info("socket")):
@@ -229,6 +242,11 @@ class _Daemon:
 
     async def _ping(self, _: None) -> dict[str, float]:
         return {"time": time.time()}
+
+    async def _prepare(self, request: PrepareRequest) -> PrepareReply:
+        reply: PrepareReply = await self._changes(self._attempts.prepare)(request)
+        self._may_clean_up.set()  # The reply does not wait for it.
+        return reply
 
     async def _facts(self, request: FactsRequest) -> HostFacts:
         return await asyncio.to_thread(facts.collect, request.pythons, self._nvml)

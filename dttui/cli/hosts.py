@@ -15,6 +15,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
+from dttui.inventory.models import Inventory
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config
 from dttui.inventory.writer import add_environments
@@ -143,8 +144,8 @@ def _import(options: Namespace) -> int:
             _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
         )
     path = inventory_path(options)
-    before = {item.name for item in load_inventory(path).environments} if path.exists() else set()
-    new = [item for item in chosen if item.name not in before]
+    before = load_inventory(path) if path.exists() else Inventory()
+    new = [item for item in chosen if before.find(item.name) is None]
     add_environments(path, new)
     if options.output != "human":
         print_document({"added": [item.name for item in new], "inventory": str(path)}, options.output)

@@ -41,7 +41,7 @@ async def apply(options: Namespace) -> int:
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
     printer = Printer("human" if options.detach else options.output)
-    interrupts = _Interrupts(printer, TerminalPrompter(), leave_at_once=options.detach)
+    interrupts = _Interrupts(printer, TerminalPrompter())
     interrupts.install()
     directory = submit(submission, plan, expects_client=True)
     printer.note(_("job {id}").format(id=directory.job_id))
@@ -106,14 +106,10 @@ def validate(options: Namespace) -> int:
 
 
 class _Interrupts:
-    """Counts what the person pressed, from before the job exists: once is a graceful stop, twice forces it.
+    """Counts what the person pressed, from before the job exists: once is a graceful stop, twice forces it."""
 
-    With `leave_at_once` it is no stop at all: the job goes on without this process.
-    """
-
-    def __init__(self, printer: Printer, prompter: TerminalPrompter, *, leave_at_once: bool = False) -> None:
+    def __init__(self, printer: Printer, prompter: TerminalPrompter) -> None:
         self.prompter = prompter
-        self._leave_at_once = leave_at_once
         self.left = False
         """Whether the terminal is gone, or this process was asked to go."""
         self._printer = printer
@@ -139,9 +135,6 @@ class _Interrupts:
         await asyncio.gather(*self._sending)
 
     def _interrupt(self) -> None:
-        if self._leave_at_once:
-            self._leave()
-            return
         self._count += 1
         self._printer.note(
             _("forcing the end")

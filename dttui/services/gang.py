@@ -81,6 +81,8 @@ class Gang:
         self._broken: dict[str, str] = {}
         """Node → why it could no longer be followed."""
         self._told: dict[str, str] = {}
+        self._silent: set[str] = set()
+        """Nodes that were told to be silent, and not yet to be back."""
         self._nodes = self._make_nodes()
 
     def request_stop(self, *, force: bool) -> None:
@@ -343,9 +345,11 @@ class Gang:
             if node.silent_since is not None:
                 seconds = node.silent_since - node.heard_at
                 message = told("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
+                self._silent.add(node.name)
                 self._note(node, "unknown", message, heard_at=node.heard_at)
             elif node.status is not None:
-                if self._told.get(node.name, "").startswith("unknown "):
+                if node.name in self._silent:
+                    self._silent.discard(node.name)
                     self._log.add(EventKind.PROGRESS, told("{host} is back", host=node.name), attempt=self._key.attempt)
                 self._note(node, _state_word(node.status), ending(node.status))
             self._report_metrics(node)

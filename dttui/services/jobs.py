@@ -150,7 +150,7 @@ def find(job_id: str) -> JobDirectory:
         NoSuchJobError: none, or several.
     """
     known = [path for path in _directories() if path.name == job_id]
-    if not known:
+    if job_id and not known:
         known = [path for path in _directories() if path.name.startswith(job_id)]
     if job_id == "last":
         known = sorted(_directories(), key=lambda path: _began_at(JobDirectory(path)))[-1:]
@@ -174,7 +174,7 @@ def find_to_stop(job_id: str | None) -> JobDirectory:
         NoSuchJobError: none.
         UsageError: several are not over.
     """
-    if job_id is not None and job_id in (path.name for path in _directories()):
+    if job_id is not None and (not job_id or job_id in (path.name for path in _directories())):
         return find(job_id)
     begins = "" if job_id in (None, "last") else str(job_id)
     open_jobs = [job for job in list_jobs() if not job.state.is_final and job.job_id.startswith(begins)]

@@ -171,8 +171,8 @@ class NodeRun:
         stamp = ""
         while not self.is_lost:
             try:
-                # At the end only the rest of the logs is fetched: nothing more is to be waited for.
-                wait_s = 0.0 if self.is_over else FOLLOW_WAIT_S
+                # At the end only the rest of the logs is fetched, and after silence any answer is news.
+                wait_s = 0.0 if self.is_over or self.silent_since is not None else FOLLOW_WAIT_S
                 request = FollowRequest(self.key, dict(self._offsets), stamp, wait_s)
                 reply = await (await self.connect()).call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
                 self._store(reply)
@@ -187,6 +187,7 @@ class NodeRun:
                 self.silent_since = None
                 self.on_change()
             if reply.status.state.is_final and not reply.chunks and not reply.more:
+                self._store_metrics(b"\n")  # The last line may have no end of its own.
                 return
 
     async def record_samples(self) -> None:
@@ -200,7 +201,8 @@ class NodeRun:
             except HostError:
                 await asyncio.sleep(RECONNECT_S)  # `follow` says so and connects again.
                 continue
-            self.heard_at = time.time()
+            if self.silent_since is None:  # It is `follow` that ends a silence.
+                self.heard_at = time.time()
             for sample in reply.samples:
                 after = sample.seq
                 append_line(path, json.dumps(to_wire(sample)))

@@ -77,7 +77,7 @@ def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
     if not reasons:
         return None
     message = _("{node} is in use: {reason}").format(node=node.name, reason=_listed(reasons))
-    return warning("host-busy", node.name, message, _("The job shares the host with them, and may be slower."))
+    return warning("host-busy", node.name, message, _("The job shares the host, and may be slower."))
 
 
 def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:

@@ -152,7 +152,7 @@ def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
     if failure.error and failure.error.strip() and not failure.error.startswith("SystemExit"):
-        how = told("{host}: {reason}", host=how, reason=failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH])
+        how = told("{what}: {why}", what=how, why=failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH])
     return FoundFailure(
         node.name,
         rank,

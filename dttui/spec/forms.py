@@ -59,7 +59,7 @@ def _as_list(model: type[BaseModel], path: PathKey, value: Any) -> list[Any] | N
 
 def _as_mapping(value: Any) -> dict[str, str] | None:
     """Return `NAME=value`, or a list of these, as a mapping."""
-    items = value if isinstance(value, tuple) else (value,)
+    items = value if isinstance(value, tuple) else str(value).split()
     pairs = [item.split("=", 1) for item in items if isinstance(item, str) and "=" in item]
     return {name: text for name, text in pairs} if pairs and len(pairs) == len(items) else None
 

@@ -43,7 +43,7 @@ from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
 WIDE = 116
 """Columns from which list and form stand side by side; below, they are two pages."""
 LEAVE_DIALOG = "leave"
-"""The dialog before quitting."""
+"""Group of the worker that asks before quitting."""
 
 
 def _submit(submission: Submission, plan: Plan) -> JobDirectory:
@@ -183,16 +183,18 @@ class DttuiApp(App[None]):
         """Say how to quit: ctrl+c is what many would try first."""
         self.notify(_("ctrl+q quits; jobs go on running."), markup=False)
 
-    @work(exclusive=True, group="leave")
-    async def action_leave(self) -> None:
+    def action_leave(self) -> None:
+        """Quit, unless that is being asked about already."""
+        if not any(worker.group == LEAVE_DIALOG and not worker.is_finished for worker in self.workers):
+            self._leave()
+
+    @work(group=LEAVE_DIALOG)
+    async def _leave(self) -> None:
         """Quit; where jobs run, say that they go on, and where edits would be lost, ask."""
-        if self.screen.id == LEAVE_DIALOG:
-            return
         has_edits = any(isinstance(screen, ComposeScreen) and screen.has_edits for screen in self.screen_stack)
         running = [job for job in await asyncio.to_thread(jobs.list_jobs) if _runs(job)]
         if has_edits or running:
             dialog = _leave_dialog(running, has_edits=has_edits)
-            dialog.id = LEAVE_DIALOG
             if await self.push_screen_wait(dialog) != "quit":
                 return
         self.exit()

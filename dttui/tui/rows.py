@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.planning.aggregate import Choice
 from dttui.sanitize import clean
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
@@ -116,17 +116,21 @@ def _without_name(reason: str, name: str) -> str:
     return reason
 
 
+def _gpus(count: int) -> str:
+    return ngettext("{count} GPU", "{count} GPUs", count).format(count=count)
+
+
 def gpu_text(choice: Choice, *, memory: bool = True) -> str:
     """Return GPUs by type and count, with `memory` that of each: `2×A100 80 GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`.
 
     Where the job uses another number than there are: `1 of 2×A100 80 GB`.
     """
     if choice.gpu_count is None:
-        return _("GPUs ?") if choice.gpus_used is None else _("{count} GPUs").format(count=choice.gpus_used)
+        return _("GPUs ?") if choice.gpus_used is None else _gpus(choice.gpus_used)
     if choice.gpus_used != choice.gpu_count:
         there = gpu_text(replace(choice, gpus_asked=None), memory=memory)
         if len(set(choice.gpu_types)) > 1:
-            there = _("{count} GPUs").format(count=choice.gpu_count)
+            there = _gpus(choice.gpu_count)
         return _("{used} of {gpus}").format(used=choice.gpus_used, gpus=there)
     if choice.gpu_count == 0:
         return _("no GPU")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, Select
 
+from dttui.spec.models import Run
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.environment_list import EnvironmentList
@@ -48,11 +49,21 @@ async def test_edits_that_are_not_saved_are_asked_about() -> None:
         await pilot.press("enter")
         await settle(app, pilot)
         assert isinstance(app.screen, ComposeScreen), "the button under the cursor stays"
-        await pilot.press("ctrl+q")
+        await pilot.press("ctrl+q", "ctrl+q")
         await pilot.pause(0.3)
         await pilot.press("right", "enter")
         await pilot.pause(0.3)
     assert app.return_code == 0
+
+
+async def test_a_job_that_came_with_another_framework_is_as_it_came() -> None:
+    draft = job("pytorch-dev-env", "llm-training-env", framework="command", run=Run(command=("python", "a b")))
+    app = make_app(draft=draft)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert screen_of(app).state.framework == "command"
+        assert screen_of(app).state.to_job().run == draft.run
+        assert not screen_of(app).has_edits
 
 
 async def test_what_was_undone_or_saved_is_not_asked_about(tmp_path: Path) -> None:

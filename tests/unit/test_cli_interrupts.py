@@ -88,25 +88,6 @@ async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
     assert "CANCELLED" in capsys.readouterr().out
 
 
-async def test_an_interrupt_while_a_detached_job_starts_leaves_it_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], listener: Listener
-) -> None:
-    def submit(*_arguments: object, **_options: object) -> JobDirectory:
-        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
-        return listener.directory
-
-    monkeypatch.setattr(run, "submit", submit)
-    server = await listener.serve()
-    job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "true")
-    options = make_parser().parse_args(["--demo", "--apply", str(job), "--detach"])
-    assert await asyncio.wait_for(run.apply(options), 10) == 101
-    server.close()
-    said = capsys.readouterr()
-    assert listener.stops == []
-    assert said.out == f"{listener.directory.job_id}\n"
-    assert f"dttui stop {listener.directory.job_id}" in said.err
-
-
 async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
     listener: Listener, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,8 @@ def test_a_job_to_stop_is_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert jobs.find_to_stop(finished.job_id) == jobs.find_to_stop("gpt-b") == finished
     other = begin("gpt-c", 300.0, "RUNNING", monkeypatch)
     assert jobs.find_to_stop(None) == running, "no controller watches the other"
+    with pytest.raises(NoSuchJobError):
+        jobs.find_to_stop("")
     alive.append(other)
     with pytest.raises(UsageError) as refused:
         jobs.find_to_stop(None)

@@ -156,7 +156,7 @@ class ComposeScreen(Screen[None]):
             with VerticalScroll(id="compose-right", can_focus=False):
                 yield Summary(id="summary")
                 with Vertical(id="compose-fields"):
-                    yield DistributedPanel(id="distributed")
+                    yield DistributedPanel(self.state.framework, id="distributed")
                     yield JobForm(self._inventory.datasets, id="form")
         yield FindingList(id="findings")
         with Horizontal(id="actions"):

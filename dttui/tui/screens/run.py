@@ -214,8 +214,7 @@ class RunScreen(Screen[None]):
         return Content(" · ".join(piece for piece in pieces if piece))
 
     def _show_places(self) -> None:
-        # A path breaks anywhere rather than begin a line of its own.
-        lines = [line(text).replace(" ", "\N{NO-BREAK SPACE}") for text in self.view.places(str(self.directory.path))]
+        lines = [line(text) for text in self.view.places(str(self.directory.path))]
         self.query_one("#run-places", Prose).show(Content("\n").join(Content(text) for text in lines))
 
     def _newest(self) -> Content:

@@ -20,8 +20,9 @@ from dttui.tui.widgets.prose import Prose
 class DistributedPanel(Vertical):
     """Shown from the second tick on."""
 
-    def __init__(self, *, id: str) -> None:
+    def __init__(self, framework: str | None, *, id: str) -> None:
         super().__init__(id=id)
+        self._framework = framework or FRAMEWORKS[0].name
         self.border_title = _("Distributed training settings")
         self.display = False
         self._names: list[tuple[str, str]] = []
@@ -34,7 +35,10 @@ class DistributedPanel(Vertical):
             yield Select[str]([], id="master", prompt=_("choose"), compact=True)
         with Horizontal(classes="field"):
             yield Label(_("Framework"), classes="field-label")
-            yield Select[str](_framework_options(), id="framework", allow_blank=False, compact=True)
+            # A select announces its first value late; that must not undo what the job says.
+            yield Select[str](
+                _framework_options(), id="framework", value=self._framework, allow_blank=False, compact=True
+            )
         yield Static(id="framework-description", markup=False)
         yield Prose(Content.assemble(("⚠ ", "$warning"), network_note()), id="network-note")
 
@@ -56,6 +60,7 @@ class DistributedPanel(Vertical):
             self._master = master if any(key == master for key, _name in names) else None
             select.value = self._master or Select.NULL
             if framework is not None:
+                self._framework = framework
                 self.query_one("#framework", Select).value = framework
         chosen = get_framework(framework) if framework is not None else None
         self.query_one("#framework-description", Static).update(chosen.summary if chosen else "")
@@ -72,7 +77,7 @@ class DistributedPanel(Vertical):
     @on(Select.Changed, "#framework")
     def _framework_changed(self, event: Select.Changed) -> None:
         event.stop()
-        if isinstance(event.value, str):
+        if isinstance(event.value, str) and event.value != self._framework:
             self.post_message(FrameworkChosen(event.value))
 
 
