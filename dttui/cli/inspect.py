@@ -50,11 +50,16 @@ def status(options: Namespace) -> int:
         print_document(job_document(view, directory), options.output)
     else:
         newest = view.newest_metric
-        print(one_line(f"{view.job_id}  {state_name(view.state)}  {view.reason}"))
+        now = time.time()
+        silences = view.silences(now)
+        print(one_line(f"{view.job_id}  {state_name(view.state)}  {view.headline(now)}"))
         for name, node in view.nodes.items():
             ranks = ",".join(map(str, node.plan.ranks))
             mark, state = "★" if node.plan.node_rank == 0 else " ", node_state_name(node.state)
-            print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {node.message}"))
+            said = node.message
+            if name in silences:
+                said = _("no word for {seconds:.0f} s").format(seconds=silences[name])
+            print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}"))
         if newest is not None:
             print("  " + "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items()))
         print(failure_text(view) + places_text(view, directory), end="")

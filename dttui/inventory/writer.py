@@ -39,6 +39,8 @@ def add_environments(path: Path, environments: Sequence[Environment]) -> Invento
             [Problem(str(path), _("cannot be read: {reason}").format(reason=error.strerror))]
         ) from error
     before = parse_inventory(content or b"", str(path))
+    if not environments and content is not None:
+        return before
     wanted = _joined(before, environments, str(path))
     text = _extended((content or b"").decode("utf-8-sig"), environments, wanted, str(path))
     mode = target.stat().st_mode & 0o777 if content is not None else 0o600

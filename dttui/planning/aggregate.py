@@ -88,11 +88,17 @@ def aggregate(choices: Iterable[Choice]) -> Aggregate:
             types[name] = types.get(name, 0) + 1
     return Aggregate(
         node_count=len(chosen),
-        gpu_count=sum(choice.gpus_used or 0 for choice in chosen),
+        gpu_count=sum(_usable(choice) for choice in chosen),
         gpus_there=sum(choice.gpu_count or 0 for choice in chosen),
         gpu_types=types,
-        simulated_gpu_count=sum(choice.gpus_used or 0 for choice in chosen if choice.environment.simulated),
+        simulated_gpu_count=sum(_usable(choice) for choice in chosen if choice.environment.simulated),
         cpu_count=sum(choice.cpu_count or 0 for choice in chosen),
         memory_bytes=sum(choice.memory_bytes or 0 for choice in chosen),
         zones=tuple(dict.fromkeys(choice.environment.zone for choice in chosen if choice.environment.zone)),
     )
+
+
+def _usable(choice: Choice) -> int:
+    """GPUs the job uses, of those that are there; asking for more is an error of the plan."""
+    used, there = choice.gpus_used or 0, choice.gpu_count
+    return used if there is None else min(used, there)

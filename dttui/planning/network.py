@@ -24,7 +24,7 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
     backend = "nccl" if members and not without else "gloo"
     findings: list[Finding] = []
     if without and len(without) < len(members):
-        message = _("{nodes} run without a CUDA GPU, and the others with: all talk by gloo, which is slower")
+        message = _("no CUDA GPU on {nodes}, unlike the others: all talk by gloo, which is slower")
         hint = _("Choose environments of one kind.")
         findings.append(warning("mixed-devices", subject, message.format(nodes=", ".join(without)), hint))
     if protocol == "NCCL" and backend == "gloo" and members:

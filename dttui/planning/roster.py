@@ -8,7 +8,7 @@ from typing import Literal
 
 from dtagent.protocol.telemetry import HostFacts
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.aggregate import Choice
 from dttui.planning.gpu_names import gpu_type
@@ -149,8 +149,11 @@ def _slots(choice: Choice, asked: _Asked) -> tuple[int, list[Finding]]:
         message = _("nothing is known of the GPUs of {node}; {wanted} are taken to be there")
         findings.append(warning("gpus-unknown", name, message.format(node=name, wanted=wanted), path=path))
     elif wanted > available:
-        message = _("{wanted} GPUs are asked of {node}, which has {available}")
-        message = message.format(wanted=wanted, node=name, available=available)
+        message = ngettext(
+            "{wanted} GPU is asked of {node}, which has {available}",
+            "{wanted} GPUs are asked of {node}, which has {available}",
+            wanted,
+        ).format(wanted=wanted, node=name, available=available)
         hint = _("Ask for fewer, or choose another environment.")
         findings.append(error("too-many-gpus", name, message, hint, path=path))
     return wanted or 1, findings

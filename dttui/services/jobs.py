@@ -159,6 +159,8 @@ def find(job_id: str) -> JobDirectory:
     if known:
         names = ", ".join(sorted(path.name for path in known)[:5])
         raise NoSuchJobError(_("{id} could be any of: {names}").format(id=job_id, names=names))
+    if job_id == "last":
+        raise NoSuchJobError(_("no job has been started from this login node yet"), "dttui --apply JOB.YAML")
     raise NoSuchJobError(
         _("there is no job {id} on this login node").format(id=job_id), _("`dttui ps` lists the jobs.")
     )

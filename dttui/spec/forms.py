@@ -29,6 +29,8 @@ def intended_form(model: type[BaseModel], path: PathKey, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], path: PathKey, value: Any) -> Any:
+    if value is None:
+        return None
     kinds = [get_origin(item) for item in annotations_at(model, path)]
     if tuple in kinds:
         return _as_list(model, path, value)
