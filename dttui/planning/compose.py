@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,6 +34,11 @@ ProgramKind = Literal["script", "module", "command"]
 SectionT = TypeVar("SectionT", bound=Section)
 
 _KEPT_OF_RUN = ("python", "env", "secrets", "prefix")
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+"""The word of a command that is an interpreter."""
+
+_PYTHON_FILE = re.compile(r"\S+\.py")
 
 _MOST_GPUS = 1024
 """Where nothing is known of a host: what the job file allows."""
@@ -132,13 +138,14 @@ class ComposeState:
         return replace(self, master=key)
 
     def choose_framework(self, framework: FrameworkName) -> ComposeState:
-        """Choose how the job is launched; whether the program is a script or a command follows from it."""
-        kind: ProgramKind = self.program_kind
-        if framework == "command":
-            kind = "command"
-        elif kind == "command":
-            kind = "script"
-        return replace(self, framework=framework, program_kind=kind)
+        """Choose how the job is launched; a script becomes the command that runs it, and the other way round."""
+        chosen = replace(self, framework=framework)
+        if framework == "command" and self.program_kind != "command":
+            return replace(chosen, program=_command_of(self.program_kind, self.program.strip()), program_kind="command")
+        if framework != "command" and self.program_kind == "command":
+            kind, program, arguments = _python_of(self.program.strip(), self.arguments)
+            return replace(chosen, program=program, program_kind=kind, arguments=arguments)
+        return chosen
 
     def choose_dataset(self, dataset: str, version: str | None = None) -> ComposeState:
         """Choose a dataset of the catalogue."""
@@ -273,6 +280,25 @@ def _program(run: Run | None) -> tuple[ProgramKind, str, str]:
     if run.module is not None:
         return "module", run.module, shlex.join(run.args)
     return "script", run.script or "", shlex.join(run.args)
+
+
+def _command_of(kind: ProgramKind, program: str) -> str:
+    """Return the command that runs a script or a module; what is no Python file is taken for a command already."""
+    if kind == "module" and program:
+        return f"python -m {shlex.quote(program)}"
+    return f"python {shlex.quote(program)}" if _PYTHON_FILE.fullmatch(program) else program
+
+
+def _python_of(program: str, arguments: str) -> tuple[ProgramKind, str, str]:
+    """Return what the interpreter of a command runs, and its arguments; another command stays as it is."""
+    typed = f"{program} {arguments}" if _PYTHON.fullmatch(program) else program
+    words = shlex.split(typed) if _can_be_split(typed) else []
+    kind: ProgramKind = "module" if words[1:2] == ["-m"] else "script"
+    rest = words[2:] if kind == "module" else words[1:]
+    if not rest or rest[0].startswith("-") or not _PYTHON.fullmatch(words[0]):
+        return "script", program, arguments
+    further = (shlex.join(rest[1:]), "" if typed != program else arguments.strip())
+    return kind, rest[0], " ".join(text for text in further if text)
 
 
 def _can_be_split(text: str) -> bool:

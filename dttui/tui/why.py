@@ -7,6 +7,7 @@ import signal
 from textual.content import Content
 
 from dttui.i18n import _
+from dttui.planning.models import Severity
 from dttui.sanitize import clean
 from dttui.services.advice import advice
 from dttui.services.view import Failure, JobView
@@ -59,6 +60,8 @@ def _first(failure: Failure) -> list[Content]:
 def _without_rank(view: JobView) -> list[Content]:
     lines = [Content.styled(f"✗ {clean(view.reason)}", "bold $state-failed")]
     for event in view.findings:
+        if event.data.get("severity", Severity.ERROR.value) != Severity.ERROR.value:
+            continue
         lines.append(Content.assemble(("✗ ", "$finding-error"), clean(event.message)))
         if event.data.get("hint"):
             lines.append(Content.styled(f"  → {clean(str(event.data['hint']))}", "$muted"))

@@ -100,6 +100,10 @@ class JobWriter:
             EventKind.RANK_FAILED, message, attempt=0, node=node, rank=rank, data={"time": time.time(), **data}
         )
 
+    def finding(self, severity: str, message: str) -> None:
+        """Something was found on the way to the launch."""
+        self._log.add(EventKind.FINDING, message, attempt=0, data={"code": "made-up", "severity": severity})
+
     def outcome(self, state: JobState, message: str, exit_code: int) -> None:
         """The job is over."""
         self.state(state, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -483,3 +484,66 @@ async def test_a_node_that_the_inventory_lacks_is_listed_until_it_is_unticked() 
         assert "gone-env" not in lines_of(app)
         assert screen_of(app).state.selected == ("pytorch-dev-env",)
         assert screen_of(app).state.master == "pytorch-dev-env"
+
+
+@pytest.mark.parametrize("size", [SIZE, (80, 24)])
+async def test_f_goes_to_the_framework_and_changes_no_other_field(size: tuple[int, int]) -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        await pilot.press("f")
+        await settle(app, pilot)
+        assert app.focused is app.screen.query_one("#framework", Select)
+        await pilot.press("X")
+        await settle(app, pilot)
+        assert screen_of(app).state.task_name == "gpt-small"
+
+
+async def test_f_does_nothing_where_there_is_no_framework_to_choose() -> None:
+    app = make_app(draft=job("pytorch-dev-env"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        focused = app.focused
+        await pilot.press("f")
+        await settle(app, pilot)
+        assert app.focused is focused
+        assert screen_of(app).has_class("-on-environments")
+        await pilot.press("v")
+        await settle(app, pilot)
+        assert app.focused is app.screen.query_one("#task-name", Input)
+
+
+async def test_choosing_command_and_going_back_keeps_the_script() -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        select = app.screen.query_one("#framework", Select)
+        for framework, label, program in (
+            ("command", "Command", "python /opt/train.py"),
+            ("pytorch-ddp", "Script", "/opt/train.py"),
+        ):
+            select.value = framework
+            await settle(app, pilot)
+            assert text_of(app, "#program-label") == label
+            assert app.screen.query_one("#program", Input).value == program
+            assert app.screen.query_one("#arguments", Input).value == "--steps 200"
+
+
+async def test_an_environment_that_the_inventory_lacks_counts_as_one_of_the_jobs_nodes() -> None:
+    app = make_app(draft=job("pytorch-dev-env", "elsewhere"))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        summary = text_of(app, "#summary")
+        assert "Distributed training" in summary
+        assert "nodes   2" in summary
+        assert re.search(r"elsewhere +not in the inventory", summary)
+        assert text_of(app, "#title-right").startswith("2 of 9 ticked · 2 GPUs")
+        assert app.screen.query_one(DistributedPanel).display
+        await tick(pilot, 1)
+        await settle(app, pilot)
+        assert screen_of(app).state.selected == ("elsewhere",)
+        assert "Single-machine training" in text_of(app, "#summary")
+        assert not app.screen.query_one(DistributedPanel).display
+        await pilot.press("home", "space")
+        await settle(app, pilot)
+        assert text_of(app, "#title-right").startswith("0 of 8 ticked")

@@ -328,3 +328,86 @@ async def test_a_thousand_ranks_are_shown_at_every_size() -> None:
         await pilot.press("end")
         await settle(app, pilot)
         assert "1023" in screen_text(app)
+
+
+async def test_why_takes_most_of_a_short_screen_and_the_keys_scroll_it_at_once() -> None:
+    inventory = make_inventory()
+    app = make_app(inventory, attach=job_files.failed(job(*CHOSEN), inventory).directory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await look(app, pilot)
+        scroll = app.screen.query_one("#run-why-scroll")
+        assert app.focused is scroll
+        assert scroll.size.height >= 15
+        assert scroll.show_vertical_scrollbar
+        for key in ("down", "pagedown", "end"):
+            scroll.scroll_home(animate=False)
+            await settle(app, pilot)
+            assert scroll.scroll_y == 0
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert scroll.scroll_y > 0, key
+        assert "checkpoints:" in screen_text(app), "the places follow what is to be read first"
+        await pilot.press("1")
+        await settle(app, pilot)
+        assert app.focused is app.screen.query_one(NodeGrid)
+        assert app.screen.query_one("#run-places").display
+        for key, name in (("2", "#log"), ("3", "#run-event-scroll"), ("4", "#run-why-scroll")):
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert app.focused is app.screen.query_one(name)
+
+
+async def test_events_begin_at_the_newest_and_follow_until_a_person_scrolls_up() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    for number in range(40):
+        writer.progress(f"said {number}")
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await look(app, pilot)
+        await pilot.press("3")
+        await settle(app, pilot)
+        assert "said 39" in screen_text(app)
+        writer.progress("said more")
+        await look(app, pilot)
+        assert "said more" in screen_text(app)
+        await pilot.press("up", "up", "up")
+        await settle(app, pilot)
+        writer.progress("said later")
+        writer.progress("said last")
+        await look(app, pilot)
+        assert "said 36" in screen_text(app)
+        assert "said last" not in screen_text(app).replace("said later", "")
+        await pilot.press("end")
+        await settle(app, pilot)
+        writer.progress("said after all")
+        await look(app, pilot)
+        assert "said after all" in screen_text(app)
+
+
+async def test_a_few_events_stand_at_the_top() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job("pytorch-dev-env"), inventory)
+    writer.progress("said first")
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("3")
+        await settle(app, pilot)
+        scroll = app.screen.query_one("#run-event-scroll")
+        assert "said first" in screen_text(app).splitlines()[scroll.region.y]
+
+
+async def test_why_names_the_errors_of_a_refused_launch_and_not_its_warnings() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.finding("warning", "lab1 is in use: CPU 98%")
+    writer.finding("error", "lab2 has no torch")
+    writer.outcome(JobState.FAILED, "preflight refused the launch", 4)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        why = text_of(app, "#run-why")
+        assert "✗ lab2 has no torch" in why
+        assert "lab1" not in why
+        assert "⚠ lab1 is in use: CPU 98%" in text_of(app, "#run-events")

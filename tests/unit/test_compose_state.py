@@ -11,7 +11,7 @@ import pytest
 from dttui.errors import UsageError
 from dttui.inventory import demo_inventory
 from dttui.planning.aggregate import aggregate
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose import ComposeState, ProgramKind
 from dttui.planning.planner import plan
 from dttui.planning.summary import estimate_text, network_note, success_message
 from dttui.spec import Job, dump_job, parse_job
@@ -139,6 +139,36 @@ def test_a_command_takes_the_whole_line() -> None:
     assert replace(state, program="train.py").choose_framework("pytorch-ddp").to_job().run == Run(
         script="train.py", args=("-x", "1 2")
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "command"),
+    [
+        ("script", "fail.py", ("python", "fail.py")),
+        ("script", "/opt/it's.py", ("python", "/opt/it's.py")),
+        ("module", "pkg.train", ("python", "-m", "pkg.train")),
+    ],
+)
+def test_a_script_is_run_by_python_as_a_command_and_is_a_script_again_without(
+    kind: ProgramKind, program: str, command: tuple[str, ...]
+) -> None:
+    state = replace(whole(A), program=program, program_kind=kind, arguments="--name  'two words'")
+    as_command = state.choose_framework("command")
+    assert as_command.to_job().run == Run(command=(*command, "--name", "two words"))
+    assert as_command.choose_framework("command") == as_command
+    assert as_command.choose_framework("pytorch-ddp") == state
+
+
+def test_a_command_of_a_job_file_becomes_the_script_that_its_interpreter_runs() -> None:
+    job = make_job(framework="command", run=Run(command=("python3", "train.py", "--name", "two words")))
+    state = ComposeState.from_job(job, SEED).choose_framework("pytorch-ddp")
+    assert state.to_job().run == Run(script="train.py", args=("--name", "two words"))
+
+
+@pytest.mark.parametrize("program", ["", "python", "python -u train.py", "python 'open", "./a.out x"])
+def test_a_command_that_runs_no_python_file_stays_as_it_was_typed(program: str) -> None:
+    state = replace(whole(A), program=program, program_kind="command", framework="command")
+    assert state.choose_framework("pytorch-ddp") == replace(state, program_kind="script", framework="pytorch-ddp")
 
 
 @pytest.mark.parametrize(

@@ -236,8 +236,13 @@ class ComposeScreen(Screen[None]):
 
     @on(Tabs.TabActivated, "#pages")
     def _page_chosen(self, event: Tabs.TabActivated) -> None:
-        if event.tab.id is not None:
-            self._show_page(event.tab.id)
+        page = event.tab.id
+        if page is None or self.has_class(page.replace("page", "-on")):
+            return
+        was_on_list = self.focused is not None and self.focused.id == "environments"
+        self._show_page(page)
+        if page == "page-job" and was_on_list:
+            self.call_after_refresh(self.query_one("#task-name").focus)
 
     @on(Button.Pressed, "#preview")
     def _preview_pressed(self) -> None:
@@ -350,11 +355,16 @@ class ComposeScreen(Screen[None]):
 
     def _show_summary(self) -> None:
         state = self.state
-        choices = self._choices()
-        total = aggregate(choices) if choices else None
-        ranks = sum(choice.slots for choice in choices)
-        self.query_one(Summary).follow(total, ranks, estimate_text(state), [self._chosen(choice) for choice in choices])
-        counted = ticked_line(len(state.selected), len(self._inventory.environments), total)
+        choices = {choice.environment.name: choice for choice in self._choices()}
+        strangers = [key for key in state.selected if key not in choices]
+        total = None
+        if state.selected:
+            # A node that the inventory lacks is one of the job's all the same.
+            total = aggregate(choices.values()).model_copy(update={"node_count": len(state.selected)})
+        ranks = sum(choice.slots for choice in choices.values())
+        chosen = [self._chosen(key, choices.get(key)) for key in state.selected]
+        self.query_one(Summary).follow(total, ranks, estimate_text(state), chosen)
+        counted = ticked_line(len(state.selected), len(self._inventory.environments) + len(strangers), total)
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
 
     def _choices(self) -> tuple[Choice, ...]:
@@ -364,10 +374,11 @@ class ComposeScreen(Screen[None]):
         environment = self._inventory.find(key)
         return line(environment.name if environment is not None else key)
 
-    def _chosen(self, choice: Choice) -> Chosen:
-        environment = choice.environment
-        is_master = self.state.has_badge(environment.name)
-        return Chosen(line(environment.name), gpu_text(choice, memory=False), is_master, environment.simulated)
+    def _chosen(self, key: str, choice: Choice | None) -> Chosen:
+        is_master = self.state.has_badge(key)
+        if choice is None:
+            return Chosen(line(key), _("not in the inventory"), is_master, simulated=False)
+        return Chosen(line(key), gpu_text(choice, memory=False), is_master, choice.environment.simulated)
 
     def _show_readiness(self) -> None:
         plan = self._outlook.plan
@@ -424,6 +435,3 @@ class ComposeScreen(Screen[None]):
         self.set_class(page == "page-environments", "-on-environments")
         self.set_class(page == "page-job", "-on-job")
         self.query_one(Tabs).active = page
-        was_on_list = self.focused is not None and self.focused.id == "environments"
-        if self.has_class("-narrow") and page == "page-job" and was_on_list:
-            self.call_after_refresh(self.query_one("#task-name").focus)

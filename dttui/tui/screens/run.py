@@ -43,6 +43,9 @@ PLOT_S = 1.0
 CONTROLLER_POLL_S = 5.0
 MOST_EVENTS = 500
 
+_SCROLLED = {"loss": "#run-nodes", "logs": "#log", "events": "#run-event-scroll", "why": "#run-why-scroll"}
+"""What the keys scroll while a tab is shown; the plots always fit."""
+
 
 class RunScreen(Screen[None]):
     """Reads the job's files a few times a second and shows what they say."""
@@ -91,10 +94,12 @@ class RunScreen(Screen[None]):
                 yield Prose(id="run-events")
             with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
                 yield Prose(id="run-why")
+                yield Prose(id="why-places")
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin to follow."""
+        self.query_one("#run-event-scroll").anchor()
         self._poll()
         self._timer = self.set_interval(POLL_S, self._poll)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
@@ -106,8 +111,13 @@ class RunScreen(Screen[None]):
         return not self._follower.is_over if action == "stop" else True
 
     def action_tab(self, name: str) -> None:
-        """Show a tab."""
+        """Show a tab, and let the keys scroll what is in it."""
         self.query_one(TabbedContent).active = name
+        self.call_after_refresh(self.query_one(_SCROLLED[name]).focus)
+
+    @on(TabbedContent.TabActivated)
+    def _tab_shown(self, event: TabbedContent.TabActivated) -> None:
+        self.set_class(event.pane.id == "why", "-on-why")
 
     @work
     async def action_stop(self) -> None:
@@ -191,7 +201,7 @@ class RunScreen(Screen[None]):
             left.append(Content(f"  {words.clock((view.ended_at or time.time()) - view.started_at)}"))
         self.query_one(TitleBar).show(Content("").join(left), self._newest())
         status = self.query_one("#run-status", Static)
-        status.set_class(self._follower.is_over, "-over")
+        self.set_class(self._follower.is_over, "-over")
         for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
             status.set_class(self._follower.is_over and view.state.value == final, f"-{final.lower()}")
         text = self._status()
@@ -215,7 +225,8 @@ class RunScreen(Screen[None]):
 
     def _show_places(self) -> None:
         lines = [line(text) for text in self.view.places(str(self.directory.path))]
-        self.query_one("#run-places", Prose).show(Content("\n").join(Content(text) for text in lines))
+        for selector in ("#run-places", "#why-places"):
+            self.query_one(selector, Prose).show(Content("\n").join(Content(text) for text in lines))
 
     def _newest(self) -> Content:
         metric = self.view.newest_metric
@@ -233,13 +244,9 @@ class RunScreen(Screen[None]):
         return Content("   ").join(pieces)
 
     def _show_events(self) -> None:
-        scroll = self.query_one("#run-event-scroll")
-        follows = scroll.is_vertical_scroll_end
         # The outcome says again what the last state said.
         events = [event for event in self.view.events if event.kind is not EventKind.OUTCOME][-MOST_EVENTS:]
         self.query_one("#run-events", Prose).show(Content("\n").join(event_line(event) for event in events))
-        if follows:
-            scroll.scroll_end(animate=False)
 
     def _show_why(self) -> None:
         self.query_one("#run-why", Prose).show(why(self.view))
