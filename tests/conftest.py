@@ -8,10 +8,21 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
 
 __all__ = ["breakable_lab3", "can_have_lab", "lab3"]
+
+# The same examples in every run, and nothing kept of them; the time that matters is asserted by the tests themselves.
+settings.register_profile(
+    "dttui",
+    database=None,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("dttui")
 
 _PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
 _NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_SOCK", "SSH_ASKPASS")

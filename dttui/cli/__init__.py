@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
-from dttui.cli.arguments import make_parser, refuse_conflicts
+from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.errors import DttuiError, ExitCode
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run dttui; return the exit status of DESIGN §4.1."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     set_language(_language_of(arguments))
-    options = make_parser().parse_args(arguments)
+    options = parse_arguments(arguments)
     logging.basicConfig(
         stream=sys.stderr, level=logging.DEBUG if options.verbose else logging.ERROR, format="%(levelname)s %(message)s"
     )
@@ -52,7 +52,7 @@ def _run(options: Namespace) -> int:
         from dttui.cli.screen import open_screen
 
         return open_screen(options)
-    from dttui.cli import hosts, inspect, run
+    from dttui.cli import estimating, hosts, importing, inspect, language, run
 
     commands: dict[str, Callable[[Namespace], int | Awaitable[int]]] = {
         "apply": run.apply,
@@ -64,6 +64,11 @@ def _run(options: Namespace) -> int:
         "logs": inspect.logs,
         "envs": hosts.envs,
         "agents": hosts.agents,
+        "schema": language.show_schema,
+        "fmt": language.format_files,
+        "import": importing.import_job,
+        "estimate": estimating.show_estimate,
+        "recommend": estimating.show_recommendation,
     }
     result = commands[verb](options)
     return result if isinstance(result, int) else asyncio.run(_wait(result))
@@ -76,6 +81,8 @@ async def _wait(result: Awaitable[int]) -> int:
 def _language_of(arguments: list[str]) -> str | None:
     """Find --lang before the parser is made, since its own help is in that language."""
     for index, argument in enumerate(arguments):
+        if argument == "--":  # What follows is no option of ours.
+            return None
         if argument == "--lang" and index + 1 < len(arguments):
             return arguments[index + 1]
         if argument.startswith("--lang="):
@@ -89,6 +96,8 @@ def _print_error(error: DttuiError, options: Namespace) -> None:
         if isinstance(error, DocumentError):
             body["problems"] = [{**asdict(problem), "path": format_path(problem.path)} for problem in error.problems]
         print(json.dumps(body))
-    sys.stderr.write(f"dttui: {clean(error.message)}\n")
+    # Problems of a document begin with its place, as compilers have it, for editors to find.
+    who = "" if isinstance(error, DocumentError) else "dttui: "
+    sys.stderr.write(f"{who}{clean(error.message)}\n")
     if error.hint:
         sys.stderr.write(f"  → {clean(error.hint)}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
 from dttui import __version__
+from dttui.cli.estimate_arguments import add_arguments
 from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
 
@@ -49,6 +50,27 @@ def make_parser() -> ArgumentParser:
     )
     validate.add_argument("file", metavar="JOB.YAML")
 
+    verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files, for editors"))
+    fmt = verbs.add_parser(
+        "fmt", parents=[common], help=_("bring job files into one form: order of keys, indentation; comments stay")
+    )
+    fmt.add_argument("file", nargs="+", metavar="JOB.YAML")
+    fmt.add_argument(
+        "--check", action="store_true", help=_("change nothing; exit code 2 where a file is in another form")
+    )
+
+    take = verbs.add_parser(
+        "import",
+        parents=[common],
+        help=_("make a job file of an accelerate, DeepSpeed or other configuration, a hostfile, a torchrun command"),
+        epilog="dttui import default_config.yaml hostfile -o job.yaml\n"
+        "dttui import -- torchrun --nnodes 2 --nproc-per-node 8 train.py",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    take.add_argument("file", nargs="*", metavar="FILE", help=_("what is in it tells its kind"))
+    take.add_argument("-o", dest="into", metavar="JOB.YAML", help=_("write a new file, instead of to the terminal"))
+    take.set_defaults(command=[])
+
     envs = verbs.add_parser("envs", parents=[common], help=_("list environments; trust a host's key; import hosts"))
     envs.add_argument("action", nargs="?", choices=["list", "trust", "import"], default="list")
     envs.add_argument("name", nargs="*", help=_("environments; for import, aliases of ~/.ssh/config"))
@@ -57,6 +79,11 @@ def make_parser() -> ArgumentParser:
     agents.add_argument("action", choices=["deploy"])
     agents.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
     agents.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))
+
+    estimate = verbs.add_parser("estimate", parents=[common], help=_("what training a model costs in memory and time"))
+    add_arguments(estimate, recommends=False)
+    recommend = verbs.add_parser("recommend", parents=[common], help=_("which parallelism is fastest for a model"))
+    add_arguments(recommend, recommends=True)
 
     ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"))
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
@@ -74,6 +101,18 @@ def make_parser() -> ArgumentParser:
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
     return parser
+
+
+def parse_arguments(arguments: list[str]) -> Namespace:
+    """Parse a command line. What follows `--` of `import` is another program's: it is kept word for word."""
+    if "--" in arguments:
+        end = arguments.index("--")
+        if "import" in arguments[:end]:
+            options = make_parser().parse_args(arguments[:end])
+            if options.verb == "import":
+                options.command = arguments[end + 1 :]
+                return options
+    return make_parser().parse_args(arguments)
 
 
 def refuse_conflicts(options: Namespace) -> None:

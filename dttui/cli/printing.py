@@ -109,6 +109,16 @@ def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) ->
         print(text, file=stream or sys.stdout)
 
 
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as data: each node with its GPUs, its first command and that command's environment beside it."""
+    document = plan.model_dump(mode="json")
+    for node in document["nodes"]:
+        first = node["processes"][0] if node["processes"] else {"argv": [], "env": {}}
+        node["gpus"] = node["slots"] if node["cuda_slots"] or node["simulated"] else 0
+        node["command"], node["env"] = first["argv"], first["env"]
+    return document
+
+
 def plan_text(plan: Plan) -> str:
     """Return a plan for a person to read: the sum, then each node with its command."""
     total = plan.aggregate
@@ -133,6 +143,21 @@ def plan_text(plan: Plan) -> str:
             zones=", ".join(total.zones) or "–",
         ),
     ]
+    if plan.estimate is not None:
+        memory, step = plan.estimate.memory_per_gpu_gb, plan.estimate.step_time_s
+        lines.append(
+            _(
+                "estimate: {low}–{high} of {room} GB a GPU · {step} s a step ({fast}–{slow}), {share} communication"
+            ).format(
+                low=f"{memory.low:.1f}",
+                high=f"{memory.high:.1f}",
+                room=f"{plan.estimate.gpu_memory_gb:.1f}",
+                step=f"{step.value:.3g}",
+                fast=f"{step.low:.3g}",
+                slow=f"{step.high:.3g}",
+                share=f"{plan.estimate.communication_share:.0%}",
+            )
+        )
     for node in plan.nodes:
         mark = "★" if node.node_rank == 0 else " "
         ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dtagent.protocol.events import JobState
 
-from dttui.cli.printing import Printer, job_document, plan_text, print_document, print_findings
+from dttui.cli.printing import Printer, job_document, plan_document, plan_text, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode, NotFinishedError
@@ -22,7 +22,7 @@ from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import make_local_plan, submit
 from dttui.services.words import state_name
-from dttui.spec import DocumentError, load_job
+from dttui.spec import DocumentError, load_document
 from dttui.spec.places import as_problem
 
 POLL_S = 0.1
@@ -88,20 +88,28 @@ def show_plan(options: Namespace) -> int:
             _("This is from the inventory: no host was asked. A launch asks them all, and starts nothing on an error.")
         )
     else:
-        print_document(plan.model_dump(mode="json"), options.output)
+        print_document(plan_document(plan), options.output)
     return ExitCode.USAGE if plan.errors else ExitCode.OK
 
 
 def validate(options: Namespace) -> int:
     """Check a job file by itself, without an inventory."""
-    job = load_job(Path(options.file))
+    loaded = load_document(Path(options.file))
+    job = loaded.job
     if options.output == "human":
         nodes = ", ".join(node.id for node in job.cluster.nodes)
         print(
             _("{file}: valid; job {name}, nodes: {nodes}").format(file=options.file, name=job.name, nodes=nodes or "–")
         )
+        print_findings(loaded.notes)
     else:
-        print_document({"valid": True, "job": job.model_dump(mode="json", exclude_unset=True)}, options.output)
+        document = {
+            "valid": True,
+            "dialect": loaded.dialect,
+            "job": job.model_dump(mode="json", exclude_unset=True),
+            "notes": [note.model_dump(mode="json") for note in loaded.notes],
+        }
+        print_document(document, options.output)
     return ExitCode.OK
 
 

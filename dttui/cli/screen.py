@@ -7,10 +7,11 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui import locations
+from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.spec import load_job
+from dttui.spec import load_document
 from dttui.transport.routes import Transports
 
 
@@ -25,6 +26,9 @@ def open_screen(options: Namespace) -> int:
     file = getattr(options, "file", None)
     if file is None and options.demo:
         file = str(locations.shipped("examples") / "gpt" / "job.yaml")
+    loaded = load_document(Path(file)) if file else None
+    if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
+        print_findings(loaded.notes, sys.stderr)
     return run_app(
         TuiOptions(
             inventory=read_inventory(options, required=False),
@@ -32,7 +36,8 @@ def open_screen(options: Namespace) -> int:
             transport=Transports(),
             demo=options.demo,
             theme=options.theme,
-            draft=load_job(Path(file)) if file else None,
+            draft=loaded.job if loaded is not None else None,
             base=Path(file).resolve().parent if file else Path.cwd(),
+            file=Path(file) if file and loaded is not None and loaded.dialect is None else None,
         )
     )

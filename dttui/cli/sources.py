@@ -12,8 +12,9 @@ from dttui.i18n import _
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import load_inventory
+from dttui.inventory.slurm import NAME as SLURM
 from dttui.services.launch import Submission
-from dttui.spec import load_job
+from dttui.spec import load_document
 
 
 def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
@@ -25,7 +26,7 @@ def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
     if options.demo:
         return demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
     path = inventory_path(options)
-    if options.inventory is None and not path.exists():
+    if options.inventory is None and not path.exists() and str(path) != SLURM:
         if not required:
             return Inventory()
         raise UsageError(
@@ -43,9 +44,9 @@ def inventory_path(options: Namespace) -> Path:
 def read_submission(options: Namespace, file: str) -> Submission:
     """Return the job of a file together with the inventory. Raises UsageError with every problem and its place."""
     path = Path(file)
-    job = load_job(path)
+    loaded = load_document(path)
     text = path.read_text(encoding="utf-8-sig")
-    return Submission(job, read_inventory(options), path.resolve().parent, text, file)
+    return Submission(loaded.job, read_inventory(options), path.resolve().parent, text, file, loaded.notes)
 
 
 def choose(inventory: Inventory, names: list[str]) -> list[Environment]:

@@ -1,29 +1,62 @@
-"""Reads inventory.yaml, with the place of every mistake."""
+"""Reads inventories, with the place of every mistake: dttui's own, and what other programs have. Content tells them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from dttui.inventory.models import Inventory
+from dttui.inventory.ansible import to_inventory
+from dttui.inventory.ansible_ini import is_ansible_ini, parse_ansible_ini
+from dttui.inventory.ansible_yaml import is_ansible_yaml, parse_ansible_yaml
+from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.inventory.slurm import NAME as SLURM
+from dttui.inventory.slurm import slurm_inventory
+from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
 from dttui.spec.document import validate
-from dttui.spec.yaml_reader import parse_yaml, read_yaml
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
 
 
 def load_inventory(path: str | os.PathLike[str]) -> Inventory:
-    """Read an inventory file. One with nothing in it is an empty inventory.
+    """Read an inventory: a file, or `slurm:` for the allocation of Slurm that dttui runs in.
+
+    A file is an inventory of dttui, a hostfile, or one of Ansible, as INI or YAML. One with nothing in it is an empty
+    inventory.
 
     Raises:
         DocumentError: it cannot be read or is no inventory; with every problem, each with file, line, column and key.
     """
-    return _inventory(read_yaml(Path(path), os.fspath(path)))
+    name = os.fspath(path)
+    if name == SLURM:
+        return slurm_inventory(os.environ)
+    return parse_inventory(read_bytes(Path(path), name), name)
 
 
 def parse_inventory(text: str | bytes, name: str) -> Inventory:
-    """Read an inventory from YAML text; `name` is what problems call it. Raises as load_inventory does."""
-    return _inventory(parse_yaml(text, name))
-
-
-def _inventory(source: Source) -> Inventory:
+    """Read an inventory from its text; `name` is what problems call it. Raises as load_inventory does."""
+    text = decode(text, name)
+    if is_ansible_ini(text):
+        return to_inventory(parse_ansible_ini(text, name))
+    if is_hostfile(text):
+        return Inventory(environments=tuple(_hosts(text, name)))
+    source = parse_yaml(text, name)
+    if is_ansible_yaml(source):
+        return to_inventory(parse_ansible_yaml(source))
     return Inventory() if source.is_empty else validate(source, Inventory)
+
+
+def is_foreign(text: str | bytes, name: str) -> bool:
+    """Whether text that parse_inventory reads is of another program."""
+    text = decode(text, name)
+    return is_ansible_ini(text) or is_hostfile(text) or is_ansible_yaml(parse_yaml(text, name))
+
+
+def _hosts(text: str, name: str) -> list[Environment]:
+    hosts = parse_hostfile(text, name)
+    return [
+        Environment(
+            name=host.name,
+            host=host.name,
+            resources=Resources(gpu=GpuResources(count=host.slots)) if host.slots is not None else Resources(),
+        )
+        for host in hosts
+    ]

@@ -14,10 +14,11 @@ import yaml
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
-from dttui.inventory.reader import parse_inventory
-from dttui.spec.loader import dump_yaml
+from dttui.inventory.reader import is_foreign, parse_inventory
+from dttui.inventory.slurm import NAME as SLURM
 from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_reader import MAX_BYTES
+from dttui.spec.yaml_writer import dump_yaml
 
 _KEY = "environments"
 
@@ -31,6 +32,8 @@ def add_environments(path: Path, environments: Sequence[Environment]) -> Invento
         DocumentError: the file is there and is no inventory.
         UsageError: a name is taken, the file cannot be written, or is of a form that cannot be added to.
     """
+    if str(path) == SLURM:
+        raise UsageError(_("an allocation of Slurm cannot be added to"), _("Name a file with --inventory."))
     target = Path(os.path.realpath(path))
     try:
         content = target.read_bytes() if target.exists() else None
@@ -41,6 +44,9 @@ def add_environments(path: Path, environments: Sequence[Environment]) -> Invento
     before = parse_inventory(content or b"", str(path))
     if not environments and content is not None:
         return before
+    if content is not None and is_foreign(content, str(path)):
+        message = _("{file} is written in a way that cannot be added to").format(file=path)
+        raise UsageError(message, _("Name a file with --inventory."))
     wanted = _joined(before, environments, str(path))
     text = _extended((content or b"").decode("utf-8-sig"), environments, wanted, str(path))
     mode = target.stat().st_mode & 0o777 if content is not None else 0o600

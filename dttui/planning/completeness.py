@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from dttui.frameworks import get_framework
 from dttui.frameworks.environment import is_reserved
 from dttui.i18n import _
+from dttui.spec.effects import keys_without_effect
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
-from dttui.spec.problems import PathKey
+from dttui.spec.problems import PathKey, format_path
 
 
 def check_completeness(job: Job) -> list[Finding]:
@@ -47,19 +46,7 @@ def check_completeness(job: Job) -> list[Finding]:
 
 def check_unused(job: Job) -> list[Finding]:
     """Name the keys that are read, checked and kept, and that nothing acts upon yet."""
-    keys = _set_keys("recovery", job.recovery, except_for=("checkpoint",))
-    if job.recovery.checkpoint is not None:
-        keys += _set_keys("recovery.checkpoint", job.recovery.checkpoint, except_for=("dir",))
-    if job.cluster.topology is not None:
-        keys.append("cluster.topology")
-    networks = {"resources.network": job.resources.network}
-    networks.update({f"cluster.nodes[{index}].network": node.network for index, node in enumerate(job.cluster.nodes)})
-    for path, network in networks.items():
-        keys += _set_keys(path, network, except_for=("interface",))
-    storage = job.resources.storage
-    if storage is not None:
-        keys += _set_keys("resources.storage.local", storage.local, except_for=("path",))
-        keys += _set_keys("resources.storage.shared", storage.shared, except_for=("path",))
+    keys = [format_path(path) for path in keys_without_effect(job)]
     if not keys:
         return []
     message = _("this version reads these and does not act upon them yet: {keys}").format(keys=", ".join(keys))
@@ -75,16 +62,4 @@ def _check_variables(run: Run) -> list[Finding]:
         error("reserved-variable", subject, _("the job may not set {name}").format(name=name), hint, path=path)
         for subject, name, path in named
         if is_reserved(name)
-    ]
-
-
-def _set_keys(path: str, section: BaseModel | None, *, except_for: tuple[str, ...]) -> list[str]:
-    """Return the keys of a section that are set to something other than their default."""
-    if section is None:
-        return []
-    fields = type(section).model_fields
-    return [
-        f"{path}.{name}"
-        for name, field in fields.items()
-        if name not in except_for and getattr(section, name) != field.get_default(call_default_factory=True)
     ]

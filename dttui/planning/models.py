@@ -7,6 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill
+from dttui.planning.cost.estimate import Estimate
+from dttui.planning.cost.rules_of_thumb import RulesOfThumb
+from dttui.planning.formal import Formal
 from dttui.spec.findings import Finding, Severity
 
 __all__ = [
@@ -116,6 +119,12 @@ class Plan(_Value):
     """What there is to say."""
     secrets: tuple[str, ...] = ()
     """Names of secret variables."""
+    estimate: Estimate | None = None
+    """What it costs; `None` where the model or the GPUs are not known, or the GPUs are simulated."""
+    rules_of_thumb: RulesOfThumb | None = None
+    """What the seeds' tables say, beside the estimate."""
+    formal: Formal | None = None
+    """The job in the terms of seed 001."""
     python: str | None = None
     """Interpreter that the job itself names, for every node."""
 

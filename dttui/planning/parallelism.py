@@ -23,7 +23,7 @@ def check_degrees(job: Job, world_size: int) -> list[Finding]:
         told = ", ".join(f"{key}: {value}" for key, value in spellings.items())
         message = _("the pipeline degree is given in several places, and they disagree: {places}").format(places=told)
         return [error("degrees-disagree", "strategy", message, _("Give it once, as pipeline_parallel_size."))]
-    pipeline = next(iter(spellings.values()), None)
+    pipeline = pipeline_degree(strategy)
     given = {
         _("data"): strategy.data_parallel_size,
         _("tensor"): strategy.tensor_parallel_size,
@@ -57,6 +57,11 @@ def check_splitting(job: Job) -> list[Finding]:
     return [
         info("split-by-script", "strategy", message, _("It finds the strategy in the file that DTTUI_CONFIG names."))
     ]
+
+
+def pipeline_degree(strategy: Strategy) -> int | None:
+    """Return the pipeline degree, from whichever of its places has it; `None` where none has."""
+    return next(iter(_pipeline_spellings(strategy).values()), None)
 
 
 def _pipeline_spellings(strategy: Strategy) -> dict[str, int]:

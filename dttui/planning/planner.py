@@ -11,8 +11,12 @@ from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
+from dttui.planning.axioms import check_axioms, formalise
 from dttui.planning.binding import bind
 from dttui.planning.completeness import check_completeness, check_unused
+from dttui.planning.cost.hardware import GpuTable, gpu_table
+from dttui.planning.cost.links import Links
+from dttui.planning.costing import cost
 from dttui.planning.estimate import start_estimate_s
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
@@ -28,7 +32,14 @@ DEFAULT_PYTHON = "python3"
 _DEFAULT_PORTS = (29500, 29999)
 
 
-def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None = None) -> Plan:
+def plan(
+    job: Job,
+    inventory: Inventory,
+    facts: Mapping[str, HostFacts] | None = None,
+    *,
+    links: Links | None = None,
+    gpus: GpuTable | None = None,
+) -> Plan:
     """Return what will run, and everything there is to say about it, the errors first.
 
     A plan with errors is as complete as it can be, for a preview; it must not be launched.
@@ -37,12 +48,15 @@ def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None =
         job: the job.
         inventory: environments and datasets on offer.
         facts: what the agents said of their hosts, by environment name; the inventory's word counts for the others.
+        links: what was measured between zones.
+        gpus: types of GPUs, where a person has more than dttui knows.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
     backend, findings = choose_backend(job, members)
     dataset, dataset_findings = locate_dataset(job, inventory)
     sources = locate_sources(job.run) if job.run is not None else None
+    costing, of_cost = cost(job, members, gpus or gpu_table(), links)
     findings = [
         *check_completeness(job),
         *dataset_findings,
@@ -52,6 +66,8 @@ def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None =
         *findings,
         *check_network(members),
         *check_splitting(job),
+        *of_cost,
+        *(check_axioms(costing, members) if costing is not None else ()),
         *check_unused(job),
     ]
     return Plan(
@@ -68,6 +84,9 @@ def plan(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts] | None =
         findings=errors_first(findings),
         secrets=job.run.secrets if job.run is not None else (),
         python=job.run.python if job.run is not None else None,
+        estimate=costing.estimate if costing is not None else None,
+        rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
+        formal=formalise(job, members, backend, costing),
     )
 
 

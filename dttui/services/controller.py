@@ -28,7 +28,7 @@ from dttui.services.gang import Gang
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.launch import Submission, make_local_plan
 from dttui.services.orphan import Orphan
-from dttui.spec import parse_job
+from dttui.spec import parse_document
 from dttui.transport.base import Prompt
 from dttui.transport.routes import Transports
 
@@ -129,7 +129,8 @@ class Controller:
                 self._take_stops(orphan.request_stop)
                 await orphan.end()
             text = self._directory.document.read_text(encoding="utf-8")
-            job = parse_job(text, str(self._directory.document))
+            file = launch.get("file")
+            loaded = parse_document(text, file or str(self._directory.document))
             plan = Plan.model_validate_json(self._directory.plan.read_bytes())
             gang = Gang(
                 self._directory,
@@ -139,7 +140,7 @@ class Controller:
                 inventory=inventory,
                 plan=plan,
                 replan=lambda known, facts: make_local_plan(
-                    Submission(job, known, base, text, launch.get("file")), facts
+                    Submission(loaded.job, known, base, text, file, loaded.notes), facts
                 ),
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},

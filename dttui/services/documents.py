@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +19,10 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.ssh_hosts import import_ssh_config
 from dttui.inventory.writer import add_environments
 from dttui.services.launch import Submission
-from dttui.spec import Job, dump_job, load_job
+from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
+from dttui.spec.edit import edited_in_place
+from dttui.spec.format import format_job
+from dttui.spec.yaml_reader import decode, read_bytes
 
 DEMO_JOB = Path("gpt", "job.yaml")
 """Relative to the examples."""
@@ -35,25 +39,59 @@ def load_demo() -> tuple[Inventory, Submission]:
 def open_job(path: Path, inventory: Inventory) -> Submission:
     """Return the job of a file. Raises DocumentError with every problem and its place."""
     full = path.expanduser()
-    return Submission(load_job(full), inventory, full.resolve().parent)
+    loaded = load_document(full)
+    return Submission(loaded.job, inventory, full.resolve().parent, notes=loaded.notes)
 
 
-def save_job(path: Path, submission: Submission) -> Submission:
+def save_job(path: Path, submission: Submission, *, opened: Path | None = None) -> Submission:
     """Write a job file that does from where it lies what the submission does, and return it as a submission.
 
     A directory that is sent with the job is named relative to the new file.
+
+    Args:
+        path: where to.
+        submission: the job.
+        opened: the file that it was read from. Saved there again, only what changed in the job changes in the file.
 
     Raises:
         UsageError: the file cannot be written.
     """
     target = Path(os.path.realpath(path.expanduser()))
     job = _moved(submission.job, submission.base, target.parent)
+    text = _edited(target, job) if _is_same_file(path, opened) else None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, dump_job(job))
+        _replace(target, dump_job(job) if text is None else text)
     except OSError as error:
         raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
     return Submission(job, submission.inventory, target.parent)
+
+
+def keeps_comments(path: Path, submission: Submission, *, opened: Path | None = None) -> bool:
+    """Whether saving a job as `save_job` would leaves the comments that are in the file as they are."""
+    target = Path(os.path.realpath(path.expanduser()))
+    if not has_comments(target):
+        return True
+    job = _moved(submission.job, submission.base, target.parent)
+    return _is_same_file(path, opened) and _edited(target, job) is not None
+
+
+def format_file(path: Path, *, write: bool) -> bool:
+    """Bring a job file into its canonical form; return whether it is in another one, or was.
+
+    Raises:
+        DocumentError: it is no valid job; with every problem found.
+        UsageError: it cannot be formatted, or not be written.
+    """
+    content = read_bytes(path, str(path))
+    formatted = format_job(content, str(path))
+    changes = formatted.encode("utf-8") != content
+    if changes and write:
+        try:
+            _replace(Path(os.path.realpath(path)), formatted)
+        except OSError as error:
+            raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
+    return changes
 
 
 def is_there(path: Path) -> bool:
@@ -93,10 +131,25 @@ def _moved(job: Job, base: Path, directory: Path) -> Job:
     return job.model_copy(update={"run": run.model_copy(update={"workdir": workdir})})
 
 
+def _is_same_file(path: Path, opened: Path | None) -> bool:
+    return opened is not None and os.path.realpath(path.expanduser()) == os.path.realpath(opened.expanduser())
+
+
+def _edited(path: Path, job: Job) -> str | None:
+    """Return a file's text with the job in it; `None` where it is no job file that can be edited in place."""
+    try:
+        return edited_in_place(decode(read_bytes(path, str(path)), str(path)), job)
+    except DocumentError:
+        return None
+
+
 def _replace(path: Path, text: str) -> None:
+    """Write a file at once or not at all; one that is there keeps its permissions."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            if path.exists():
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

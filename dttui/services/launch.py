@@ -40,6 +40,8 @@ class Submission:
     """The job file as written, comments and all; made from the job where there is none."""
     file: str | None = None
     """What the person calls the file that `text` is of."""
+    notes: tuple[Finding, ...] = ()
+    """What that file says and the job has no place for, where it is of another form than a job file."""
 
 
 def make_local_plan(submission: Submission, facts: dict[str, HostFacts] | None = None) -> Plan:
@@ -48,7 +50,7 @@ def make_local_plan(submission: Submission, facts: dict[str, HostFacts] | None =
     Findings tell their place in the job's file where the submission comes with one.
     """
     plan = make_plan(submission.job, submission.inventory, facts or {})
-    found = list(plan.findings)
+    found = [*plan.findings, *submission.notes]
     if plan.upload is not None:
         found.extend(_check_upload(submission, Path(os.path.normpath(submission.base / plan.upload))))
     for index, name in enumerate(plan.secrets):

@@ -20,7 +20,7 @@ from dttui.spec.problems import (
     printable,
     shown,
 )
-from dttui.spec.schema_walk import key_homes, literal_choices, models_at
+from dttui.spec.schema_walk import key_homes, keys_of, literal_choices, models_at
 from dttui.spec.text import describe_pattern
 from dttui.spec.yaml_source import Source
 
@@ -129,7 +129,7 @@ def _problems_of(detail: ErrorDetails, path: PathKey, source: Source, model: typ
 def _remedy(path: PathKey, model: type[BaseModel]) -> str:
     """Return what to do about an unknown key: its nearest spelling, the place it belongs to, or the valid keys."""
     key = str(path[-1])
-    known = sorted({name for item in models_at(model, path[:-1]) for name in item.model_fields})
+    known = sorted({name for item in models_at(model, path[:-1]) for name in keys_of(item)})
     near = did_you_mean(key, known)
     if near:
         return near

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dttui.spec.problems import PathKey, printable
-from dttui.spec.schema_walk import annotations_at, models_at
+from dttui.spec.schema_walk import annotations_at, keys_of, models_at
 
 _MAX_LENGTH = 70
 
@@ -37,7 +37,7 @@ def _meant(model: type[BaseModel], path: PathKey, value: Any) -> Any:
     if dict in kinds:
         return _as_mapping(value)
     for section in models_at(model, path):
-        for name in section.model_fields:
+        for name in keys_of(section):
             if _fits(section, {name: value}):
                 return {name: _plain(value)}
     return None

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dttui.i18n import _
+from dttui.spec.dialects import TOP_KEYS, recognise
 from dttui.spec.document import validate
+from dttui.spec.findings import Finding
 from dttui.spec.models import Job, JobDocument
 from dttui.spec.problems import DocumentError, Problem, did_you_mean, shown
-from dttui.spec.yaml_composer import plain_scalar
-from dttui.spec.yaml_reader import parse_yaml, read_yaml
+from dttui.spec.versions import migrated
+from dttui.spec.yaml_composer import compose
+from dttui.spec.yaml_reader import decode, read_bytes
 from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_writer import dump_yaml
 
 ROOT_KEY = "distributed_training"
-"""The one key at the top of a job file."""
+"""The key at the top of a job file that holds the job."""
 
 
 def load_job(path: str | os.PathLike[str]) -> Job:
@@ -26,12 +28,34 @@ def load_job(path: str | os.PathLike[str]) -> Job:
     Raises:
         DocumentError: it cannot be read or is no job; with every problem, each with file, line, column and key.
     """
-    return _job(read_yaml(Path(path), os.fspath(path)))
+    return load_document(path).job
 
 
 def parse_job(text: str | bytes, name: str) -> Job:
     """Read a job from YAML text; `name` is what problems call the document. Raises DocumentError as load_job does."""
-    return _job(parse_yaml(text, name))
+    return parse_document(text, name).job
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A document that was read."""
+
+    job: Job
+    notes: tuple[Finding, ...] = ()
+    """What a document of another form says and the job has no place for, each with its place."""
+    dialect: str | None = None
+    """Name of the form; `None` for a job file."""
+
+
+def load_document(path: str | os.PathLike[str]) -> Loaded:
+    """Read a job file, or a document of a form that is taken for one. Raises DocumentError as load_job does."""
+    name = os.fspath(path)
+    return parse_document(read_bytes(Path(path), name), name)
+
+
+def parse_document(text: str | bytes, name: str) -> Loaded:
+    """Read such a document from text; `name` is what problems call it. Raises DocumentError as load_job does."""
+    return _loaded(compose(decode(text, name), name))
 
 
 def dump_job(job: Job) -> str:
@@ -40,16 +64,37 @@ def dump_job(job: Job) -> str:
     return dump_yaml(document)
 
 
-def dump_yaml(document: Any) -> str:
-    """Return plain data as YAML that reads back the same under YAML 1.1 and 1.2."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+def _loaded(source: Source) -> Loaded:
+    """Return the job of a document, or else raise everything that is wrong with it, as YAML and as a job."""
+    try:
+        loaded = _dialect(source) or _job_file(source)
+    except DocumentError as error:
+        raise DocumentError(_merged(source.problems, error.problems)) from error
+    if source.problems:
+        raise DocumentError(source.problems)
+    return loaded
 
 
-def _job(source: Source) -> Job:
+def _dialect(source: Source) -> Loaded | None:
+    dialect = recognise(source)
+    if dialect is None or ROOT_KEY in source.data:
+        return None
+    translated = dialect.translate(source)
+    return Loaded(translated.job(), translated.all_notes, dialect.name)
+
+
+def _job_file(source: Source) -> Loaded:
     problem = _top_problem(source)
     if problem:
         raise DocumentError([problem])
-    return validate(source, JobDocument).distributed_training
+    return Loaded(validate(migrated(source), JobDocument).distributed_training)
+
+
+def _merged(of_yaml: tuple[Problem, ...], of_job: tuple[Problem, ...]) -> list[Problem]:
+    """Return all problems in the order of the file; what follows from a mistake in the YAML itself is left out."""
+    places = {problem.path for problem in of_yaml}
+    own = [item for item in of_job if not any(item.path[:length] in places for length in range(1, len(item.path) + 1))]
+    return sorted((*of_yaml, *own), key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
 def _top_problem(source: Source) -> Problem | None:
@@ -65,37 +110,14 @@ def _top_problem(source: Source) -> Problem | None:
     keys = list(source.data)
     if not keys:
         return source.problem((), source.mark(()), _('the key "{key}" is missing').format(key=ROOT_KEY))
-    near = next((key for key in keys if did_you_mean(key, [ROOT_KEY])), None)
+    is_bare_job = any(key in Job.model_fields for key in keys)
+    known = (ROOT_KEY,) if is_bare_job else (ROOT_KEY, *TOP_KEYS)
+    near = next((key for key in keys if did_you_mean(key, known)), None)
     if near is not None:
-        return source.problem((near,), source.key_mark((near,)), _("unknown key"), did_you_mean(near, [ROOT_KEY]))
+        return source.problem((near,), source.key_mark((near,)), _("unknown key"), did_you_mean(near, known))
     first = source.key_mark((keys[0],))
-    if any(key in Job.model_fields for key in keys):
+    if is_bare_job:
         hint = _('put everything under "{key}:"').format(key=ROOT_KEY)
         return source.problem((), first, _('the key "{key}" is missing at the top').format(key=ROOT_KEY), hint)
     hint = _('a job begins with "{key}:"').format(key=ROOT_KEY)
     return source.problem((keys[0],), first, _("unknown key; this is no job file"), hint)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would read as something other than text."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Indent lists under their key."""
-        super().increase_indent(flow, False)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write values out where the same object comes twice."""
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None
-    if any(character in _ODD_LINE_BREAKS for character in text):
-        style = '"'
-    elif not isinstance(plain_scalar(text), str):
-        style = "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_ODD_LINE_BREAKS = "\x85\u2028\u2029"
-_Dumper.add_representer(str, _represent_text)

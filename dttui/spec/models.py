@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
+from dttui.spec.effects import ESTIMATED, FOR_SCRIPT, LAUNCHED, UNUSED, VERIFIED
 from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME, Label, ProgramPath, Text
 from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds, Number
@@ -23,15 +24,15 @@ class Section(BaseModel):
 
 
 class DataSharding(Section):
-    """How data is shared out among the ranks; passed to the script."""
+    """How data is shared out among the ranks: the script finds it in the file that DTTUI_CONFIG names."""
 
-    method: str | None = None
+    method: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """`random`, `sequential`, …"""
-    strategy: str | None = None
+    strategy: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Another spelling of `method`."""
-    seed: int | None = None
+    seed: int | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Seed of the shuffle."""
-    drop_last: bool | None = None
+    drop_last: bool | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Drop the last incomplete batch."""
 
 
@@ -47,11 +48,11 @@ class DataParallel(Section):
 
 
 class ModelSplitting(Section):
-    """How a model is cut; passed to the script."""
+    """How a model is cut: the script finds it in the file that DTTUI_CONFIG names, and cuts the model itself."""
 
-    method: str | None = None
+    method: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """`layer_wise`, …"""
-    layers_per_node: int | None = Field(default=None, gt=0)
+    layers_per_node: int | None = Field(default=None, gt=0, json_schema_extra=FOR_SCRIPT)
     """Layers on each node."""
 
 
@@ -117,14 +118,14 @@ class CpuRequest(Section):
 
 
 class Storage(Section):
-    """A place for data."""
+    """A place for data: a path that is absolute must be there on every host; the rest has no effect yet."""
 
-    path: Text | None = None
-    """Directory."""
-    size: Bytes | None = None
-    """Least free room."""
-    type: str | None = None
-    """`nfs`, `ssd`, …"""
+    path: Text | None = Field(default=None, json_schema_extra=VERIFIED)
+    """Directory; where it is absolute, the preflight looks whether it is there on every host."""
+    size: Bytes | None = Field(default=None, json_schema_extra=UNUSED)
+    """Least free room; no effect yet."""
+    type: str | None = Field(default=None, json_schema_extra=UNUSED)
+    """`nfs`, `ssd`, …; no effect yet."""
 
 
 class StorageRequest(Section):
@@ -137,13 +138,13 @@ class StorageRequest(Section):
 
 
 class NetworkRequest(Section):
-    """The network between nodes, as declared."""
+    """The network between nodes, as declared: the estimate counts with it, and ranks talk by its interface."""
 
-    bandwidth: BitsPerSecond | None = None
-    """Bandwidth of a link."""
-    latency: Nanoseconds | None = None
-    """Latency of a link."""
-    interface: str | None = Field(default=None, pattern=INTERFACE_NAME)
+    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Bandwidth of a node's link, for the estimate."""
+    latency: Nanoseconds | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Latency of a link, for the estimate."""
+    interface: str | None = Field(default=None, pattern=INTERFACE_NAME, json_schema_extra=LAUNCHED)
     """Interface to use, instead of the one the route to the master tells."""
 
 
@@ -170,10 +171,10 @@ class Node(Section):
 
 
 class Topology(Section):
-    """How the nodes are connected."""
+    """How the nodes are connected; no effect yet: what a link carries is said by `network`."""
 
-    type: str | None = None
-    """`ring`, `fat_tree`, …"""
+    type: str | None = Field(default=None, json_schema_extra=UNUSED)
+    """`ring`, `fat_tree`, …; no effect yet."""
 
 
 class Cluster(Section):
@@ -233,13 +234,16 @@ class Gather(Section):
 
 
 class CollectiveOps(Section):
-    """Settings of collective operations, another place for the three below."""
+    """Settings of collective operations: another place for `allreduce`, `broadcast` and `gather` of `communication`.
 
-    allreduce: AllReduce | None = None
+    The script finds them in the file that DTTUI_CONFIG names. What stands in both places must be the same.
+    """
+
+    allreduce: AllReduce | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """All-reduce."""
-    broadcast: Broadcast | None = None
+    broadcast: Broadcast | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Broadcast."""
-    gather: Gather | None = None
+    gather: Gather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Gather."""
 
 
@@ -256,6 +260,24 @@ class Communication(Section):
     """Broadcast."""
     gather: Gather | None = None
     """Gather."""
+
+    @property
+    def all_reduce(self) -> AllReduce | None:
+        """What is said of all-reduce, in whichever place."""
+        return self.allreduce or (self.collective_ops.allreduce if self.collective_ops is not None else None)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Communication:
+        other = self.collective_ops or CollectiveOps()
+        faults: list[tuple[PathKey, str]] = []
+        for name in CollectiveOps.model_fields:
+            here, there = getattr(self, name), getattr(other, name)
+            if here is not None and there is not None and here != there:
+                message = _("this is not what {other} says; give it once").format(other=f"collective_ops.{name}")
+                faults.append(((name,), message))
+        if faults:
+            raise PlacedValueError(*faults)
+        return self
 
 
 class ResourceDefaults(Section):
@@ -296,12 +318,14 @@ def _infinite_paths(value: Any, path: PathKey) -> Iterator[PathKey]:
 
 
 class Visualization(Section):
-    """Dashboards; passed to the script."""
+    """Dashboards of the script's own: it finds this in the file that DTTUI_CONFIG names."""
 
-    enabled: bool = False
+    enabled: bool = Field(default=False, json_schema_extra=FOR_SCRIPT)
     """Whether it is on."""
-    dashboard: Annotated[dict[str, Any], AfterValidator(_finite)] | None = None
-    """Its settings."""
+    dashboard: Annotated[dict[str, Any], AfterValidator(_finite)] | None = Field(
+        default=None, json_schema_extra=FOR_SCRIPT
+    )
+    """Its settings, any keys and values."""
 
 
 class Monitoring(Section):
@@ -322,16 +346,25 @@ class Run(Section):
     `${MASTER_PORT}` and `${PYTHON}`; they are filled in at the start.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in ("script", "module", "command")
+            ]
+        }
+    )
+
     script: ProgramPath | None = None
     """Python file, relative to `workdir`; without one, to the directory of the job file, which is then sent."""
     module: str | None = Field(default=None, pattern=MODULE_NAME)
     """Python module, as `python -m` takes it."""
     command: tuple[Text, ...] | None = Field(default=None, min_length=1)
     """Command and arguments; framework `command` only."""
-    args: tuple[Text, ...] = ()
-    """Arguments of the script or module."""
     workdir: Text | None = None
     """Working directory. Absolute: it is there on every host. Relative: it lies beside the job file and is sent."""
+    args: tuple[Text, ...] = ()
+    """Arguments of the script or module."""
     python: Text | None = None
     """Interpreter; the environment's own by default."""
     env: dict[Annotated[str, Field(pattern=ENV_NAME)], Text] = Field(default_factory=dict)
@@ -400,26 +433,26 @@ class Checkpoint(Section):
 
     dir: Text
     """Directory on the hosts; relative to the working directory there. Made before the script runs."""
-    shared: bool = False
-    """Whether all hosts see the same directory."""
-    resume_args: tuple[Text, ...] = ()
-    """Arguments added when an attempt resumes."""
+    shared: bool = Field(default=False, json_schema_extra=UNUSED)
+    """Whether all hosts see the same directory; no effect yet."""
+    resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=UNUSED)
+    """Arguments added when an attempt resumes; no effect yet."""
 
 
 class Recovery(Section):
-    """What happens after a failure."""
+    """What happens after a failure; but for the checkpoint's directory it has no effect yet: a job has one attempt."""
 
-    max_restarts: int = Field(default=0, ge=0)
+    max_restarts: int = Field(default=0, ge=0, json_schema_extra=UNUSED)
     """New attempts after the first."""
-    on_node_failure: Literal["stop", "restart", "replace", "continue"] = "stop"
+    on_node_failure: Literal["stop", "restart", "replace", "continue"] = Field(default="stop", json_schema_extra=UNUSED)
     """What to do when a node fails."""
-    spares: tuple[str, ...] = ()
+    spares: tuple[str, ...] = Field(default=(), json_schema_extra=UNUSED)
     """Environments that may replace a failed one."""
-    min_nodes: int | None = Field(default=None, gt=0)
+    min_nodes: int | None = Field(default=None, gt=0, json_schema_extra=UNUSED)
     """Fewest nodes to go on with."""
-    heartbeat_s: Number = Field(default=30.0, gt=0)
+    heartbeat_s: Number = Field(default=30.0, gt=0, json_schema_extra=UNUSED)
     """Silence after which a node is unknown."""
-    self_fence_s: Number | None = Field(default=None, gt=0)
+    self_fence_s: Number | None = Field(default=None, gt=0, json_schema_extra=UNUSED)
     """Silence after which a supervisor ends its ranks; off by default."""
     checkpoint: Checkpoint | None = None
     """Checkpoints."""
@@ -455,7 +488,9 @@ class Job(Section):
 
 
 class JobDocument(Section):
-    """A job file: one job under its key."""
+    """A job file of dttui: one distributed training job."""
 
+    schema_version: Literal["dttui/v1"] = Field(default="dttui/v1", alias="schema")
+    """Version of this schema that the file is written in; without it, the first, `dttui/v1`."""
     distributed_training: Job
     """The job."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from dttui.spec.dialects import recognise
 from dttui.spec.findings import Finding, Place
 from dttui.spec.loader import ROOT_KEY
 from dttui.spec.models import Job
@@ -24,7 +25,12 @@ def with_places(findings: Iterable[Finding], text: str, name: str) -> tuple[Find
         name: what the person calls that file.
     """
     source = parse_yaml(text, name)
-    return tuple(_with_place(finding, source) for finding in findings)
+    dialect = recognise(source) if ROOT_KEY not in source.data else None
+    translated = dialect.translate(source) if dialect is not None else None
+    # A document of another form is looked at as the job file that it amounts to, with the places it has itself.
+    job_file = translated.job_source() if translated is not None else source
+    origin = translated.origin if translated is not None else None
+    return tuple(finding if finding.place else _with_place(finding, job_file, origin) for finding in findings)
 
 
 def as_problem(finding: Finding, name: str) -> Problem:
@@ -32,11 +38,11 @@ def as_problem(finding: Finding, name: str) -> Problem:
     place = finding.place
     if place is None:
         return Problem(name, finding.message, finding.hint)
-    path = (ROOT_KEY, *finding.path)
+    path = _keys(place.path)
     return Problem(place.file, finding.message, finding.hint, path, place.line, place.column, place.source_line)
 
 
-def _with_place(finding: Finding, source: Source) -> Finding:
+def _with_place(finding: Finding, source: Source, origin: Callable[[PathKey], PathKey] | None) -> Finding:
     path = finding.path or _parsed(finding.subject)
     if not path:
         return finding
@@ -50,7 +56,7 @@ def _with_place(finding: Finding, source: Source) -> Finding:
         file=source.name,
         line=mark.line,
         column=mark.column,
-        path=format_path(whole),
+        path=format_path(whole) if origin is None else format_path(origin(whole) or path),
         source_line=source.problem(whole, mark, "").source_line,
     )
     return finding.model_copy(update={"path": path, "place": place})
@@ -58,5 +64,9 @@ def _with_place(finding: Finding, source: Source) -> Finding:
 
 def _parsed(subject: str) -> PathKey:
     """Return a subject that is written as a key of the job; nothing for the name of a node."""
-    path = tuple(int(index) if index else key for key, index in _STEP.findall(subject))
+    path = _keys(subject)
     return path if path and path[0] in Job.model_fields else ()
+
+
+def _keys(text: str) -> PathKey:
+    return tuple(int(index) if index else key for key, index in _STEP.findall(text))

@@ -122,6 +122,6 @@ def _shortened(text: str) -> str:
 def _width(text: str) -> int:
     """Columns the text takes in a terminal."""
     return sum(
-        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        0 if unicodedata.category(character) in ("Mn", "Me") else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text
     )

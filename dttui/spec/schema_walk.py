@@ -28,16 +28,21 @@ def key_homes(model: type[BaseModel]) -> dict[str, tuple[PathKey, ...]]:
     """Return, for every key of the document, the paths of the mappings it belongs to."""
     homes: dict[str, tuple[PathKey, ...]] = {}
     for path, item in _walk(model, (), ()):
-        for name in item.model_fields:
+        for name in keys_of(item):
             homes[name] = (*homes.get(name, ()), path)
     return homes
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a model as documents spell them, in its order."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _walk(
     model: type[BaseModel], path: PathKey, above: tuple[type[BaseModel], ...]
 ) -> Iterator[tuple[PathKey, type[BaseModel]]]:
     yield path, model
-    for name, field in model.model_fields.items():
+    for name, field in zip(keys_of(model), model.model_fields.values(), strict=True):
         for item in _members(field.annotation):
             inner, step = (item, ()) if _is_model(item) else (next(iter(get_args(item)), None), (0,))
             if _is_model(inner) and inner not in above:
@@ -56,9 +61,9 @@ def _inner(annotation: Any, key: str | int) -> Iterator[Any]:
     """Yield what stands under `key` in a value of this annotation."""
     arguments = get_args(annotation)
     if _is_model(annotation):
-        field = annotation.model_fields.get(str(key))
-        if field is not None:
-            yield field.annotation
+        for name, field in annotation.model_fields.items():
+            if key == (field.alias or name):
+                yield field.annotation
     elif isinstance(key, int) and get_origin(annotation) is tuple:
         yield arguments[0]
     elif isinstance(key, str) and get_origin(annotation) is dict:

@@ -1,12 +1,13 @@
-"""Quantities with units as people write them: `16GB`, `100Gbps`, `5ms`. Exact integers inside."""
+"""Quantities with units as people write them: `16GB`, `100Gbps`, `5ms`. Exact integers inside, written back as read."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from dttui.i18n import _
 
@@ -27,12 +28,23 @@ _NANOSECONDS = {
 }
 
 
-def _parse(text: Any, units: dict[str, int], bare: int | None, example: str) -> int:
-    if isinstance(text, int) and not isinstance(text, bool) and bare is not None:
-        if text < 0:
-            raise ValueError(_("must not be negative"))
-        return text * bare
-    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµ]+)\s*", text) if isinstance(text, str) else None
+MAX_QUANTITY = 2**63 - 1
+"""Largest quantity, in its smallest unit: what a signed integer of 64 bits holds."""
+
+_QUANTITY = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([A-Za-zµ]+)\s*")
+
+
+class Quantity(int):
+    """A number of the smallest unit that remembers how it was written; equal to the plain number."""
+
+    written: str | None = None
+    """As the document has it, `1.5TB`."""
+
+
+def _parse(text: Any, units: dict[str, int], bare: bool, example: str) -> Quantity:
+    if isinstance(text, int) and not isinstance(text, bool) and (bare or isinstance(text, Quantity)):
+        return _bounded(text, text.written if isinstance(text, Quantity) else None)
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     scale = next((s for u, s in units.items() if match and u.lower() == match[2].lower()), None)
     if match is None or scale is None:
         message = _("expected a number with a unit ({units}), such as {example}")
@@ -40,10 +52,32 @@ def _parse(text: Any, units: dict[str, int], bare: int | None, example: str) -> 
     value = Decimal(match[1]) * scale
     if value != value.to_integral_value():
         raise ValueError(_("{text} is not a whole number of the smallest unit").format(text=text.strip()))
-    return int(value)
+    return _bounded(int(value), text.strip())
+
+
+def _bounded(value: int, written: str | None) -> Quantity:
+    if value < 0:
+        raise ValueError(_("must not be negative"))
+    if value > MAX_QUANTITY:
+        raise ValueError(_("is larger than anything there is"))
+    quantity = Quantity(value)
+    quantity.written = written
+    return quantity
+
+
+def _written(units: dict[str, int]) -> Callable[[int], str]:
+    """Return what writes a quantity: as it was read, or else in the largest unit that divides it."""
+
+    def write(value: int) -> str:
+        kept = value.written if isinstance(value, Quantity) else None
+        return kept if kept is not None else _format(value, units)
+
+    return write
 
 
 def _format(value: int, units: dict[str, int]) -> str:
+    if not value:
+        return f"0{next(iter(units))}"
     unit, scale = max(((u, s) for u, s in units.items() if value % s == 0), key=lambda item: item[1])
     return f"{value // scale}{unit}"
 
@@ -54,7 +88,13 @@ def _plain(value: float) -> int | float:
 
 def format_bytes(value: int) -> str:
     """Return bytes in the largest unit that divides them: 16_000_000_000 → `16GB`."""
-    return _format(value, _BYTES) if value else "0B"
+    return _format(value, _BYTES)
+
+
+def _pattern(units: dict[str, int]) -> str:
+    """Return the pattern of a quantity for the JSON Schema, which knows no flag for either case."""
+    spelt = "|".join("".join(f"[{c.upper()}{c.lower()}]" if c.isascii() else c for c in unit) for unit in units)
+    return rf"^\s*[0-9]{{1,19}}(\.[0-9]{{1,9}})?\s*({spelt})\s*$"
 
 
 Number = Annotated[float, PlainSerializer(_plain, return_type=int | float, when_used="json")]
@@ -62,24 +102,32 @@ Number = Annotated[float, PlainSerializer(_plain, return_type=int | float, when_
 
 Bytes = Annotated[
     int,
-    BeforeValidator(lambda text: _parse(text, _BYTES, 1, "16GB")),
-    PlainSerializer(format_bytes, return_type=str, when_used="json"),
-    WithJsonSchema({"type": ["string", "integer"], "description": "bytes: 16GB (10⁹), 16GiB (2³⁰)"}),
+    PlainValidator(lambda text: _parse(text, _BYTES, True, "16GB")),
+    PlainSerializer(_written(_BYTES), return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": ["string", "integer"],
+            "pattern": _pattern(_BYTES),
+            "minimum": 0,
+            "maximum": MAX_QUANTITY,
+            "examples": ["16GB", "80GiB"],
+        }
+    ),
 ]
-"""A size; a bare integer is bytes."""
+"""A size; a bare integer is bytes. GB is 10⁹ bytes and GiB 2³⁰."""
 
 BitsPerSecond = Annotated[
     int,
-    BeforeValidator(lambda text: _parse(text, _BITS_PER_SECOND, None, "100Gbps")),
-    PlainSerializer(lambda value: _format(value, _BITS_PER_SECOND), return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "description": "bandwidth: 100Gbps"}),
+    PlainValidator(lambda text: _parse(text, _BITS_PER_SECOND, False, "100Gbps")),
+    PlainSerializer(_written(_BITS_PER_SECOND), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _pattern(_BITS_PER_SECOND), "examples": ["100Gbps"]}),
 ]
 """A bandwidth."""
 
 Nanoseconds = Annotated[
     int,
-    BeforeValidator(lambda text: _parse(text, _NANOSECONDS, None, "5ms")),
-    PlainSerializer(lambda value: _format(value, _NANOSECONDS), return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "description": "a time: 5ms"}),
+    PlainValidator(lambda text: _parse(text, _NANOSECONDS, False, "5ms")),
+    PlainSerializer(_written(_NANOSECONDS), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _pattern(_NANOSECONDS), "examples": ["5ms"]}),
 ]
 """A duration, in nanoseconds."""

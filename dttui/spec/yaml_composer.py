@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import yaml
 
 from dttui.i18n import _
+from dttui.spec.json_comments import blank_comments
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
 
@@ -36,7 +37,13 @@ _TOO_LONG = object()
 
 
 def compose(text: str, name: str) -> Source:
-    """Return the one document in `text`; `name` is what problems call it. Raises DocumentError."""
+    """Return the one document in `text`; `name` is what problems call it.
+
+    What is wrong in single places, such as a key that is there twice, is left in the Source's `problems`.
+
+    Raises:
+        DocumentError: it is no YAML, or more of it than can be accepted; with every problem found.
+    """
     return _Composer(text, name).compose()
 
 
@@ -51,7 +58,7 @@ class _Composer:
     """Builds a Source from the parser's events, in one pass and without recursion."""
 
     def __init__(self, text: str, name: str) -> None:
-        self._text = text
+        self._text = blank_comments(text)
         self._source = Source(name, None, tuple(LINE_BREAK.split(text)), None)
         self._root: Value | None = None
         self._stack: list[Value] = []
@@ -62,7 +69,7 @@ class _Composer:
         self._aliased = 0
 
     def compose(self) -> Source:
-        """Return the document, or raise DocumentError."""
+        """Return the document, with its problems; see the function."""
         documents = 0
         try:
             for event in yaml.parse(self._text, Loader=_PARSER):
@@ -79,12 +86,11 @@ class _Composer:
                     self._leave()
         except yaml.YAMLError as error:
             raise DocumentError([*self._problems, self._syntax_problem(error)]) from error
-        if self._problems:
-            raise DocumentError(self._problems)
         root = self._root
         if root is not None and root.data is None and root.written == "":
             root = None
-        return Source(self._source.name, root.data if root else None, self._source.lines, root)
+        problems = tuple(self._problems)
+        return Source(self._source.name, root.data if root else None, self._source.lines, root, problems)
 
     def _enter(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event.start_mark)

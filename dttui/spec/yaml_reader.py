@@ -23,9 +23,14 @@ def read_yaml(path: Path, name: str | None = None) -> Source:
         DocumentError: it cannot be read, or is no YAML that can be accepted; with every problem found.
     """
     name = str(path) if name is None else name
+    return parse_yaml(read_bytes(path, name), name)
+
+
+def read_bytes(path: Path, name: str) -> bytes:
+    """Return what is in a file, at most one byte more than a document may have. Raises DocumentError."""
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise DocumentError([Problem(name, _("no such file"))]) from error
     except IsADirectoryError as error:
@@ -35,7 +40,6 @@ def read_yaml(path: Path, name: str | None = None) -> Source:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DocumentError([Problem(printable(name), _("cannot be read: {reason}").format(reason=reason))]) from error
-    return parse_yaml(content, name)
 
 
 def parse_yaml(content: str | bytes, name: str) -> Source:
@@ -44,11 +48,18 @@ def parse_yaml(content: str | bytes, name: str) -> Source:
     Raises:
         DocumentError: it is no YAML that can be accepted; with every problem found.
     """
-    text = _decoded(content, name)
-    return compose(text, name)
+    source = compose(decode(content, name), name)
+    if source.problems:
+        raise DocumentError(source.problems)
+    return source
 
 
-def _decoded(content: str | bytes, name: str) -> str:
+def decode(content: str | bytes, name: str) -> str:
+    """Return a document's text, without a byte order mark.
+
+    Raises:
+        DocumentError: it is too large, no UTF-8, or holds characters that YAML forbids.
+    """
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
         message = _("larger than {limit} KiB").format(limit=MAX_BYTES // 1024)

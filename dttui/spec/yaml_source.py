@@ -49,6 +49,8 @@ class Source:
     lines: tuple[str, ...]
     """The document's lines, without their ends."""
     _root: Value | None
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with it as YAML, where it can be read even so."""
 
     @property
     def is_empty(self) -> bool:

@@ -68,6 +68,8 @@ class TuiOptions:
     """Job to begin with."""
     base: Path = Path()
     """Directory that the draft's relative paths start from."""
+    file: Path | None = None
+    """Job file that the draft was read from."""
     attach: JobDirectory | None = None
     """Job to show at once."""
     launch: Launcher = _submit
@@ -150,7 +152,14 @@ class DttuiApp(App[None]):
         options = self.options
         self.fleet.start()
         await self.push_screen(
-            self._compose(options.inventory, options.inventory_path, options.draft, options.base, demo=options.demo)
+            self._compose(
+                options.inventory,
+                options.inventory_path,
+                options.draft,
+                options.base,
+                demo=options.demo,
+                file=options.file,
+            )
         )
         if self.options.attach is not None:
             self.push_screen(RunScreen(self.options.attach, self.attachments, just_launched=False))
@@ -244,20 +253,36 @@ class DttuiApp(App[None]):
             self.notify(clean(error.message), severity="error", markup=False)
             return
         self.notify(_("Saved {file}.").format(file=clean(str(path))), markup=False)
-        await self._use(inventory, path, self.options.draft, self.options.base, demo=False)
+        await self._use(inventory, path, self.options.draft, self.options.base, demo=False, file=self.options.file)
 
-    async def _use(self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path, *, demo: bool) -> None:
+    async def _use(
+        self,
+        inventory: Inventory,
+        path: Path | None,
+        draft: Job | None,
+        base: Path,
+        *,
+        demo: bool,
+        file: Path | None = None,
+    ) -> None:
         """Compose on another inventory from now on."""
         await self.fleet.close()
         self.fleet = self._make_fleet(inventory)
         self.fleet.start()
-        await self.switch_screen(self._compose(inventory, path, draft, base, demo=demo))
+        await self.switch_screen(self._compose(inventory, path, draft, base, demo=demo, file=file))
 
     def _make_fleet(self, inventory: Inventory) -> Fleet:
         return Fleet(inventory.environments, self.options.transport, self._fleet_prompter)
 
     def _compose(
-        self, inventory: Inventory, path: Path | None, draft: Job | None, base: Path, *, demo: bool
+        self,
+        inventory: Inventory,
+        path: Path | None,
+        draft: Job | None,
+        base: Path,
+        *,
+        demo: bool,
+        file: Path | None,
     ) -> ComposeScreen:
         return ComposeScreen(
             inventory,
@@ -266,6 +291,7 @@ class DttuiApp(App[None]):
             demo=demo,
             draft=draft,
             base=base.resolve(),
+            file=file,
             launch=self.options.launch,
             retry=partial(self._try_again, self.fleet),
         )

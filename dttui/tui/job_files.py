@@ -39,7 +39,7 @@ def apply_options(*, demo: bool, inventory_path: Path | None) -> tuple[str, ...]
 
 
 async def save(
-    app: App[Any], submission: Submission, suggestion: Path, options: Sequence[str]
+    app: App[Any], submission: Submission, suggestion: Path, options: Sequence[str], opened: Path | None
 ) -> tuple[Submission, Path] | None:
     """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker.
 
@@ -48,16 +48,19 @@ async def save(
         submission: the job.
         suggestion: the path to begin with.
         options: what `dttui --apply` needs besides the file; see `apply_options`.
+        opened: the file that the job was read from; saved there again, comments and form stay.
     """
     text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
     answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), str(suggestion)))
     if answer is None:
         return None
     path = Path(answer)
-    if await asyncio.to_thread(documents.is_there, path) and not await _may_replace(app, path):
-        return None
+    if await asyncio.to_thread(documents.is_there, path):
+        keeps_comments = await asyncio.to_thread(documents.keeps_comments, path, submission, opened=opened)
+        if not await _may_replace(app, path, keeps_comments=keeps_comments):
+            return None
     try:
-        saved = await asyncio.to_thread(documents.save_job, path, submission)
+        saved = await asyncio.to_thread(documents.save_job, path, submission, opened=opened)
     except DttuiError as error:
         tell(app, error)
         return None
@@ -77,15 +80,19 @@ async def open_(app: App[Any], inventory: Inventory, suggestion: Path) -> tuple[
     if answer is None:
         return None
     try:
-        return await asyncio.to_thread(documents.open_job, Path(answer), inventory), Path(answer)
+        opened = await asyncio.to_thread(documents.open_job, Path(answer), inventory)
     except DttuiError as error:
         tell(app, error)
         return None
+    if opened.notes:
+        lines = [f"{note.place}: {note.message}" for note in opened.notes]
+        app.notify(clean("\n".join(lines)), title=_("Not all of it is a job's"), severity="warning", markup=False)
+    return opened, Path(answer)
 
 
-async def _may_replace(app: App[Any], path: Path) -> bool:
+async def _may_replace(app: App[Any], path: Path, *, keeps_comments: bool) -> bool:
     text = _("{file} is there already. Replace it?").format(file=clean(str(path)))
-    if await asyncio.to_thread(documents.has_comments, path):
+    if not keeps_comments:
         text += " " + _("The comments in it are not kept.")
     dialog = ChoiceDialog(_("Save the job"), text, (("no", _("Keep it"), "default"), ("yes", _("Replace"), "error")))
     return await app.push_screen_wait(dialog) == "yes"

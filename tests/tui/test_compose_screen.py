@@ -16,7 +16,7 @@ from dttui.planning.models import Plan
 from dttui.services.fleet import EnvironmentState
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import Submission
-from dttui.spec import load_job
+from dttui.spec import dump_job, load_job
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.preview import PreviewScreen
@@ -367,6 +367,27 @@ async def test_saving_tells_the_command_that_runs_the_file_and_that_comments_go(
         await settle(app, pilot)
         assert toasts(app)[-1] == f"Saved {path}.: Run it without the screen: dttui --apply {path}{besides}"
     assert load_job(path) == job(*CHOSEN)
+
+
+async def test_saved_over_the_file_it_was_read_from_a_job_keeps_its_comments(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    before = f"# mine\n{dump_job(job(*CHOSEN))}".replace("  name: ", "  name:   ")
+    path.write_text(before)
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=tmp_path, file=path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        app.screen.query_one("#task-name", Input).value = "renamed"
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "is there already" in text_of(app, ".dialog-text")
+        assert "The comments in it are not kept." not in text_of(app, ".dialog-text")
+        await pilot.press("right", "enter")
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+    assert path.read_text() == before.replace(f"  name:   {job(*CHOSEN).name}", "  name:   renamed")
 
 
 async def test_what_is_saved_runs_the_same_from_where_it_lies(tmp_path: Path) -> None:

@@ -9,9 +9,18 @@ import pytest
 
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
-from dttui.services.documents import has_comments, import_hosts, importable_hosts, load_demo, open_job, save_job
+from dttui.services.documents import (
+    format_file,
+    has_comments,
+    import_hosts,
+    importable_hosts,
+    keeps_comments,
+    load_demo,
+    open_job,
+    save_job,
+)
 from dttui.services.launch import Submission, make_local_plan
-from dttui.spec import Job
+from dttui.spec import Job, dump_job
 from dttui.spec.models import Run
 
 EMPTY = Inventory()
@@ -67,6 +76,52 @@ def test_comments_of_a_file_are_seen(tmp_path: Path, text: str | bytes, expected
     path = tmp_path / "job.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert has_comments(path) is expected
+
+
+OWN = "# mine\ndistributed_training:\n  name:   mini  # its name\n  run: {script: train.py}\n"
+
+
+def renamed(opened: Submission) -> Submission:
+    return Submission(opened.job.model_copy(update={"name": "other"}), EMPTY, opened.base)
+
+
+def test_saved_where_it_was_opened_a_file_changes_only_where_the_job_did(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(OWN.replace("\n", "\r\n").encode())
+    path.chmod(0o640)
+    new = renamed(open_job(path, EMPTY))
+    link = tmp_path / "link.yaml"
+    link.symlink_to(path)
+    assert keeps_comments(link, new, opened=path)
+    save_job(link, new, opened=path)
+    assert path.read_bytes().decode() == OWN.replace("mini", "other").replace("\n", "\r\n")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert link.is_symlink()
+
+
+def test_saved_over_another_file_nothing_of_that_stays(tmp_path: Path) -> None:
+    path, other = tmp_path / "job.yaml", tmp_path / "other.yaml"
+    path.write_text(OWN)
+    other.write_text("# another\ndistributed_training: {name: x}\n")
+    new = renamed(open_job(path, EMPTY))
+    for opened in (path, None):
+        assert not keeps_comments(other, new, opened=opened)
+        save_job(other, new, opened=opened)
+        assert other.read_text() == dump_job(new.job)
+        other.write_text("# another\n")
+    path.write_text("# no job\n")
+    assert not keeps_comments(path, new, opened=path)
+    assert keeps_comments(tmp_path / "new.yaml", new)
+
+
+def test_a_file_is_formatted_once(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(OWN)
+    assert format_file(path, write=False)
+    assert path.read_text() == OWN
+    assert format_file(path, write=True)
+    assert path.read_text() == OWN.replace("name:   mini", "name: mini  ")
+    assert not format_file(path, write=True)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dttui.inventory import demo_inventory, parse_inventory
 from dttui.inventory.demo import CORPUS
 from dttui.locations import shipped
 from dttui.planning.aggregate import Choice, aggregate
-from dttui.spec.loader import dump_yaml
+from dttui.spec.yaml_writer import dump_yaml
 
 
 def test_the_embedded_cluster_has_three_simulated_environments_in_two_zones() -> None:

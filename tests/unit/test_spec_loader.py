@@ -9,117 +9,14 @@ import pytest
 
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, Job, dump_job, load_job, parse_job
-from dttui.spec.models import Checkpoint, Cluster, DatasetRef, Node, Recovery, Run, Visualization
+from dttui.spec.models import AllReduce, Checkpoint, Cluster, DatasetRef, Node, Recovery, Run, Visualization
 from dttui.spec.problems import Problem, format_path
 
-DATA_PARALLEL = """
-distributed_training:
-  name: "resnet50_data_parallel"
-  version: "1.0.0"
-  strategy:
-    type: "data_parallel"
-    data_parallel:
-      batch_size: 256
-      num_workers: 4
-      data_sharding:
-        method: "random"
-        seed: 42
-  cluster:
-    nodes:
-      - id: "node-1"
-        role: "master"
-        resources:
-          gpu:
-            count: 4
-            memory: "16GB"
-      - id: "node-2"
-        role: "worker"
-        resources:
-          gpu:
-            count: 4
-            memory: "16GB"
-  communication:
-    protocol: "NCCL"
-    allreduce:
-      algorithm: "ring"
-      buffer_size: 1048576
-  resources:
-    gpu:
-      type: "V100"
-  monitoring:
-    metrics: ["throughput", "loss"]
-    logging:
-      level: "INFO"
-"""
-
-MODEL_PARALLEL = """
-distributed_training:
-  name: "gpt3_model_parallel"
-  version: "1.0.0"
-  strategy:
-    type: "model_parallel"
-    model_parallel:
-      model_splitting:
-        method: "layer_wise"
-        layers_per_node: 12
-      pipeline_stages: 4
-  cluster:
-    nodes:
-      - id: "node-1"
-        role: "worker"
-        resources:
-          gpu:
-            count: 8
-            memory: "32GB"
-      - id: "node-2"
-        role: "worker"
-        resources:
-          gpu:
-            count: 8
-            memory: "32GB"
-  communication:
-    protocol: "NCCL"
-    broadcast:
-      algorithm: "tree"
-  resources:
-    gpu:
-      type: "A100"
-  monitoring:
-    metrics: ["throughput", "latency", "utilization"]
-"""
-
-PIPELINE_PARALLEL = """
-distributed_training:
-  name: "bert_pipeline_parallel"
-  version: "1.0.0"
-  strategy:
-    type: "pipeline_parallel"
-    pipeline_parallel:
-      micro_batch_size: 8
-      pipeline_stages: 8
-      schedule: "1F1B"
-  cluster:
-    nodes:
-      - id: "node-1"
-        role: "worker"
-        resources:
-          gpu:
-            count: 4
-            memory: "16GB"
-      - id: "node-2"
-        role: "worker"
-        resources:
-          gpu:
-            count: 4
-            memory: "16GB"
-  communication:
-    protocol: "gRPC"
-  resources:
-    gpu:
-      type: "V100"
-  monitoring:
-    metrics: ["throughput", "bubble_time"]
-"""
+SEEDS = Path(__file__).parent / "seeds"
+"""The examples of the seed DSL, word for word."""
+DATA_PARALLEL, MODEL_PARALLEL, PIPELINE_PARALLEL = (
+    (SEEDS / f"{name}.yaml").read_text() for name in ("data_parallel", "model_parallel", "pipeline_parallel")
+)
 
 
 def problems_of(text: str) -> tuple[Problem, ...]:
@@ -245,9 +142,19 @@ def test_a_missing_key_is_reported_at_the_mapping_that_lacks_it() -> None:
     assert str(problem) == 'job.yaml:1:1: distributed_training: the key "name" is missing'
 
 
-def test_yaml_mistakes_and_wrong_tags_come_before_the_models_have_their_say() -> None:
-    problems = problems_of("distributed_training:\n  name: a\n  name: b\n  run: !!python/name:os {}\n")
-    assert [problem.line for problem in problems] == [3, 4]
+def test_mistakes_of_the_yaml_are_told_together_with_those_of_the_job_that_do_not_follow_from_them() -> None:
+    problems = problems_of(
+        "distributed_training:\n  name: a\n  name: b\n  run: !!python/name:os {}\n  framework: x\n  x: 1\n"
+    )
+    assert [problem.line for problem in problems] == [3, 4, 5, 6]
+
+
+def test_what_is_said_of_a_collective_in_two_places_must_agree() -> None:
+    same = "communication: {allreduce: {algorithm: ring}, collective_ops: {allreduce: {algorithm: ring}}}"
+    assert job_of(same).communication.all_reduce == AllReduce(algorithm="ring")
+    assert job_of("communication: {collective_ops: {allreduce: {algorithm: tree}}}").communication.all_reduce
+    with pytest.raises(DocumentError, match=r"this is not what collective_ops\.allreduce says; give it once"):
+        job_of("communication: {allreduce: {algorithm: tree}, collective_ops: {allreduce: {algorithm: ring}}}")
 
 
 def test_plain_scalars_count_as_written_where_text_is_expected() -> None:
@@ -384,7 +291,7 @@ def test_quantities_and_free_values_survive_being_written_and_read() -> None:
         """
     )
     assert parse_job(dump_job(job), "again") == job
-    assert "memory: 1536MiB" in dump_job(job)
+    assert "memory: 1.5GiB" in dump_job(job)
 
 
 def test_nested_defaults_that_were_set_are_kept() -> None:

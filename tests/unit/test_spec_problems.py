@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 
 from dttui.errors import ExitCode, UsageError
 from dttui.spec.problems import DocumentError, Problem, format_path, nearest, printable, shown
@@ -21,6 +22,12 @@ def test_a_problem_is_followed_by_its_line_and_a_caret_under_the_place() -> None
 def test_the_caret_counts_wide_characters_as_two_columns() -> None:
     rendered = Problem("j", "x", line=1, column=5, source_line="名字: 训练").render().splitlines()
     assert rendered[-1] == "    " + " " * 6 + "^"
+
+
+@pytest.mark.parametrize("before", ["\t\ta:\t", "a\u0301e\u20dd: ", "名\t字😀"])
+def test_the_caret_stands_under_its_place_whatever_comes_before(before: str) -> None:
+    rendered = Problem("j", "x", line=1, column=len(before) + 1, source_line=f"{before}!").render().splitlines()
+    assert cell_len(rendered[1][: rendered[1].index("!")]) == rendered[2].index("^")
 
 
 def test_a_long_line_is_cut_around_the_place() -> None:

@@ -107,6 +107,7 @@ class ComposeScreen(Screen[None]):
         demo: bool,
         draft: Job | None,
         base: Path,
+        file: Path | None = None,
         launch: Launcher,
         retry: Callable[[str], None],
     ) -> None:
@@ -119,6 +120,7 @@ class ComposeScreen(Screen[None]):
             demo: whether this is the embedded cluster.
             draft: job to begin with.
             base: directory that the draft's relative paths start from.
+            file: job file that the draft was read from.
             launch: starts a planned job.
             retry: tries an environment again, with its questions.
         """
@@ -130,7 +132,7 @@ class ComposeScreen(Screen[None]):
         self._inventory_path = inventory_path
         self._demo = demo
         self._base = base
-        self._file: Path | None = None
+        self._file = file
         self._launch = launch
         self._retry = retry
         self._outlook = Outlook(None, ())
@@ -325,7 +327,8 @@ class ComposeScreen(Screen[None]):
             job_files.tell(self.app, error)
             return
         options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
-        saved = await job_files.save(self.app, submission, self._file or self._base / "job.yaml", options)
+        suggestion = self._file or self._base / "job.yaml"
+        saved = await job_files.save(self.app, submission, suggestion, options, self._file)
         if saved is not None:
             self._take(*saved)
 

@@ -1,0 +1,99 @@
+"""Options of `estimate` and `recommend`: numbers as people write them, in base units inside."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+
+from dttui.i18n import _
+
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_RATES = {"b/s": 1.0, "bps": 1 / 8}
+
+
+def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
+    """Add the options of `estimate`, or of `recommend`, where they fix what would be searched."""
+    model = parser.add_argument_group(_("model"))
+    model.add_argument("--parameters", type=_count, metavar="N", help=_("how many: 7e9, 7B"))
+    for name, text in (
+        ("--layers", _("transformer layers")),
+        ("--hidden-size", _("width")),
+        ("--heads", _("attention heads")),
+        ("--seq-length", _("tokens a sequence")),
+        ("--vocab-size", _("tokens there are")),
+    ):
+        model.add_argument(name, type=_positive, metavar="N", help=text)
+    hardware = parser.add_argument_group(_("hardware"))
+    hardware.add_argument("--gpu", required=True, metavar="TYPE", help=_("type, such as A100-80GB or H100"))
+    hardware.add_argument("--gpus", required=True, type=_positive, metavar="N", help=_("GPUs in all"))
+    hardware.add_argument("--gpus-per-node", type=_positive, metavar="N", help=_("GPUs a node; 8 by default"))
+    for name, text in (
+        ("--intra-bandwidth", _("a GPU's link inside its node, one direction: 300GB/s")),
+        ("--inter-bandwidth", _("a GPU's share of its node's network, one direction: 200Gbps")),
+    ):
+        hardware.add_argument(name, type=_bandwidth, metavar="RATE", help=text)
+    for name, text in (
+        ("--intra-latency", _("of a message inside a node: 2us")),
+        ("--inter-latency", _("of a message between nodes: 15us")),
+    ):
+        hardware.add_argument(name, type=_seconds, metavar="TIME", help=text)
+    layout = parser.add_argument_group(_("fixed beforehand") if recommends else _("layout"))
+    for name, text in (
+        ("--dp", _("data-parallel degree")),
+        ("--tp", _("tensor-parallel degree")),
+        ("--pp", _("pipeline-parallel degree")),
+        ("--virtual-stages", _("chunks of layers a rank; more than 1 is the interleaved schedule")),
+        ("--micro-batch", _("sequences a rank works on at once")),
+        ("--global-batch", _("sequences a step")),
+    ):
+        layout.add_argument(name, type=_positive, metavar="N", help=text)
+    layout.add_argument("--zero-stage", type=int, choices=range(4), help=_("sharding over the replicas"))
+    precisions = ("fp32", "tf32", "fp16", "bf16", "fp8")
+    layout.add_argument("--precision", choices=precisions, help=_("bf16 by default"))
+    layout.add_argument("--recompute", choices=("none", "selective", "full"), help=_("activations computed again"))
+    layout.add_argument(
+        "--sequence-parallel", action="store_true", default=None, help=_("tensor-parallel ranks split the sequence too")
+    )
+    if not recommends:
+        layout.add_argument("--schedule", choices=("1F1B", "GPipe"), help=_("1F1B by default"))
+        layout.add_argument("--offload", choices=("none", "optimizer", "all"), help=_("what the host's memory keeps"))
+        layout.add_argument("--gradient-bytes", type=int, choices=(2, 4, 6), help=_("a parameter's"))
+
+
+def _positive(text: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number < 1 or number != int(number):
+        raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
+    return int(number)
+
+
+def _count(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([kmbgtKMBGT]?)", text)
+    value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
+    if not 1 <= value < 1e18:
+        raise ArgumentTypeError(_("{text} is no number of parameters, such as 7e9 or 7B").format(text=text))
+    return value
+
+
+def _quantity(text: str, pattern: str, scale: Callable[[str], float], example: str) -> float:
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?(?:[eE][+-]?\d{{1,3}})?)\s*({pattern})", text, re.IGNORECASE)
+    if not match or float(match[1]) <= 0:
+        raise ArgumentTypeError(
+            _("{text} is not understood; write it like {example}").format(text=text, example=example)
+        )
+    return float(match[1]) * scale(match[2].lower())
+
+
+def _bandwidth(text: str) -> float:
+    def scale(unit: str) -> float:
+        return _SCALES[unit[:-3]] * _RATES[unit[-3:]]
+
+    return _quantity(text, "[KMGT]?(?:B/s|bps)", scale, "200Gbps, 25GB/s")
+
+
+def _seconds(text: str) -> float:
+    return _quantity(text, "ns|us|µs|ms|s", lambda unit: {"ns": 1e-9, "ms": 1e-3, "s": 1.0}.get(unit, 1e-6), "15us")

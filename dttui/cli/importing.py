@@ -1,0 +1,82 @@
+"""`import`: files and command lines of other programs, written as a job file."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from dttui.cli.printing import one_line, print_document, print_findings
+from dttui.errors import ExitCode, UsageError
+from dttui.i18n import _
+from dttui.spec import Job, dump_job
+from dttui.spec.dialects.importing import Imported, merge, translate_file
+from dttui.spec.dialects.torchrun import translate_command
+from dttui.spec.findings import Finding
+from dttui.spec.problems import printable
+from dttui.spec.yaml_reader import read_bytes
+
+COMMAND_NAME = "command line"
+"""What places call a command line."""
+
+
+def import_job(options: Namespace) -> int:
+    """Print a job file made of the documents, or write it where none is yet; name what could not be carried over."""
+    names: list[str] = [*options.file, *([COMMAND_NAME] if options.command else [])]
+    if not names:
+        hint = "dttui import FILE…; dttui import -- torchrun --nproc-per-node 8 train.py"
+        raise UsageError(_("there is nothing to import"), hint)
+    parts = [translate_file(read_bytes(Path(name), name), name) for name in options.file]
+    if options.command:
+        parts.append(translate_command(options.command, COMMAND_NAME))
+    imported = merge(parts, Path(options.file[0]).stem if options.file else "job")
+    target = Path(options.into) if options.into else None
+    job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
+    text = _with_comments(dump_job(job), imported, names)
+    if target is not None:
+        _write(target, text)
+    if options.output != "human":
+        notes = [note.model_dump(mode="json") for note in imported.notes]
+        file = str(target) if target is not None else None
+        document = {"job": job.model_dump(mode="json", exclude_unset=True), "notes": notes, "yaml": text, "file": file}
+        print_document(document, options.output)
+    elif target is None:
+        print(text, end="")
+    else:
+        print_findings(imported.notes, sys.stderr)
+        print(_("wrote {file}; `dttui plan {file}` says what is still missing").format(file=target))
+    return ExitCode.OK
+
+
+def _moved(job: Job, directory: Path) -> Job:
+    """Let a script that lies here be found from a job file that lies elsewhere."""
+    run = job.run
+    is_here = run is not None and run.script is not None and not posixpath.isabs(run.script)
+    if run is None or not is_here or run.workdir is not None or directory.resolve() == Path.cwd().resolve():
+        return job
+    workdir = os.path.relpath(Path.cwd().resolve(), directory.resolve())
+    return job.model_copy(update={"run": run.model_copy(update={"workdir": workdir})})
+
+
+def _with_comments(text: str, imported: Imported, names: Sequence[str]) -> str:
+    head = [_("Imported from {names}.").format(names=", ".join(names))]
+    head += [_comment(note) for note in imported.notes]
+    return "".join(f"# {printable(one_line(line))}\n" for line in head) + text
+
+
+def _comment(note: Finding) -> str:
+    place = f"{note.place}: {note.place.path}" if note.place is not None else note.subject
+    return f"{place}: {note.message}" + (f" → {note.hint}" if note.hint else "")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(_("{file} is there already").format(file=path), _("Give another name to -o.")) from error
+    except OSError as error:
+        raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error

@@ -1,0 +1,41 @@
+"""`schema` and `fmt`: the language of job files, for editors and for people who share them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from dttui.cli.printing import one_line, print_document, print_rows
+from dttui.errors import ExitCode
+from dttui.i18n import _
+from dttui.services.documents import format_file
+from dttui.spec import DocumentError, Problem
+from dttui.spec.json_schema import job_schema
+
+
+def show_schema(options: Namespace) -> int:
+    """Print the JSON Schema of a job file: a JSON document in every format."""
+    print_document(job_schema(), "jsonl" if options.output == "jsonl" else "json")
+    return ExitCode.OK
+
+
+def format_files(options: Namespace) -> int:
+    """Bring job files into their canonical form, or only say which are in another; those with mistakes stay."""
+    changed: dict[str, bool] = {}
+    problems: list[Problem] = []
+    for file in options.file:
+        try:
+            changed[file] = format_file(Path(file), write=not options.check)
+        except DocumentError as error:
+            problems += error.problems
+    if problems and options.output != "human":
+        raise DocumentError(problems)  # Its own document is the one there is.
+    if options.output != "human":
+        print_rows([{"file": file, "changed": is_changed} for file, is_changed in changed.items()], options.output)
+    else:
+        told = _("{file}: would be changed") if options.check else _("{file}: changed")
+        for file in (file for file, is_changed in changed.items() if is_changed):
+            print(one_line(told.format(file=file)))
+    if problems:
+        raise DocumentError(problems)
+    return ExitCode.USAGE if options.check and any(changed.values()) else ExitCode.OK

@@ -1,0 +1,160 @@
+"""A job in the terms of seed 001, and whether its four axioms hold, each with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dttui.i18n import _
+from dttui.planning.cost.collectives import AlgorithmChoice, choose_all_reduce, group_link
+from dttui.planning.cost.estimate import GB
+from dttui.planning.cost.step_time import step_time
+from dttui.planning.costing import Costing
+from dttui.planning.formal import CommunicationPattern, Formal, Parallelism, System
+from dttui.planning.roster import Member
+from dttui.spec.findings import Finding, Severity
+from dttui.spec.models import Job
+
+
+def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costing | None) -> Formal:
+    """Return a job in the terms of seed 001."""
+    layout = costing.layout if costing is not None else None
+    degrees = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline} if layout is not None else {}
+    declared = job.communication.all_reduce
+    topology = declared.algorithm if declared is not None and declared.algorithm is not None else None
+    link = costing.hardware.inter.bandwidth if costing is not None else None
+    dataset = job.dataset
+    return Formal(
+        system=System(
+            nodes=tuple(member.name for member in members),
+            models=(job.model.name or job.name,) if job.model is not None else (job.name,),
+            communications=_collectives(costing),
+            datasets=(dataset.id,) if dataset is not None and dataset != "none" else (),
+        ),
+        parallelism=Parallelism(
+            type=job.strategy.type,
+            strategy=degrees,
+            topology=topology or (_all_reduce(costing, len(members)).algorithm if costing is not None else "ring"),
+        ),
+        communication=CommunicationPattern(
+            pattern="reduce_scatter" if layout is not None and layout.zero_stage >= 2 else "all_reduce",
+            protocol=backend,
+            bandwidth=link,
+        ),
+    )
+
+
+def check_axioms(costing: Costing, members: Sequence[Member]) -> list[Finding]:
+    """Return the four axioms as findings with their numbers: a warning where one does not hold."""
+    if len(members) < 2:
+        return []
+    return [
+        _gradients(costing, len(members)),
+        _parameters(costing),
+        _communication(costing),
+        _balance(costing, members),
+    ]
+
+
+def _collectives(costing: Costing | None) -> tuple[str, ...]:
+    if costing is None:
+        return ("all_reduce",)
+    layout = costing.layout
+    used = {
+        "all_reduce": layout.tensor > 1 or (layout.data > 1 and layout.zero_stage < 2),
+        "reduce_scatter": layout.data > 1 and layout.zero_stage >= 2,
+        "all_gather": layout.data > 1 and layout.zero_stage >= 1,
+        "send_recv": layout.pipeline > 1,
+        "broadcast": layout.data > 1,
+    }
+    return tuple(name for name, is_used in used.items() if is_used)
+
+
+def _gradient_bytes(costing: Costing) -> float:
+    layout = costing.layout
+    return costing.shape.parameters * layout.bytes_per_parameter / (layout.tensor * layout.pipeline)
+
+
+def _all_reduce(costing: Costing, nodes: int) -> AlgorithmChoice:
+    layout, hardware = costing.layout, costing.hardware
+    link = group_link(hardware, layout.data, layout.tensor)
+    return choose_all_reduce(nodes, layout.data, _gradient_bytes(costing), link)
+
+
+def _gradients(costing: Costing, nodes: int) -> Finding:
+    layout = costing.layout
+    choice = _all_reduce(costing, nodes)
+    seconds = costing.estimate.step_time_s.parts["data_parallel"]
+    text = _("gradients are synchronised: {size} GB a rank over {ranks} replicas by {algorithm}, {seconds} s a step")
+    message = text.format(
+        size=f"{_gradient_bytes(costing) / GB:.3g}",
+        ranks=layout.data,
+        algorithm=choice.algorithm,
+        seconds=f"{seconds:.3g}",
+    )
+    hint = ""
+    if choice.rule != choice.algorithm:
+        hint = _("By the number of nodes alone it would be {rule}; at this size {algorithm} is faster.").format(
+            rule=choice.rule, algorithm=choice.algorithm
+        )
+    return _axiom("axiom-gradients", message, hint, holds=True)
+
+
+def _parameters(costing: Costing) -> Finding:
+    layout = costing.layout
+    text = _(
+        "parameters are consistent: {replicas} replicas of {count} parameters begin equal and apply equal gradients"
+    )
+    if layout.zero_stage >= 1:
+        text = _(
+            "parameters are consistent: {replicas} ranks each update their share of {count} and gather the others'"
+        )
+    message = text.format(replicas=layout.data, count=f"{costing.shape.parameters:.3g}")
+    return _axiom("axiom-parameters", message, "", holds=True)
+
+
+def _communication(costing: Costing) -> Finding:
+    """Communication cost against computing benefit: the time that all these ranks save over the fewest that can."""
+    layout, parts = costing.layout, costing.estimate.step_time_s.parts
+    spent = sum(parts[name] for name in ("tensor_parallel", "pipeline_transfer", "data_parallel"))
+    replica = layout.tensor * layout.pipeline
+    alone = replace(layout, data=1, zero_stage=0)
+    single = step_time(costing.shape, alone, replace(costing.hardware, gpus=replica)).parts
+    computing = parts["compute"] + parts["recompute"]
+    saved = single["compute"] + single["recompute"] - computing
+    holds = spent <= saved or layout.data == 1
+    share = costing.estimate.communication_share
+    text = _("communication costs {spent} s a step, {share} of it; {ranks} replicas save {saved} s of computing")
+    message = text.format(spent=f"{spent:.3g}", share=f"{share:.0%}", ranks=layout.data, saved=f"{saved:.3g}")
+    link = costing.zone_link
+    if link is not None:
+        message += " " + _("(across {zones}: {bandwidth} Gbit/s, {latency} ms one way, {source})").format(
+            zones=" ↔ ".join(link.zones),
+            bandwidth=f"{link.bandwidth * 8 / 1e9:.3g}",
+            latency=f"{link.latency_s * 1e3:.3g}",
+            source={"measured": _("measured"), "declared": _("declared"), "default": _("taken by default")}[
+                link.source
+            ],
+        )
+    hint = "" if holds else _("Take fewer nodes, one zone, or a larger batch a step.")
+    return _axiom("axiom-communication", message, hint, holds=holds)
+
+
+def _balance(costing: Costing, members: Sequence[Member]) -> Finding:
+    """Every rank does the same work and waits for the slowest: the share of all GPUs' time that is lost by that."""
+    speeds = [gpu.peak_flops(costing.layout.precision) for gpu in costing.types]
+    lost = 1 - min(speeds) * len(speeds) / sum(speeds)
+    counts = " + ".join(str(member.slots) for member in members)
+    kinds = ", ".join(dict.fromkeys(gpu.name for gpu in costing.types))
+    holds = lost < 0.01
+    text = _("load is balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
+    if not holds:
+        text = _("load is not balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
+    hint = "" if holds else _("Choose GPUs of one type, or leave the slowest out.")
+    message = text.format(counts=counts, kinds=kinds, lost=f"{lost:.0%}")
+    return _axiom("axiom-balance", message, hint, holds=holds)
+
+
+def _axiom(code: str, message: str, hint: str, *, holds: bool) -> Finding:
+    severity = Severity.INFO if holds else Severity.WARNING
+    return Finding(code=code, severity=severity, subject="strategy", message=message, hint=hint)

@@ -1,0 +1,165 @@
+"""From what is said of a model, a layout and the hardware to all that an estimate needs, with where each came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from dttui.i18n import _
+from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Link, default_links
+from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.shape import DEFAULT_SEQ_LENGTH, DEFAULT_VOCAB_SIZE, ModelShape, parameter_count, usual_shape
+
+Source = Literal["measured", "declared", "default"]
+
+
+class Input(BaseModel):
+    """One number that went into an estimate."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    value: float | int | str | bool
+    """The number."""
+    source: Source
+    """Measured on the hosts, declared by a person or a data sheet, or taken by default."""
+
+
+class UnknownAssumptionError(ValueError):
+    """Something cannot be assumed: its message says what to add."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClaim:
+    """What is said of a model; `None` where nothing is."""
+
+    parameters: float | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    heads: int | None = None
+    seq_length: int | None = None
+    vocab_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareClaim:
+    """What is said of the hardware; bandwidths in bytes a second a GPU, latencies in seconds."""
+
+    gpu: str
+    gpus: int
+    gpus_per_node: int | None = None
+    gpu_memory_bytes: float | None = None
+    intra_bandwidth: float | None = None
+    intra_latency_s: float | None = None
+    inter_bandwidth: float | None = None
+    inter_latency_s: float | None = None
+
+
+Inputs = dict[str, Input]
+
+
+def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
+    """Return the shape: as said, or the published one that is nearest in parameters.
+
+    Raises:
+        UnknownAssumptionError: neither the number of parameters nor layers and hidden size are said.
+    """
+    inputs: Inputs = {}
+    if claim.layers and claim.hidden_size:
+        s = claim.seq_length or DEFAULT_SEQ_LENGTH
+        vocabulary = claim.vocab_size or DEFAULT_VOCAB_SIZE
+        heads = claim.heads or max(claim.hidden_size // 128, 1)
+        count = claim.parameters or parameter_count(claim.layers, claim.hidden_size, s, vocabulary)
+        shape = ModelShape(claim.layers, claim.hidden_size, heads, s, vocabulary, count)
+    elif claim.parameters:
+        usual = usual_shape(claim.parameters, claim.seq_length, claim.vocab_size)
+        shape = ModelShape(
+            claim.layers or usual.layers,
+            claim.hidden_size or usual.hidden_size,
+            claim.heads or usual.heads,
+            usual.seq_length,
+            usual.vocab_size,
+            claim.parameters,
+        )
+    else:
+        raise UnknownAssumptionError(_("the model needs its number of parameters, or layers and hidden size"))
+    for name in ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size"):
+        source: Source = "declared" if getattr(claim, name) is not None else "default"
+        inputs[f"model.{name}"] = Input(value=getattr(shape, name), source=source)
+    return shape, inputs
+
+
+def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, Inputs]:
+    """Return the hardware: as said, else as the table has it.
+
+    Raises:
+        UnknownAssumptionError: the table has no such GPU.
+    """
+    gpu = table.find(claim.gpu, claim.gpu_memory_bytes)
+    if gpu is None:
+        known = ", ".join(dict.fromkeys(item.type for item in table.gpus))
+        message = _('no GPU type "{gpu}" is known; known are: {known}')
+        raise UnknownAssumptionError(message.format(gpu=claim.gpu, known=known))
+    if claim.gpu_memory_bytes is not None:
+        gpu = gpu.model_copy(update={"memory_gib": claim.gpu_memory_bytes / 2**30})
+    intra, inter = default_links(gpu)
+    links = (
+        Link(_or(claim.intra_bandwidth, intra.bandwidth), _or(claim.intra_latency_s, intra.latency_s)),
+        Link(_or(claim.inter_bandwidth, inter.bandwidth), _or(claim.inter_latency_s, inter.latency_s)),
+    )
+    per_node = min(claim.gpus_per_node or 8, claim.gpus)
+    hardware = Hardware(gpu, claim.gpus, per_node, *links)
+    return hardware, _hardware_inputs(claim, hardware, gpu)
+
+
+def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> Inputs:
+    inputs: Inputs = {
+        "gpu.name": Input(value=gpu.name, source="declared"),
+        "gpu.source": Input(value=gpu.source, source="declared"),
+        "gpu.memory_bytes": Input(value=gpu.memory_bytes, source="declared"),
+        "gpu.memory_bandwidth": Input(value=gpu.memory_bandwidth * 1e9, source="declared"),
+        "gpus": Input(value=hardware.gpus, source="declared"),
+        "gpus_per_node": Input(
+            value=hardware.gpus_per_node, source="declared" if claim.gpus_per_node is not None else "default"
+        ),
+    }
+    for name, link in (("intra", hardware.intra), ("inter", hardware.inter)):
+        for field, value in (("bandwidth", link.bandwidth), ("latency_s", link.latency_s)):
+            said = getattr(claim, f"{name}_{field}") is not None
+            inputs[f"{name}_{field}"] = Input(value=value, source="declared" if said else "default")
+    reached = hardware.efficiency
+    for field in ("matmul", "memory", "intra_node", "inter_node", "kernel_s"):
+        inputs[f"efficiency.{field}"] = Input(value=getattr(reached, field), source="default")
+    return inputs
+
+
+def layout_inputs(layout: Layout, said: set[str], hardware: Hardware) -> Inputs:
+    """Return the layout as inputs; `said` are the fields that a person gave."""
+    inputs: dict[str, Any] = {
+        name: getattr(layout, name)
+        for name in (
+            "data",
+            "tensor",
+            "pipeline",
+            "virtual_stages",
+            "micro_batch",
+            "global_batch",
+            "zero_stage",
+            "recompute",
+            "sequence_parallel",
+            "precision",
+            "schedule",
+            "offload",
+        )
+    }
+    inputs["bytes_per_gradient"] = layout.bytes_per_gradient
+    inputs["peak_flops"] = hardware.gpu.peak_flops(layout.precision)
+    return {
+        f"layout.{name}": Input(value=value, source="declared" if name in said else "default")
+        for name, value in inputs.items()
+    }
+
+
+def _or(said: float | None, usual: float) -> float:
+    return usual if said is None else said

@@ -1,0 +1,185 @@
+"""What the estimates know of hardware: types of GPUs, the links between them, and how much of a peak is reached."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from dttui.planning.gpu_names import gpu_type
+from dttui.spec.text import Label
+
+GIB = 2**30
+
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+
+_FALLBACK: dict[str, tuple[Precision, ...]] = {
+    "fp8": ("fp8", "bf16", "fp16", "fp32"),
+    "bf16": ("bf16", "fp16", "fp32"),
+    "fp16": ("fp16", "bf16", "fp32"),
+    "tf32": ("tf32", "fp32"),
+    "fp32": ("fp32",),
+}
+
+
+class GpuType(BaseModel):
+    """One type of GPU, as its maker describes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    name: Label
+    """Type and memory, `A100-80GB`."""
+    type: Label
+    """What a host or an inventory calls it, `A100`."""
+    memory_gib: float = Field(gt=0)
+    """What NVML reports."""
+    fp32: float = Field(gt=0)
+    """Peak, TFLOP/s."""
+    tf32: float | None = Field(default=None, gt=0)
+    """Peak, TFLOP/s; `None` where the GPU lacks it."""
+    fp16: float | None = Field(default=None, gt=0)
+    """Peak, TFLOP/s."""
+    bf16: float | None = Field(default=None, gt=0)
+    """Peak, TFLOP/s."""
+    fp8: float | None = Field(default=None, gt=0)
+    """Peak, TFLOP/s."""
+    memory_bandwidth: float = Field(gt=0)
+    """GB/s."""
+    link: Literal["nvlink", "pcie"]
+    """How GPUs of one node reach each other."""
+    link_bandwidth: float = Field(gt=0)
+    """GB/s, one direction of one GPU."""
+    power: float = Field(gt=0)
+    """W."""
+    source: str
+    """Where the figures are from."""
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of one GPU."""
+        return self.memory_gib * GIB
+
+    def peak_flops(self, precision: Precision) -> float:
+        """Return the peak in FLOP/s: of the nearest precision the GPU has, where it lacks this one."""
+        peaks: list[float | None] = [getattr(self, name) for name in _FALLBACK[precision]]
+        return next(peak for peak in peaks if peak is not None) * 1e12
+
+
+class GpuTable(BaseModel):
+    """Types of GPUs, of which the first of a type is meant where only the type is named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    gpus: tuple[GpuType, ...] = ()
+    """The types."""
+
+    def find(self, name: str, memory_bytes: float | None = None) -> GpuType | None:
+        """Return the type that a name stands for: `A100`, `A100-80GB` or `NVIDIA A100-SXM4-80GB`.
+
+        Args:
+            name: as the driver, an inventory or a person says it.
+            memory_bytes: memory of one, which tells variants of one type apart; the name's own figure is used without.
+        """
+        wanted = _plain(name)
+        exact = next((gpu for gpu in self.gpus if _plain(gpu.name) == wanted), None)
+        if exact is not None:
+            return exact
+        called = _plain(gpu_type(name))
+        pcie = [gpu for gpu in self.gpus if _plain(gpu.type) == called + "pcie"] if "pcie" in wanted else []
+        variants = pcie or [gpu for gpu in self.gpus if _plain(gpu.type) in (called, wanted)]
+        if not variants:
+            return None
+        said = re.search(r"(\d+)\s*G", name, re.IGNORECASE)
+        memory_gib = memory_bytes / GIB if memory_bytes else float(said[1]) if said else None
+        if memory_gib is None:
+            return variants[0]
+        return min(variants, key=lambda gpu: abs(gpu.memory_gib - memory_gib))
+
+    def extended(self, own: GpuTable) -> GpuTable:
+        """Return this table with a user's own types before it."""
+        return GpuTable(gpus=(*own.gpus, *self.gpus))
+
+
+@cache
+def gpu_table() -> GpuTable:
+    """Return the types that dttui knows."""
+    text = files(__package__).joinpath("gpu_types.yaml").read_text(encoding="utf-8")
+    return GpuTable.model_validate(yaml.safe_load(text))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("nvidia"))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How data gets from one GPU to another."""
+
+    bandwidth: float
+    """Bytes a second, one direction, what one GPU has of it."""
+    latency_s: float
+    """What a message of no size costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """How much of a peak is reached: one set for all types of GPU and all models.
+
+    Chosen once by least mean absolute error over the 18 runs of Narayanan et al. 2021 (Table 1) and Korthikanti et al.
+    2022 (Table 5), within what micro-benchmarks of the parts give; `tests/unit/planning/cost/test_published_runs.py`
+    has the errors.
+    """
+
+    matmul: float = 0.81
+    """Of the peak, by a large matrix product."""
+    memory: float = 0.77
+    """Of the memory's bandwidth, by a kernel that only moves data."""
+    intra_node: float = 0.80
+    """Of the link's bandwidth, by a collective inside a node."""
+    inter_node: float = 0.75
+    """Of the network's bandwidth, by a collective between nodes."""
+    kernel_s: float = 5.5e-6
+    """What starting a kernel costs."""
+
+
+EFFICIENCY = Efficiency()
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """GPUs of one type on nodes that are alike, and what joins them."""
+
+    gpu: GpuType
+    gpus: int
+    gpus_per_node: int
+    intra: Link
+    """Between GPUs of one node."""
+    inter: Link
+    """Between nodes: bandwidth is a GPU's share of its node's network cards."""
+    efficiency: Efficiency = EFFICIENCY
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, the last of which may be part full."""
+        return -(-self.gpus // self.gpus_per_node)
+
+
+INTRA_LATENCY_S = 2e-6
+"""A hop of a ring over NVLink, as NCCL's own tuning table has it to one digit."""
+PCIE_LATENCY_S = 5e-6
+INTER_LATENCY_S = 1.5e-5
+"""A hop of a ring over InfiniBand, from NCCL's tuning table."""
+INTER_BANDWIDTH = {"nvlink": 25e9, "pcie": 3.125e9}
+"""Bytes a second a GPU: a 200 Gbit/s card each, as in a DGX A100; or one such card for the node's eight GPUs."""
+
+
+def default_links(gpu: GpuType) -> tuple[Link, Link]:
+    """Return links inside a node and between nodes, as they usually are with this type of GPU."""
+    latency = INTRA_LATENCY_S if gpu.link == "nvlink" else PCIE_LATENCY_S
+    inter = Link(INTER_BANDWIDTH[gpu.link], INTER_LATENCY_S)
+    return Link(gpu.link_bandwidth * 1e9, latency), inter

@@ -1,0 +1,102 @@
+"""How a model is laid out over ranks, and whether such a layout can be: degrees, batches, schedule, recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from dttui.i18n import _
+from dttui.planning.cost.hardware import Precision
+from dttui.planning.cost.shape import ModelShape
+
+Recompute = Literal["none", "selective", "full"]
+Offload = Literal["none", "optimizer", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Degrees of parallelism, batches, and what is traded for memory."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    virtual_stages: int = 1
+    """Chunks of layers a rank; more than 1 is the interleaved schedule."""
+    micro_batch: int = 1
+    """Sequences a rank works on at once."""
+    global_batch: int = 1
+    """Sequences a step."""
+    zero_stage: int = 0
+    """0 to 3, as DeepSpeed counts; 3 is fully sharded data parallel."""
+    recompute: Recompute = "none"
+    sequence_parallel: bool = False
+    precision: Precision = "bf16"
+    gradient_bytes: int | None = None
+    """A parameter's; `None` for as the usual framework keeps them, see `bytes_per_gradient`."""
+    schedule: Literal["1F1B", "GPipe"] = "1F1B"
+    offload: Offload = "none"
+    """What is kept in the host's memory: optimizer states, or parameters too."""
+
+    @property
+    def ranks(self) -> int:
+        """World size."""
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches a rank sees in one step."""
+        return max(self.global_batch // (self.data * self.micro_batch), 1)
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Of the copy that is computed with."""
+        return 4 if self.precision in ("fp32", "tf32") else 2
+
+    @property
+    def bytes_per_gradient(self) -> int:
+        """Four where tensors or stages are split, since Megatron-LM sums gradients in fp32; else the parameter's."""
+        if self.gradient_bytes is not None:
+            return self.gradient_bytes
+        return 4 if self.tensor * self.pipeline > 1 else self.bytes_per_parameter
+
+    @property
+    def bytes_per_optimizer_state(self) -> int:
+        """Adam's two moments, and a master copy beside half precision: 12 in all (Rajbhandari et al. 2020)."""
+        return 8 if self.bytes_per_parameter == 4 else 12
+
+
+def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> Iterator[str]:
+    """Say what keeps a layout from running a model on so many GPUs.
+
+    A tensor-parallel group may span nodes, only slowly; that is for the time to say.
+    """
+    if layout.ranks != gpus:
+        text = _("data {data} × tensor {tensor} × pipeline {pipeline} makes {ranks} ranks, and there are {gpus} GPUs")
+        yield text.format(
+            data=layout.data, tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.ranks, gpus=gpus
+        )
+    if shape.heads % layout.tensor:
+        yield _("{heads} heads cannot be divided by tensor {tensor}").format(heads=shape.heads, tensor=layout.tensor)
+    if layout.pipeline * layout.virtual_stages > shape.layers or (
+        layout.pipeline > 1 and shape.layers % (layout.pipeline * layout.virtual_stages)
+    ):
+        text = _("{layers} layers cannot be divided by pipeline {pipeline} × {chunks} chunks")
+        yield text.format(layers=shape.layers, pipeline=layout.pipeline, chunks=layout.virtual_stages)
+    if layout.global_batch % (layout.data * layout.micro_batch):
+        text = _("the global batch {batch} cannot be divided by data {data} × micro-batch {micro}")
+        yield text.format(batch=layout.global_batch, data=layout.data, micro=layout.micro_batch)
+    elif layout.virtual_stages > 1 and layout.micro_batches % layout.pipeline:
+        text = _("the interleaved schedule needs the {count} micro-batches to be a multiple of pipeline {pipeline}")
+        yield text.format(count=layout.micro_batches, pipeline=layout.pipeline)
+    if layout.virtual_stages > 1 and layout.pipeline == 1:
+        yield _("chunks of layers need a pipeline of two stages or more")
+    if layout.zero_stage >= 2 and layout.pipeline > 1:
+        yield _("ZeRO stage {stage} does not go with a pipeline").format(stage=layout.zero_stage)
+    if (
+        gpus_per_node > 1
+        and layout.tensor > 1
+        and max(layout.tensor, gpus_per_node) % min(layout.tensor, gpus_per_node)
+    ):
+        text = _("tensor {tensor} does not fit the {gpus} GPUs of a node evenly")
+        yield text.format(tensor=layout.tensor, gpus=gpus_per_node)

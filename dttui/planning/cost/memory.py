@@ -1,0 +1,149 @@
+"""Memory of one GPU, as a range: ZeRO's model states (Rajbhandari et al. 2020), Korthikanti et al.'s activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from dttui.i18n import _
+from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.shape import ModelShape
+
+CONTEXT_BYTES = (0.6e9, 1.6e9)
+"""CUDA context with its kernels, and NCCL's buffers: least and most that is usual."""
+FRAGMENTATION = 0.08
+"""Share that the allocator may hold without using it; the range's upper end has it."""
+GATHERED_LAYERS = 2
+"""Layers whose parameters a fully sharded rank holds whole: the one at work and the one fetched ahead."""
+LOSS_COPIES = 1.5
+"""What the loss may hold besides the logits in fp32, in their size: the half-precision original and the gradient."""
+BUCKET_BYTES = 25 * 2**20
+"""A gradient bucket of PyTorch's DDP; two are under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Memory of the GPU that needs most, in bytes."""
+
+    parts: dict[str, float]
+    """What it is made of; sums up to `low`."""
+    high: float
+    """With the largest usual context and a fragmented allocator."""
+    host_bytes: float
+    """What offloading puts into the host's memory, a GPU."""
+
+    @property
+    def low(self) -> float:
+        """Sum of the parts."""
+        return sum(self.parts.values())
+
+
+def leaves_out() -> list[str]:
+    """Name what the estimate does not count."""
+    return [
+        _("the framework's own temporary buffers beyond gradient buckets"),
+        _("activations kept by fused or custom kernels in other ways than Megatron-LM's"),
+        _("data loading and evaluation on the GPU"),
+        _("other processes on the same GPU"),
+    ]
+
+
+def memory_per_gpu(shape: ModelShape, layout: Layout) -> MemoryEstimate:
+    """Return what the first or the last stage needs, whichever is more."""
+    first = _stage(shape, layout, is_last=layout.pipeline == 1)
+    if layout.pipeline == 1:
+        return first
+    last = _stage(shape, layout, is_last=True)
+    return max(first, last, key=lambda estimate: estimate.high)
+
+
+def model_states(parameters: float, layout: Layout) -> tuple[float, float, float]:
+    """Return bytes of parameters, gradients and optimizer states of a rank that holds so many parameters.
+
+    ZeRO stage 1 shards optimizer states over the data-parallel ranks, stage 2 gradients too, stage 3 all three.
+    """
+    stage, ranks = layout.zero_stage, layout.data
+    return (
+        parameters * layout.bytes_per_parameter / (ranks if stage >= 3 else 1),
+        parameters * layout.bytes_per_gradient / (ranks if stage >= 2 else 1),
+        parameters * layout.bytes_per_optimizer_state / (ranks if stage >= 1 else 1),
+    )
+
+
+def activation_bytes_per_layer(shape: ModelShape, layout: Layout) -> float:
+    """Return bytes one layer keeps for one micro-batch (Korthikanti et al. 2022, Table 2)."""
+    s, b, h, t = shape.seq_length, layout.micro_batch, shape.hidden_size, layout.tensor
+    scores = 5 * shape.heads * s / h
+    if layout.recompute == "full":
+        each = 2.0
+    elif layout.sequence_parallel:
+        each = (34 + (0 if layout.recompute == "selective" else scores)) / t
+    else:
+        each = 10 + 24 / t + (0 if layout.recompute == "selective" else scores / t)
+    return s * b * h * each * (layout.bytes_per_parameter / 2)
+
+
+def layers_in_flight(shape: ModelShape, layout: Layout) -> float:
+    """Return how many layers' activations the first stage holds: L·(1 + (p−1)/(p·v)) when interleaved.
+
+    With 1F1B the first stage has p micro-batches of L/p layers under way, or as many as there are; GPipe has them all.
+    """
+    p, v, m = layout.pipeline, layout.virtual_stages, layout.micro_batches
+    per_stage = ceil(shape.layers / p)
+    if p == 1:
+        return float(shape.layers)
+    if v > 1:
+        return shape.layers * (1 + (p - 1) / (p * v))
+    return float(per_stage * (m if layout.schedule == "GPipe" else min(m, p)))
+
+
+def _stage(shape: ModelShape, layout: Layout, *, is_last: bool) -> MemoryEstimate:
+    tensor, pipeline = layout.tensor, layout.pipeline
+    own = (shape.parameters - shape.embedding_parameters) / pipeline + shape.embedding_parameters
+    parameters, gradients, optimizer = model_states(own / tensor, layout)
+    s, b, h = shape.seq_length, layout.micro_batch, shape.hidden_size
+    layer = activation_bytes_per_layer(shape, layout)
+    is_first = pipeline == 1 or not is_last
+    in_flight = layers_in_flight(shape, layout) if is_first else float(ceil(shape.layers / pipeline))
+    shard = tensor if layout.sequence_parallel else 1
+    host = 0.0
+    if layout.offload != "none":
+        host, optimizer = host + optimizer, 0.0
+    if layout.offload == "all":
+        host, parameters = host + parameters, 0.0
+    parts = {
+        "parameters": parameters,
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "activations": in_flight * layer,
+        "embedding": s * b * h * min(pipeline, layout.micro_batches) / shard if is_first else 0.0,
+        "logits": 4 * s * b * h * (1 + shape.vocab_size / h) / tensor if is_last else 0.0,
+        "recomputation": _recomputed(shape, layout),
+        "gathered": _gathered(shape, layout),
+        "buckets": 2 * BUCKET_BYTES if layout.data > 1 else 0.0,
+        "context": CONTEXT_BYTES[0],
+    }
+    low = sum(parts.values())
+    high = (low - parts["context"] + parts["logits"] * LOSS_COPIES) * (1 + FRAGMENTATION) + CONTEXT_BYTES[1]
+    return MemoryEstimate(parts, high, host)
+
+
+def _recomputed(shape: ModelShape, layout: Layout) -> float:
+    """What one layer holds while it is computed again."""
+    if layout.recompute == "none":
+        return 0.0
+    s, b, t = shape.seq_length, layout.micro_batch, layout.tensor
+    width = layout.bytes_per_parameter / 2
+    scores = 5 * shape.heads * s * s * b / t * width
+    if layout.recompute == "selective":
+        return scores
+    each = 34 / t if layout.sequence_parallel else 10 + 24 / t
+    return s * b * shape.hidden_size * each * width + scores
+
+
+def _gathered(shape: ModelShape, layout: Layout) -> float:
+    """What a fully sharded rank holds whole for a while: parameters of two layers, the gradients of one."""
+    if layout.zero_stage < 3 or layout.data == 1:
+        return 0.0
+    layer = max(shape.layer_parameters, shape.embedding_parameters) / layout.tensor
+    return layer * (GATHERED_LAYERS * layout.bytes_per_parameter + layout.bytes_per_gradient)

@@ -1,0 +1,247 @@
+"""Recommendations in words: which layouts are fastest, why, and which framework runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from dttui.i18n import _
+from dttui.planning.cost.assumptions import Inputs, layout_inputs
+from dttui.planning.cost.estimate import GB, Estimate, describe
+from dttui.planning.cost.hardware import Hardware
+from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.search import Candidate, Found, Wish, search
+from dttui.planning.cost.shape import ModelShape
+
+SMALL_MODEL = 1e9
+MEDIUM_MODEL = 10e9
+LARGE_MODEL = 100e9
+"""Parameters at which seed 004's guide changes the framework."""
+
+
+TOKENS_PER_STEP = 1e6
+
+
+class Recommendation(BaseModel):
+    """One layout, with its cost and what speaks for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data_parallel_size: int
+    """Replicas."""
+    tensor_parallel_size: int
+    """Ranks that share each layer."""
+    pipeline_parallel_size: int
+    """Stages."""
+    virtual_stages: int
+    """Chunks of layers a rank; more than 1 is the interleaved schedule."""
+    micro_batch: int
+    """Sequences a rank works on at once."""
+    global_batch: int
+    """Sequences a step."""
+    zero_stage: int
+    """Sharding over the replicas."""
+    recompute: str
+    """`none`, `selective` or `full`."""
+    sequence_parallel: bool
+    """Whether the tensor-parallel ranks split the sequence too."""
+    slower_by: float
+    """Than the first, 0.05 being five per cent."""
+    reasons: list[str]
+    """What speaks for it, or against."""
+    estimate: Estimate
+    """What it costs."""
+
+
+class Advice(BaseModel):
+    """What a search came to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    framework: str
+    """By the size of the model alone (seed 004's guide)."""
+    framework_reason: str
+    """Why."""
+    candidates: list[Recommendation]
+    """The best of each (tensor, pipeline), the fastest first."""
+    tried: int
+    """Layouts that can be."""
+    too_large: int
+    """How many of them need more memory than a GPU has."""
+    problem: str | None = None
+    """Why there is no candidate, and what would help."""
+
+
+def framework_for(parameters: float) -> tuple[str, str]:
+    """Return the framework that seed 004's guide names for a model of that size, and the guide's line."""
+    if parameters < SMALL_MODEL:
+        return "pytorch-ddp", _("below 1 B parameters a replica fits on each GPU")
+    if parameters < MEDIUM_MODEL:
+        return "pytorch-fsdp", _("from 1 to 10 B parameters sharding is enough")
+    if parameters < LARGE_MODEL:
+        return "deepspeed", _("from 10 to 100 B parameters ZeRO with offloading, or pipelines")
+    return "megatron-lm", _("above 100 B parameters layers and tensors have to be split")
+
+
+def usual_global_batch(shape: ModelShape, hardware: Hardware) -> int:
+    """Return sequences for about a million tokens a step (GPT-3 took 0.5 to 3.2), a multiple of the GPUs."""
+    return hardware.gpus * max(round(TOKENS_PER_STEP / shape.seq_length / hardware.gpus), 1)
+
+
+def recommend(
+    shape: ModelShape,
+    hardware: Hardware,
+    global_batch: int,
+    inputs: Inputs,
+    wish: Wish | None = None,
+    limit: int | None = None,
+) -> Advice:
+    """Return all feasible layouts, the best of each (tensor, pipeline), ranked by predicted step time.
+
+    Args:
+        shape: the model.
+        hardware: what there is.
+        global_batch: sequences a step.
+        inputs: of shape and hardware, for the estimates.
+        wish: what is fixed.
+        limit: how many to return at most.
+    """
+    wish = wish or Wish()
+    found = search(shape, hardware, global_batch, wish)
+    framework, why = framework_for(shape.parameters)
+    best = found.candidates[0] if found.candidates else None
+    said = {name for name in Wish.__slots__ if getattr(wish, name) is not None} | {"global_batch"}
+    return Advice(
+        framework=framework,
+        framework_reason=why,
+        candidates=[
+            _described(shape, hardware, item, best, {**inputs, **layout_inputs(item.layout, said, hardware)})
+            for item in found.candidates[:limit]
+            if best is not None
+        ],
+        tried=found.tried,
+        too_large=found.too_large,
+        problem=None if best is not None else _problem(shape, hardware, global_batch, found),
+    )
+
+
+def _described(
+    shape: ModelShape, hardware: Hardware, item: Candidate, best: Candidate, inputs: Inputs
+) -> Recommendation:
+    layout = item.layout
+    return Recommendation(
+        data_parallel_size=layout.data,
+        tensor_parallel_size=layout.tensor,
+        pipeline_parallel_size=layout.pipeline,
+        virtual_stages=layout.virtual_stages,
+        micro_batch=layout.micro_batch,
+        global_batch=layout.global_batch,
+        zero_stage=layout.zero_stage,
+        recompute=layout.recompute,
+        sequence_parallel=layout.sequence_parallel,
+        slower_by=item.time.value / best.time.value - 1,
+        reasons=reasons(hardware, item, best),
+        estimate=describe(shape, layout, hardware, inputs, item.time, item.memory),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Parts of the step, 0 to 1."""
+
+    tensor: float
+    bubble: float
+    data: float
+    again: float
+
+
+def _shares(item: Candidate) -> _Shares:
+    parts, total = item.time.parts, item.time.value
+    return _Shares(
+        parts["tensor_parallel"] / total,
+        (parts["pipeline_bubble"] + parts["pipeline_transfer"]) / total,
+        parts["data_parallel"] / total,
+        parts["recompute"] / total,
+    )
+
+
+def reasons(hardware: Hardware, item: Candidate, best: Candidate) -> list[str]:
+    """Return what the parts of the step and of the memory say of a layout."""
+    layout, share = item.layout, _shares(item)
+    told = []
+    memory = _("{high} of {memory} GB a GPU").format(
+        high=f"{item.memory.high / GB:.1f}", memory=f"{hardware.gpu.memory_bytes / GB:.1f}"
+    )
+    told.append(memory)
+    if layout.tensor > 1:
+        where = _("inside a node") if layout.tensor <= hardware.gpus_per_node else _("across nodes, which is slow")
+        told.append(
+            _("tensor {degree} {where} takes {share} of the step").format(
+                degree=layout.tensor, where=where, share=_percent(share.tensor)
+            )
+        )
+    if layout.pipeline > 1:
+        told.append(
+            _("pipeline {degree} idles and sends for {share} of it").format(
+                degree=layout.pipeline, share=_percent(share.bubble)
+            )
+        )
+    if layout.data > 1:
+        told.append(_("gradients take {share}").format(share=_percent(share.data)))
+    if layout.recompute != "none":
+        told.append(_("computing activations again takes {share}").format(share=_percent(share.again)))
+    if item is not best:
+        told += _against(item, best)
+    return told
+
+
+def _against(item: Candidate, best: Candidate) -> list[str]:
+    """Name the part that costs most more than in the best layout."""
+    names = {
+        "compute": _("smaller matrices"),
+        "recompute": _("more to compute again"),
+        "tensor_parallel": _("more tensor-parallel traffic"),
+        "pipeline_transfer": _("more traffic between stages"),
+        "pipeline_bubble": _("a larger bubble"),
+        "data_parallel": _("more gradient traffic"),
+        "optimizer": _("a longer optimizer step"),
+    }
+    extra = {name: item.time.parts[name] - best.time.parts[name] for name in names}
+    worst = max(extra, key=lambda name: extra[name])
+    slower = item.time.value / best.time.value - 1
+    if extra[worst] <= 0 or slower <= 0:
+        return []
+    return [_("{share} slower than the first: {why}").format(share=_percent(slower), why=names[worst])]
+
+
+def _problem(shape: ModelShape, hardware: Hardware, global_batch: int, found: Found) -> str:
+    if found.smallest is not None:
+        need = found.smallest.memory.high / GB
+        text = _("the model needs at least {need} GB a GPU, and a GPU has {memory} GB; take more GPUs, or offload")
+        return text.format(need=f"{need:.1f}", memory=f"{hardware.gpu.memory_bytes / GB:.1f}")
+    text = _(
+        "no degrees divide {gpus} GPUs, {heads} heads, {layers} layers and a global batch of {batch};"
+        " take a batch that is a multiple of {gpus}"
+    )
+    return text.format(gpus=hardware.gpus, heads=shape.heads, layers=shape.layers, batch=global_batch)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}"
+
+
+def layout_of(item: Recommendation, precision: str) -> Layout:
+    """Return the layout a recommendation stands for."""
+    return Layout(
+        item.data_parallel_size,
+        item.tensor_parallel_size,
+        item.pipeline_parallel_size,
+        item.virtual_stages,
+        item.micro_batch,
+        item.global_batch,
+        item.zero_stage,
+        item.recompute,  # type: ignore[arg-type]  # made from a Layout
+        item.sequence_parallel,
+        precision,  # type: ignore[arg-type]  # as above
+    )

@@ -1,0 +1,210 @@
+"""Time of one training step: matrix products and memory traffic of a layer, collectives, pipeline, optimizer.
+
+Kernels and messages are those of Megatron-LM (Narayanan et al. 2021, Korthikanti et al. 2022). Each kernel takes its
+operations over the reached peak plus its bytes over the reached bandwidth plus its start, so that small ones are slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
+from dttui.planning.cost.hardware import Hardware, Link
+from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.shape import ModelShape
+
+UNCERTAINTY = 0.15
+"""Half the width of the range: what the model missed published runs by, at most, was 0.12."""
+OVERLAP = 0.5
+"""Share of what ZeRO-2 and 3 send each micro-batch that hides behind computing."""
+BACKWARD_TRAFFIC = 1.15
+"""Bytes that element-wise kernels move in the backward pass, for each of the forward pass: dropout and residual need
+fewer, normalisation and GELU more."""
+OPTIMIZER_BYTES = 40
+"""Read and written a parameter by Adam in mixed precision, with the norm of the gradients and setting them to zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Seconds of one step."""
+
+    parts: dict[str, float]
+    """What it is made of, seconds."""
+    flops_per_gpu: float
+    """Operations of one step, with those that are computed again, over the GPUs."""
+    model_flops_per_gpu: float
+    """Without those."""
+    peak_flops: float
+    """Of one GPU, in the precision of the layout."""
+    tokens: int
+    """A step."""
+
+    @property
+    def value(self) -> float:
+        """Sum of the parts."""
+        return sum(self.parts.values())
+
+    @property
+    def tflops_per_gpu(self) -> float:
+        """As papers report it: recomputed operations count."""
+        return self.flops_per_gpu / self.value / 1e12
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP/s utilisation: recomputed operations do not count (Chowdhery et al. 2022)."""
+        return self.model_flops_per_gpu / self.value / self.peak_flops
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """Seconds of one layer for one micro-batch; backward is without what is computed again."""
+
+    forward: float
+    backward: float
+    again: float
+    communication: float
+    """Of the tensor-parallel group, forward and backward and again."""
+
+
+def bubble_ratio(stages: int, chunks: int, micro_batches: int) -> float:
+    """Return idle time over working time: (p−1)/(v·m). Of the whole it is (p−1)/(v·m+p−1)."""
+    return (stages - 1) / (chunks * micro_batches)
+
+
+def layer_time(shape: ModelShape, layout: Layout, hardware: Hardware) -> LayerTime:
+    """Return what one layer takes; depends on tensor, micro-batch, recomputation and precision alone."""
+    h, s, a = shape.hidden_size, shape.seq_length, shape.heads
+    t, b = layout.tensor, layout.micro_batch
+    width = layout.bytes_per_parameter / 2
+    kernel = _Kernels(hardware, layout)
+    tokens = s * b
+    products = (
+        kernel.product(tokens, h, 3 * h / t)
+        + kernel.product(tokens, h / t, h)
+        + kernel.product(tokens, h, 4 * h / t)
+        + kernel.product(tokens, 4 * h / t, h)
+    )
+    groups = b * a / t
+    scores = kernel.product(s, h / a, s, groups) + kernel.product(s, s, h / a, groups)
+    softmax = kernel.move(9 * groups * s * s * width)
+    whole = t if layout.sequence_parallel else 1
+    elementwise = kernel.move(22 * tokens * h / whole * width) + kernel.move(28 * tokens * h / t * width)
+    attention = scores + softmax
+    forward = products + attention + elementwise
+    backward = 2 * (products + scores) + BACKWARD_TRAFFIC * (softmax + elementwise)
+    reduced = 2 * all_reduce_s(2 * tokens * h * width, t, group_link(hardware, t, 1))
+    again = {"none": 0.0, "selective": attention, "full": forward}[layout.recompute]
+    rounds = 3 if layout.recompute == "full" else 2
+    return LayerTime(forward, backward, again, rounds * reduced)
+
+
+def step_time(shape: ModelShape, layout: Layout, hardware: Hardware, layer: LayerTime | None = None) -> TimeEstimate:
+    """Return what one step takes.
+
+    The slowest stage sets the pace of every micro-batch, and the pipeline fills and drains once: (p−1)/v stages.
+
+    Args:
+        shape: the model.
+        layout: how it is laid out.
+        hardware: what it runs on.
+        layer: what `layer_time` returned for the same arguments, where it is known.
+    """
+    layer = layer or layer_time(shape, layout, hardware)
+    p, v, m = layout.pipeline, layout.virtual_stages, layout.micro_batches
+    layers = ceil(shape.layers / p)
+    computing = layers * (layer.forward + layer.backward)
+    again = layers * layer.again
+    reducing = layers * layer.communication
+    head = _head_s(shape, layout, hardware)
+    sending = 2 * v * _send_s(shape, layout, hardware) if p > 1 else 0.0
+    stage = computing + again + reducing + sending
+    own = (shape.parameters - shape.embedding_parameters) / p + shape.embedding_parameters
+    parameters = own / layout.tensor
+    sharded = layout.data if layout.zero_stage >= 1 else 1
+    update = _Kernels(hardware, layout).move(parameters / sharded * OPTIMIZER_BYTES)
+    recomputes = layout.recompute == "full"
+    gpus = layout.ranks
+    parts = {
+        "compute": m * (computing + head),
+        "recompute": m * again,
+        "tensor_parallel": m * reducing,
+        "pipeline_transfer": m * sending,
+        "pipeline_bubble": bubble_ratio(p, v, m) * m * stage,
+        "data_parallel": _data_parallel_s(parameters, layers, layout, hardware, m * (computing + again)),
+        "optimizer": update + _offload_s(parameters / sharded, layout, hardware),
+    }
+    return TimeEstimate(
+        parts,
+        shape.flops(layout.global_batch, recompute=recomputes) / gpus,
+        shape.flops(layout.global_batch) / gpus,
+        hardware.gpu.peak_flops(layout.precision),
+        layout.global_batch * shape.seq_length,
+    )
+
+
+class _Kernels:
+    """Seconds of kernels on one GPU."""
+
+    def __init__(self, hardware: Hardware, layout: Layout) -> None:
+        reached = hardware.efficiency
+        self._flops = hardware.gpu.peak_flops(layout.precision) * reached.matmul
+        self._bandwidth = hardware.gpu.memory_bandwidth * 1e9 * reached.memory
+        self._start_s = reached.kernel_s
+        self._width = layout.bytes_per_parameter
+
+    def product(self, rows: float, inner: float, columns: float, count: float = 1.0) -> float:
+        """A matrix product, `count` times in one kernel."""
+        operations = 2 * rows * inner * columns * count
+        size = self._width * (rows * inner + inner * columns + rows * columns) * count
+        return operations / self._flops + size / self._bandwidth + self._start_s
+
+    def move(self, size: float) -> float:
+        """A kernel that reads and writes so many bytes."""
+        return size / self._bandwidth + self._start_s
+
+
+def _head_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
+    """Output layer and loss, forward and backward, of one micro-batch; the last stage has it."""
+    tokens = shape.seq_length * layout.micro_batch
+    columns = shape.vocab_size / layout.tensor
+    kernel = _Kernels(hardware, layout)
+    return 3 * (kernel.product(tokens, shape.hidden_size, columns) + kernel.move(12 * tokens * columns))
+
+
+def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
+    """Activations of one micro-batch to the next stage; tensor-parallel ranks send a share each and gather it there."""
+    size = shape.seq_length * layout.micro_batch * shape.hidden_size * layout.bytes_per_parameter
+    reached = hardware.efficiency
+    if layout.ranks > hardware.gpus_per_node:
+        link = Link(hardware.inter.bandwidth * reached.inter_node, hardware.inter.latency_s)
+    else:
+        link = Link(hardware.intra.bandwidth * reached.intra_node, hardware.intra.latency_s)
+    sent = link.latency_s + size / layout.tensor / link.bandwidth
+    if layout.sequence_parallel:
+        return sent
+    return sent + all_gather_s(size, layout.tensor, group_link(hardware, layout.tensor, 1))
+
+
+def _data_parallel_s(parameters: float, layers: int, layout: Layout, hardware: Hardware, computing: float) -> float:
+    """Gradients over the data-parallel group, and what sharding adds; half of what could hide behind computing does.
+
+    Up to stage 1 gradients are reduced once a step, after the last micro-batch, and nothing hides. From stage 2 on they
+    are scattered after each micro-batch, layer by layer, since no rank has room for all of them; stage 3 gathers
+    parameters twice more.
+    """
+    link = group_link(hardware, layout.data, layout.tensor)
+    size = parameters * layout.bytes_per_parameter
+    if layout.zero_stage < 2:
+        return all_reduce_s(size, layout.data, link)
+    once = layers * all_gather_s(size / layers, layout.data, link)
+    total = layout.micro_batches * once * (3 if layout.zero_stage == 3 else 1)
+    exposed = max(total - computing, (1 - OVERLAP) * total)
+    return exposed + (once if layout.zero_stage == 2 else 0.0)
+
+
+def _offload_s(parameters: float, layout: Layout, hardware: Hardware) -> float:
+    """Gradients to the host, updated parameters back, over PCIe (16 GB/s reached of a fourth-generation slot)."""
+    if layout.offload == "none":
+        return 0.0
+    return parameters * (layout.bytes_per_gradient + layout.bytes_per_parameter) / 16e9

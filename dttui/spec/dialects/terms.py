@@ -1,0 +1,78 @@
+"""Words that several forms have for the same thing, and what the job calls it."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from dttui.i18n import _
+from dttui.spec.dialects.translation import Translation
+from dttui.spec.problems import PathKey, did_you_mean, shown
+
+_PROTOCOLS = {"nccl": "NCCL", "mpi": "MPI", "grpc": "gRPC", "gloo": None}
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_SIZE = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*([KMBT]?)\s*(?:parameters|params)?\s*", re.IGNORECASE)
+
+
+def _backend(text: str) -> str:
+    if text.casefold() not in _PROTOCOLS:
+        told = _("expected one of {choices}, found {value}").format(choices=", ".join(_PROTOCOLS), value=shown(text))
+        near = did_you_mean(text, _PROTOCOLS)
+        raise ValueError(f"{told}; {near}" if near else told)
+    return text
+
+
+def _model_size(text: str) -> str:
+    if not _SIZE.fullmatch(text):
+        raise ValueError(_("expected a number of parameters, such as 175B, found {value}").format(value=shown(text)))
+    return text
+
+
+Backend = Annotated[str, AfterValidator(_backend)]
+"""What the ranks talk by, in small letters or large."""
+ModelSize = Annotated[str, AfterValidator(_model_size)]
+"""A number of parameters as people write it, `175B parameters`."""
+Algorithm = Literal["ring", "tree", "butterfly"]
+"""Algorithm of all-reduce."""
+
+
+def parameter_count(text: str) -> float:
+    """Return the number that a ModelSize stands for."""
+    match = _SIZE.fullmatch(text)
+    return float(Decimal(match[1]) * _SCALES[match[2].casefold()]) if match else 0.0
+
+
+def carry_backend(translation: Translation, origin: PathKey) -> None:
+    """Carry a Backend over to the job's protocol."""
+    said = translation.said(origin)
+    if said is None:
+        return
+    protocol = _PROTOCOLS[str(said).casefold()]
+    if protocol is not None:
+        translation.carry(origin, ("communication", "protocol"), protocol)
+    else:
+        translation.note(origin, _("not carried over: gloo is what is taken where not every rank has a CUDA GPU"))
+
+
+def note_compression(translation: Translation, *origins: PathKey) -> None:
+    """Say that compressing gradients is for the script to do."""
+    for origin in origins:
+        hint = _("DistributedDataParallel does it by a communication hook.")
+        translation.note(origin, _("not carried over: dttui does not compress gradients; the script has to"), hint)
+
+
+def note_accumulation(translation: Translation, origin: PathKey) -> None:
+    """Say that accumulating gradients is for the script to do."""
+    message = _("not carried over: accumulating gradients is left to the script")
+    translation.note(origin, message, _("Give it to the script itself, as one of run.args."))
+
+
+def check_product(translation: Translation, origin: PathKey, told: str, product: int, total: int) -> None:
+    """Say where numbers of a document that have to agree do not."""
+    translation.use(origin)
+    if product != total:
+        message = _("{told} makes {product}, and the document says {total}")
+        translation.note(origin, message.format(told=told, product=product, total=total), is_warning=True)

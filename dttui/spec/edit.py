@@ -1,0 +1,183 @@
+"""Changes a job file where the job changed, and nowhere else: comments and the form of everything else stay."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dttui.spec.loader import ROOT_KEY, dump_job, parse_document
+from dttui.spec.models import Job
+from dttui.spec.problems import DocumentError
+from dttui.spec.splices import Splices
+from dttui.spec.versions import CURRENT, VERSION_KEY
+from dttui.spec.yaml_nodes import Entry, Node, YamlText
+from dttui.spec.yaml_reader import parse_yaml
+
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+def edit_job(text: str, job: Job) -> str:
+    """Return a job file's text, changed so that it loads to exactly `job`.
+
+    Where a node cannot be edited in place, the smallest one around it that can is written anew; for a text that is no
+    job file of the present version, that is the whole of it.
+    """
+    return edited_in_place(text, job) or dump_job(job)
+
+
+def edited_in_place(text: str, job: Job) -> str | None:
+    """Return the changed text as `edit_job` does; `None` where the whole file would have to be written anew."""
+    body = text.removeprefix(_BYTE_ORDER_MARK)
+    if not body or not (old := _loaded(body)) or not _is_present_version(body):
+        return None
+    page = YamlText(body)
+    entry = page.root.find(ROOT_KEY) if page.root is not None else None
+    if entry is None:
+        return None
+    before, after = old.model_dump(), job.model_dump()
+    said = job.model_dump(mode="json", exclude_unset=True)
+    for whole in (set(), _around_anchors(page), {id(entry.value)}):
+        splices = Splices(page)
+        _Editor(splices, whole).edit(
+            entry, (before, after, said), page.root, in_flow=bool(page.root and page.root.style)
+        )
+        changed = splices.apply()
+        if (loaded := _loaded(changed)) is not None and _same(loaded.model_dump(), after):
+            return text[: len(text) - len(body)] + changed
+    return None
+
+
+class _Editor:
+    """Walks the text and both jobs side by side."""
+
+    def __init__(self, splices: Splices, whole: set[int]) -> None:
+        self._splices = splices
+        self._whole = whole
+        """Nodes, by identity, that are written anew where anything in them changes."""
+
+    def edit(self, entry: Entry, values: tuple[Any, Any, Any], parent: Node | None, *, in_flow: bool) -> None:
+        """Bring the value of an entry from what it was to what it shall be.
+
+        Args:
+            entry: the key or dash, and its value.
+            values: the value before; after, with every default; after, as it is to be written.
+            parent: what the entry is in.
+            in_flow: whether that has brackets.
+        """
+        before, after, said = values
+        node = entry.value
+        if _same(before, after):
+            return
+        done = False
+        if id(node) not in self._whole:
+            within = in_flow or bool(node.style)
+            if node.kind == "mapping" and _are(Mapping, before, after, said):
+                done = self._edit_mapping(node, before, after, said, in_flow=within)
+            elif node.kind == "sequence" and _are(Sequence, before, after, said):
+                done = self._edit_list(node, before, after, said, in_flow=within)
+        if not done:
+            self._splices.replace(entry, said, parent, in_flow=in_flow)
+
+    def _edit_mapping(self, node: Node, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
+        """Edit a mapping key by key; return whether that is possible."""
+        changed = [key for key in {**before, **after} if not _same_under(key, before, after)]
+        gone = [entry for key in changed if key not in said and (entry := node.find(key)) is not None]
+        kept = [entry for entry in node.entries if entry not in gone]
+        new = [key for key in changed if key in said and node.find(key) is None]
+        if (new or gone) and (in_flow or not kept):
+            return False
+        for key in changed:
+            entry = node.find(key)
+            if entry is not None and key in said:
+                self.edit(entry, (before.get(key), after.get(key), said[key]), node, in_flow=in_flow)
+        order = list(said)
+        for key in new:
+            earlier = [entry for item in order[: order.index(key)] if (entry := node.find(item)) in kept]
+            self._splices.insert({key: said[key]}, earlier[-1] if earlier else None, kept[0], node)
+        self._splices.remove(gone, node)
+        return True
+
+    def _edit_list(self, node: Node, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
+        """Edit a list item by item; return whether that is possible. Items are told apart by their `id`."""
+        pairs, new, gone = _aligned(before, after)
+        kept = [entry for index, entry in enumerate(node.entries) if index not in gone]
+        if (new or gone) and (in_flow or not kept):
+            return False
+        for index, there in pairs:
+            self.edit(node.entries[index], (before[index], after[there], said[there]), node, in_flow=in_flow)
+        where = {there: index for index, there in pairs}
+        for there in new:
+            earlier = [where[item] for item in range(there) if item in where]
+            self._splices.insert([said[there]], node.entries[earlier[-1]] if earlier else None, kept[0], node)
+        self._splices.remove([node.entries[index] for index in sorted(gone)], node)
+        return True
+
+
+def _aligned(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int], set[int]]:
+    """Return which items of both lists are the same one, which of the second are new, and which of the first gone."""
+    pairs: list[tuple[int, int]] = []
+    new: list[int] = []
+    gone: set[int] = set()
+    matcher = difflib.SequenceMatcher(None, [*map(_identity, before)], [*map(_identity, after)], autojunk=False)
+    for _kind, first, first_end, second, second_end in matcher.get_opcodes():
+        shared = min(first_end - first, second_end - second)
+        pairs += [(first + offset, second + offset) for offset in range(shared)]
+        gone |= set(range(first + shared, first_end))
+        new += range(second + shared, second_end)
+    return pairs, new, gone
+
+
+def _identity(item: Any) -> str:
+    return json.dumps(item["id"] if isinstance(item, dict) and "id" in item else item, sort_keys=True, default=str)
+
+
+def _loaded(text: str) -> Job | None:
+    try:
+        loaded = parse_document(text, "")
+    except DocumentError:
+        return None
+    return loaded.job if loaded.dialect is None else None
+
+
+def _is_present_version(text: str) -> bool:
+    return bool(parse_yaml(text, "").data.get(VERSION_KEY, CURRENT) == CURRENT)
+
+
+def _around_anchors(page: YamlText) -> set[int]:
+    """Return the smallest nodes that hold an anchor together with everything that stands for it."""
+    found: set[int] = set()
+    trails: dict[str, list[list[Node]]] = {}
+
+    def visit(node: Node, above: list[Node]) -> None:
+        trail = [*above, node]
+        if node.anchor is not None:
+            trails.setdefault(node.anchor, []).append(trail)
+        for entry in node.entries:
+            visit(entry.value, trail)
+
+    if page.root is not None:
+        visit(page.root, [])
+    for users in trails.values():
+        shared = [nodes for nodes in zip(*users, strict=False) if all(node is nodes[0] for node in nodes)]
+        if len(users) > 1:
+            found.add(id(shared[-1][0]))
+    return found
+
+
+def _are(kind: type, *values: Any) -> bool:
+    return all(isinstance(value, kind) and not isinstance(value, str) for value in values)
+
+
+def _same_under(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return key in before and key in after and _same(before[key], after[key])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; `true` is not 1 here."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if _are(Sequence, one, other):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,136 @@
+"""Hypothesis strategies that make jobs out of the models themselves: every section, field and enumeration."""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dttui.spec.models import Cluster, Communication, Job, Node, Run
+from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME
+from dttui.spec.units import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
+
+NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=12)
+"""Names that can be shown, in all scripts, quotes and YAML's own signs included."""
+TEXTS = st.one_of(
+    NAMES,
+    st.sampled_from(["", "yes", "1e5", "~", "a: b", "# x", "- a", "a\nb", "x\u2028y", " lead", "{a: 1}", "'", "&a *a"]),
+    st.text(st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc", "Cn", "Co")), max_size=20),
+)
+PATTERNS = {
+    ENV_NAME: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+    MODULE_NAME: st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5})?", fullmatch=True),
+    INTERFACE_NAME: st.from_regex(r"[a-z]{1,5}[0-9]{0,3}", fullmatch=True),
+}
+UNITS = {Bytes: ["GB", "GiB", "MB", "TB"], BitsPerSecond: ["Gbps", "Mbps"], Nanoseconds: ["ms", "us", "s", "µs"]}
+FREE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def quantities(units: list[str]) -> st.SearchStrategy[str]:
+    """Return quantities as people write them."""
+    numbers = st.integers(0, 99999) | st.integers(0, 999).map(lambda whole: f"{whole}.5")
+    return st.builds(lambda number, unit: f"{number}{unit}", numbers, st.sampled_from(units))
+
+
+def sections(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return what a document may say in a section: any choice of its fields."""
+    required = {
+        name: _of_field(model, name, field) for name, field in model.model_fields.items() if field.is_required()
+    }
+    others = {
+        name: _of_field(model, name, field) for name, field in model.model_fields.items() if not field.is_required()
+    }
+    made = st.fixed_dictionaries(required, optional=others)
+    if model is Run:
+        return made.flatmap(_one_program)
+    if model is Cluster:
+        return made.map(_consistent)
+    if model is Communication:
+        return made.map(lambda parts: {**parts, "collective_ops": None} if "collective_ops" in parts else parts)
+    return made
+
+
+def jobs() -> st.SearchStrategy[Job]:
+    """Return jobs that a document can say."""
+    return sections(Job).map(Job.model_validate)
+
+
+def _one_program(parts: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    rest = {name: value for name, value in parts.items() if name not in ("script", "module", "command", "args")}
+    with_args = st.fixed_dictionaries({}, optional={"args": st.lists(TEXTS, max_size=4).map(tuple)})
+    scripts = st.tuples(st.just("script"), NAMES.filter(lambda name: not name.startswith("-")), with_args)
+    modules = st.tuples(st.just("module"), PATTERNS[MODULE_NAME], with_args)
+    words: st.SearchStrategy[Any] = st.lists(TEXTS, min_size=1, max_size=4).map(tuple)
+    nothing: st.SearchStrategy[dict[str, Any]] = st.just({})
+    commands = st.tuples(st.just("command"), words, nothing)
+    return st.one_of(scripts, modules, commands).map(lambda found: {**rest, found[0]: found[1], **found[2]})
+
+
+def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
+    """One master at most, and no node twice."""
+    nodes: dict[str, dict[str, Any]] = {}
+    for node in parts.get("nodes", ()):
+        masters = any(item.get("role") == "master" for item in nodes.values())
+        nodes[node["id"]] = {**node, "role": "worker"} if masters and node.get("role") == "master" else node
+    return {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else parts
+
+
+def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
+    if model is Node and name == "id":
+        return NAMES
+    if name == "dashboard":
+        return st.dictionaries(NAMES, FREE, max_size=3)
+    return _of(field.annotation, tuple(field.metadata))
+
+
+def _of(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    for kind, units in UNITS.items():
+        if annotation == kind or (metadata and get_args(kind)[1:] == metadata):
+            return quantities(units)
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        return _of(inner, (*metadata, *more))
+    if get_origin(annotation) in (Union, types.UnionType):
+        return st.one_of(*(_of(item, metadata) for item in get_args(annotation)))
+    if get_origin(annotation) is Literal:
+        return st.sampled_from(get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return st.lists(_of(get_args(annotation)[0]), max_size=4).map(tuple)
+    if get_origin(annotation) is dict:
+        keys, values = get_args(annotation)
+        return st.dictionaries(_of(keys), _of(values), max_size=3)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return sections(annotation)
+    return _scalar(annotation, _bounds(metadata))
+
+
+def _bounds(metadata: tuple[Any, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in metadata:
+        for part in (item, *getattr(item, "metadata", ())):
+            for name in ("gt", "ge", "le", "pattern"):
+                if getattr(part, name, None) is not None:
+                    found[name] = getattr(part, name)
+    return found
+
+
+def _scalar(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if annotation is type(None):
+        return st.none()
+    if annotation is bool:
+        return st.booleans()
+    if annotation is int:
+        low = bounds.get("ge", bounds.get("gt", -2) + 1 if "gt" in bounds else -100)
+        return st.integers(low, bounds.get("le", MAX_QUANTITY))
+    if annotation is float:
+        return st.floats(1e-3, 1e15) | st.integers(1, 10**12).map(float)
+    if annotation is str:
+        return PATTERNS[bounds["pattern"]] if "pattern" in bounds else NAMES
+    raise AssertionError(f"no values for {annotation!r}")

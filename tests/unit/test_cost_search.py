@@ -1,0 +1,194 @@
+"""The search against brute force, published layouts against what it finds, and estimates as they are printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from dttui.planning.cost.assumptions import (
+    HardwareClaim,
+    ModelClaim,
+    UnknownAssumptionError,
+    assume_hardware,
+    assume_shape,
+    layout_inputs,
+)
+from dttui.planning.cost.estimate import amdahl, estimate
+from dttui.planning.cost.failures import checkpoint_interval_s, failure_cost
+from dttui.planning.cost.hardware import gpu_table
+from dttui.planning.cost.layout import Layout, faults
+from dttui.planning.cost.memory import memory_per_gpu
+from dttui.planning.cost.recommend import framework_for, recommend
+from dttui.planning.cost.search import MICRO_BATCHES, Wish, search
+from dttui.planning.cost.shape import ModelShape, usual_shape
+from dttui.planning.cost.step_time import step_time
+from tests.unit.published_runs import ITERATIONS, THROUGHPUTS, Throughput, gpt, selene
+
+SMALL = ModelShape(12, 1024, 16, 1024, 32000, 2e8)
+
+
+def brute_force(shape: ModelShape, gpus: int, batch: int) -> float:
+    """The fastest of all layouts with any degrees at all, by the same cost."""
+    hardware = selene(gpus)
+    best = float("inf")
+    numbers = range(1, gpus + 1)
+    for data, tensor, pipeline, chunks in product(numbers, range(1, 9), numbers, range(1, shape.layers + 1)):
+        if data * tensor * pipeline != gpus:
+            continue
+        for micro, zero, recompute in product(MICRO_BATCHES, range(4), ("none", "selective", "full")):
+            layout = Layout(
+                data,
+                tensor,
+                pipeline,
+                chunks,
+                micro,
+                batch,
+                zero,
+                recompute,  # type: ignore[arg-type]  # the three words above
+                tensor > 1,
+                "bf16",
+            )
+            if (zero and data == 1) or next(faults(layout, shape, gpus, 8), None) is not None:
+                continue
+            if memory_per_gpu(shape, layout).high <= hardware.gpu.memory_bytes:
+                best = min(best, step_time(shape, layout, hardware).value)
+    return best
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 16])
+@pytest.mark.parametrize("batch", [16, 64])
+def test_brute_force_finds_nothing_faster(gpus: int, batch: int) -> None:
+    found = search(SMALL, selene(gpus), batch)
+    assert found.candidates[0].time.value == pytest.approx(brute_force(SMALL, gpus, batch))
+
+
+@pytest.mark.parametrize("run", THROUGHPUTS, ids=lambda run: f"h{run.hidden}")
+def test_published_degrees_cost_little_more_than_the_best_by_the_means_of_their_time(run: Throughput) -> None:
+    # In 2021 all was computed again, nothing was sharded, and the micro-batch is the paper's.
+    wish = Wish(
+        recompute="full",
+        sequence_parallel=False,
+        virtual_stages=1,
+        zero_stage=0,
+        micro_batch=run.micro_batch,
+        precision="fp16",
+    )
+    found = search(gpt(run), selene(run.gpus), run.global_batch, wish)
+    pairs = {(item.layout.tensor, item.layout.pipeline): item.time.value for item in found.candidates}
+    assert pairs[run.tensor, run.pipeline] <= 1.05 * found.candidates[0].time.value
+
+
+def test_candidates_come_fastest_first_fit_and_use_every_gpu() -> None:
+    found = search(gpt(ITERATIONS[1]), selene(64), 64)
+    times = [item.time.value for item in found.candidates]
+    assert times == sorted(times)
+    for item in found.candidates:
+        assert item.layout.ranks == 64
+        assert item.memory.high <= selene(64).gpu.memory_bytes
+        assert not list(faults(item.layout, gpt(ITERATIONS[1]), 64, 8))
+
+
+def test_what_is_fixed_beforehand_stays_so() -> None:
+    wish = Wish(tensor=4, recompute="full", micro_batch=2, zero_stage=1, sequence_parallel=False)
+    for item in search(SMALL, selene(16), 64, wish).candidates:
+        layout = item.layout
+        assert (layout.tensor, layout.recompute, layout.micro_batch) == (4, "full", 2)
+        assert (layout.zero_stage, layout.sequence_parallel) == (1, False)
+
+
+def test_a_model_that_fits_nowhere_is_told_with_what_it_needs() -> None:
+    advice = recommend(gpt(ITERATIONS[1]), selene(8), 8, {})
+    assert advice.candidates == []
+    assert advice.problem is not None
+    assert "85.9 GB" in advice.problem
+
+
+def test_a_batch_that_nothing_divides_is_told() -> None:
+    advice = recommend(SMALL, replace(selene(7), gpus_per_node=7), 3, {})
+    assert advice.problem is not None
+    assert "multiple of 7" in advice.problem
+
+
+def test_reasons_name_the_part_that_makes_a_layout_slower() -> None:
+    advice = recommend(gpt(ITERATIONS[1]), selene(1024), 1024, {})
+    first, *others = advice.candidates
+    assert first.slower_by == 0
+    assert all(item.slower_by > 0 for item in others)
+    assert all("slower than the first" in item.reasons[-1] for item in others)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "framework"),
+    [(5e8, "pytorch-ddp"), (7e9, "pytorch-fsdp"), (70e9, "deepspeed"), (175e9, "megatron-lm")],
+)
+def test_the_framework_follows_seed_004(parameters: float, framework: str) -> None:
+    assert framework_for(parameters)[0] == framework
+
+
+def test_a_number_of_parameters_alone_gives_the_nearest_published_shape() -> None:
+    shape = usual_shape(175e9)
+    assert (shape.layers, shape.hidden_size, shape.heads) == (96, 12288, 96)
+    assert shape.parameters == 175e9
+
+
+def test_every_input_says_where_it_is_from() -> None:
+    shape, of_model = assume_shape(ModelClaim(parameters=7e9))
+    hardware, of_hardware = assume_hardware(HardwareClaim("H100", 16, inter_bandwidth=5e9), gpu_table())
+    layout = Layout(16, global_batch=16, zero_stage=3)
+    inputs = {**of_model, **of_hardware, **layout_inputs(layout, {"zero_stage"}, hardware)}
+    result = estimate(shape, layout, hardware, inputs)
+    assert result.inputs["model.parameters"].source == "declared"
+    assert result.inputs["model.layers"].source == "default"
+    assert result.inputs["inter_bandwidth"].source == "declared"
+    assert result.inputs["inter_latency_s"].source == "default"
+    assert result.inputs["layout.zero_stage"].source == "declared"
+    assert result.memory_per_gpu_gb.excludes
+
+
+def test_a_slower_network_makes_a_step_longer() -> None:
+    shape, of_model = assume_shape(ModelClaim(parameters=7e9))
+    layout = Layout(16, global_batch=64, zero_stage=3)
+    seconds = []
+    for bandwidth in (25e9, 1.25e9):
+        hardware, _ = assume_hardware(HardwareClaim("A100-80GB", 16, inter_bandwidth=bandwidth), gpu_table())
+        seconds.append(estimate(shape, layout, hardware, of_model).step_time_s.value)
+    assert seconds[1] > 2 * seconds[0]
+
+
+def test_speed_up_is_below_the_number_of_nodes_and_grows() -> None:
+    shape, inputs = assume_shape(ModelClaim(parameters=1.3e9))
+    hardware, _ = assume_hardware(HardwareClaim("A100-80GB", 64), gpu_table())
+    rows = estimate(shape, Layout(64, global_batch=512), hardware, inputs).scaling
+    assert [row.nodes for row in rows] == [1, 2, 4, 8]
+    assert rows[0].speed_up == 1
+    assert [row.speed_up for row in rows] == sorted(row.speed_up for row in rows)
+    assert all(row.efficiency <= 1 for row in rows)
+
+
+def test_an_unknown_gpu_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(UnknownAssumptionError, match="A100"):
+        assume_hardware(HardwareClaim("Voodoo 2", 8), gpu_table())
+
+
+def test_a_model_of_which_nothing_is_said_cannot_be_assumed() -> None:
+    with pytest.raises(UnknownAssumptionError, match="parameters"):
+        assume_shape(ModelClaim(heads=8))
+
+
+def test_amdahls_law_is_that_of_the_seed() -> None:
+    assert amdahl(0.95, 8) == pytest.approx(1 / (0.05 + 0.95 / 8))
+    assert amdahl(1.0, 8) == 8
+
+
+def test_the_checkpoint_interval_is_dalys_and_near_youngs_where_failures_are_rare() -> None:
+    delta, between = 60.0, 24 * 3600.0
+    young = (2 * delta * between) ** 0.5
+    assert checkpoint_interval_s(delta, between) == pytest.approx(young, rel=0.03)
+    assert checkpoint_interval_s(100.0, 40.0) == 40.0
+
+
+def test_failures_come_as_often_as_llama_3_saw_them() -> None:
+    # 16,384 GPUs: 419 interruptions in 54 days, one in 3.1 hours.
+    assert failure_cost(405e9, 16384).hours_between_failures == pytest.approx(54 * 24 / 419, rel=0.01)

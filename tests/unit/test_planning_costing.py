@@ -1,0 +1,154 @@
+"""What a job costs, seen through its plan: the estimate, the axioms of seed 001, and where nothing can be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.planning.cost.links import MeasuredLink, newest
+from dttui.planning.models import Plan
+from dttui.planning.planner import plan
+from dttui.spec.findings import Finding, Severity
+from dttui.spec.models import DataParallel, Model, NetworkRequest, ResourceDefaults, Strategy
+from tests.unit.seed_cluster import GB, MIB, SEED, host_facts, make_job
+
+NAMES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
+MODEL = Model(parameters=1.3e9)
+BATCH = Strategy(data_parallel=DataParallel(batch_size=112))
+
+
+def planned(*nodes: str, inventory: Inventory = SEED, links: Any = None, facts: Any = None, **fields: Any) -> Plan:
+    job = make_job(*nodes, **{"model": MODEL, "strategy": BATCH, **fields})
+    return plan(job, inventory, facts, links=links)
+
+
+def found(made: Plan) -> dict[str, Finding]:
+    return {finding.code: finding for finding in made.findings}
+
+
+def host(name: str, gpus: int, kind: str = "A100", memory_gb: int = 80, **fields: Any) -> Environment:
+    gpu = GpuResources(count=gpus, type=kind, memory=memory_gb * GB)
+    return Environment(name=name, host=f"{name}.example.org", resources=Resources(gpu=gpu), **fields)
+
+
+def test_a_job_with_a_model_on_known_gpus_has_an_estimate() -> None:
+    made = planned(*NAMES, strategy=Strategy(data_parallel=DataParallel(batch_size=14)))
+    assert made.estimate is not None
+    assert made.estimate.fits
+    assert made.estimate.inputs["gpus"].value == 14
+    assert made.estimate.inputs["model.parameters"].source == "declared"
+    assert made.rules_of_thumb is not None
+    assert made.rules_of_thumb.speed_up == pytest.approx(7.2 + 6 / 8 * 5.8)
+
+
+@pytest.mark.parametrize("model", [None, Model(name="resnet50")])
+def test_nothing_is_estimated_of_a_model_of_unknown_size(model: Model | None) -> None:
+    made = planned(*NAMES, model=model)
+    assert made.estimate is None
+    assert ("no-estimate" in found(made)) == (model is not None)
+
+
+def test_simulated_gpus_and_unknown_types_have_no_estimate() -> None:
+    simulated = host("a", 2).model_copy(
+        update={"resources": Resources(gpu=GpuResources(count=2, type="A100", simulated=True))}
+    )
+    assert planned("a", inventory=Inventory(environments=(simulated,))).estimate is None
+    odd = planned("a", inventory=Inventory(environments=(host("a", 2, "Voodoo"),)))
+    assert odd.estimate is None
+    assert "Voodoo" in found(odd)["no-estimate"].message
+
+
+def test_a_model_that_does_not_fit_is_a_warning_with_both_numbers() -> None:
+    made = planned("a", inventory=Inventory(environments=(host("a", 8, "V100", 32),)), model=Model(parameters=13e9))
+    assert made.estimate is not None
+    assert not made.estimate.fits
+    finding = found(made)["memory"]
+    assert finding.severity is Severity.WARNING
+    assert "34.4" in finding.message
+
+
+def test_a_declared_size_is_nominal_and_what_the_driver_reports_counts() -> None:
+    inventory = Inventory(environments=(host("a", 2),))
+    nominal = planned("a", inventory=inventory).estimate
+    assert nominal is not None
+    assert nominal.gpu_memory_gb == pytest.approx(81920 * MIB / 1e9)
+    assert nominal.inputs["gpu.memory_bytes"].source == "declared"
+    reported = planned("a", inventory=inventory, facts={"a": host_facts(2)}).estimate
+    assert reported is not None
+    assert reported.inputs["gpu.memory_bytes"].source == "measured"
+
+
+def test_the_axioms_come_with_their_numbers() -> None:
+    inventory = Inventory(environments=(host("a", 8, zone="z"), host("b", 8, zone="z")))
+    axioms = {code: item for code, item in found(planned("a", "b", inventory=inventory)).items() if "axiom" in code}
+    assert list(axioms) == ["axiom-gradients", "axiom-parameters", "axiom-communication", "axiom-balance"]
+    assert all(item.severity is Severity.INFO for item in axioms.values())
+    assert "2.6 GB" in axioms["axiom-gradients"].message
+    assert "16 replicas" in axioms["axiom-gradients"].message
+
+
+def test_a_job_of_one_node_needs_no_axioms() -> None:
+    assert not [code for code in found(planned(NAMES[2])) if code.startswith("axiom")]
+
+
+def test_a_slow_link_between_zones_costs_more_than_the_ranks_gain() -> None:
+    small = Strategy(data_parallel=DataParallel(batch_size=14))
+    finding = found(planned(*NAMES, strategy=small))["axiom-communication"]
+    assert finding.severity is Severity.WARNING
+    assert "taken by default" in finding.message
+
+
+def test_what_was_measured_between_zones_replaces_the_default() -> None:
+    zones = ("beijing-a", "shenzhen-c", "shanghai-a")
+    pairs = [(zones[0], zones[1]), (zones[1], zones[2]), (zones[0], zones[2])]
+    old = [MeasuredLink(zones=pair, bandwidth=1e6, round_trip_s=0.05, measured_at=1.0) for pair in pairs]
+    new = [MeasuredLink(zones=pair, bandwidth=100e9, round_trip_s=1e-5, measured_at=2.0) for pair in pairs]
+    slow, fast = (planned(*NAMES, links=newest(links)) for links in (old, [*new, *old]))
+    assert slow.estimate is not None
+    assert fast.estimate is not None
+    assert fast.estimate.inputs["inter_bandwidth"].source == "measured"
+    assert fast.estimate.step_time_s.value < slow.estimate.step_time_s.value / 10
+
+
+def test_a_declared_network_is_used_and_named_as_declared() -> None:
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    network = ResourceDefaults(network=NetworkRequest.model_validate({"bandwidth": "10Gbps", "latency": "50us"}))
+    made = planned("a", "b", inventory=inventory, resources=network).estimate
+    assert made is not None
+    assert made.inputs["inter_bandwidth"].source == "declared"
+    assert made.inputs["inter_bandwidth"].value == pytest.approx(10e9 / 8 / 8)
+
+
+def test_unequal_gpus_lose_the_time_the_faster_ones_wait() -> None:
+    inventory = Inventory(environments=(host("a", 4), host("b", 4, "V100", 32)))
+    finding = found(planned("a", "b", inventory=inventory))["axiom-balance"]
+    assert finding.severity is Severity.WARNING
+    # 4 × 312 and 4 × 125 TFLOP/s, of which all work at 125.
+    assert "43%" in finding.message
+
+
+def test_degrees_are_those_of_the_job() -> None:
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    strategy = Strategy(tensor_parallel_size=8, pipeline_parallel_size=2, data_parallel=DataParallel(batch_size=16))
+    made = planned("a", "b", inventory=inventory, strategy=strategy, model=Model(parameters=13e9))
+    assert made.estimate is not None
+    assert made.estimate.inputs["layout.tensor"].source == "declared"
+    assert made.estimate.step_time_s.parts["pipeline_bubble"] > 0
+    assert made.formal is not None
+    assert made.formal.parallelism.strategy == {"data": 1, "tensor": 8, "pipeline": 2}
+
+
+def test_the_formal_description_names_nodes_model_collectives_and_data() -> None:
+    formal = planned(*NAMES, dataset="none").formal
+    assert formal is not None
+    assert formal.system.nodes == NAMES
+    assert formal.system.datasets == ()
+    assert formal.communication.protocol == "nccl"
+    assert "all_reduce" in formal.system.communications
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_told() -> None:
+    made = planned(*NAMES, strategy=Strategy(data_parallel=DataParallel(batch_size=100)))
+    assert "100" in found(made)["layout"].message

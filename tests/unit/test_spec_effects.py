@@ -1,0 +1,60 @@
+"""What acts upon a key: marked in the models, told by the schema, and walked for the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from dttui.spec import parse_job
+from dttui.spec.effects import effect_of, keys_without_effect
+from dttui.spec.models import (
+    CollectiveOps,
+    DataSharding,
+    ModelSplitting,
+    NetworkRequest,
+    Section,
+    Storage,
+    Topology,
+    Visualization,
+)
+from dttui.spec.problems import format_path
+
+UNDEFINED_BY_THE_SEED = (
+    Topology,
+    Storage,
+    NetworkRequest,
+    Visualization,
+    CollectiveOps,
+    DataSharding,
+    ModelSplitting,
+)
+
+
+@pytest.mark.parametrize("model", UNDEFINED_BY_THE_SEED)
+def test_each_field_of_a_type_that_the_seed_only_names_says_what_acts_upon_it(model: type[Section]) -> None:
+    effects = {effect_of(model, name) for name in model.model_fields}
+    assert effects <= {"launch", "preflight", "estimate", "script", "none"}
+    assert model.__doc__
+
+
+def test_keys_that_nothing_acts_upon_are_found_wherever_they_are() -> None:
+    job = parse_job(
+        """\
+distributed_training:
+  name: a
+  cluster:
+    topology: {type: ring}
+    nodes: [{id: a, network: {bandwidth: 1Gbps}}, {id: b}]
+  resources:
+    storage: {local: {path: /data, size: 1TB}, shared: {type: nfs}}
+    network: {latency: 5ms, interface: eth0}
+  recovery: {max_restarts: 2, heartbeat_s: 30, checkpoint: {dir: /c, shared: true}}
+""",
+        "job.yaml",
+    )
+    assert [format_path(path) for path in keys_without_effect(job)] == [
+        "cluster.topology.type",
+        "resources.storage.local.size",
+        "resources.storage.shared.type",
+        "recovery.max_restarts",
+        "recovery.checkpoint.shared",
+    ]
