@@ -131,8 +131,7 @@ class Efficiency:
     """How much of a peak is reached: one set for all types of GPU and all models.
 
     Chosen once by least mean absolute error over the 18 runs of Narayanan et al. 2021 (Table 1) and Korthikanti et al.
-    2022 (Table 5), within what micro-benchmarks of the parts give; `tests/unit/planning/cost/test_published_runs.py`
-    has the errors.
+    2022 (Table 5), within what micro-benchmarks of the parts give; `tests/unit/test_cost_time.py` holds the errors.
     """
 
     matmul: float = 0.81
