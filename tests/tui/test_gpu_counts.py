@@ -14,10 +14,10 @@ from dttui.spec.models import Cluster, GpuRequest, Job, Node, NodeResources
 from dttui.tui.app import DttuiApp
 from dttui.tui.rows import gpu_text
 from dttui.tui.screens.compose import ComposeScreen
+from tests.tui.composing import SIZE, FakeLauncher, lines_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states
 from tests.tui.looking import screen_text, text_of, toasts
 from tests.tui.screens import CHOSEN, settle
-from tests.tui.test_compose_screen import SIZE, FakeLauncher, lines_of, tick
 
 
 def few(*counts: int) -> Job:

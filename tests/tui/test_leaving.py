@@ -12,13 +12,11 @@ from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui import job_files
+from tests.tui.composing import SIZE, FakeLauncher, screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
 from tests.tui.looking import screen_text, text_of, toasts
 from tests.tui.screens import CHOSEN, settle
-from tests.tui.test_compose_screen import FakeLauncher, screen_of
 from tests.tui.test_run_screen import controller
-
-SIZE = (120, 40)
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+q"])

@@ -1,0 +1,47 @@
+"""Steps on the compose screen that several tests take, and a launcher that launches nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from textual.pilot import Pilot
+
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Plan
+from dttui.services.jobs import JobDirectory
+from dttui.services.launch import Submission
+from dttui.tui.app import DttuiApp
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.widgets.environment_list import EnvironmentList
+from tests.tui.job_files import running
+
+SIZE = (120, 40)
+
+
+@dataclass
+class FakeLauncher:
+    """Keeps what it was to launch, and answers with a job that a test wrote."""
+
+    inventory: Inventory
+    launched: list[tuple[Submission, Plan]] = field(default_factory=list)
+
+    def __call__(self, submission: Submission, plan: Plan) -> JobDirectory:
+        self.launched.append((submission, plan))
+        return running(submission.job, self.inventory).directory
+
+
+def screen_of(app: DttuiApp) -> ComposeScreen:
+    screen = app.screen
+    assert isinstance(screen, ComposeScreen)
+    return screen
+
+
+def lines_of(app: DttuiApp) -> str:
+    listed = app.screen.query_one(EnvironmentList)
+    return "\n".join(listed.render_line(y).text for y in range(listed.size.height))
+
+
+async def tick(pilot: Pilot[None], *positions: int) -> None:
+    """Tick the environments at these places of the list, in this order."""
+    for position in positions:
+        await pilot.press("home", *["down"] * position, "space")

@@ -1,0 +1,152 @@
+"""The compose screen and files: preview, saving and opening."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, Select
+
+from dttui import locations
+from dttui.spec import dump_job, load_job
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.preview import PreviewScreen
+from dttui.tui.widgets.finding_list import FindingList
+from tests.tui.composing import SIZE, FakeLauncher, screen_of, tick
+from tests.tui.fake_fleet import job, make_app, make_inventory
+from tests.tui.looking import text_of, toasts
+from tests.tui.screens import CHOSEN, settle
+
+
+async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("p")
+        await settle(app, pilot)
+        assert isinstance(app.screen, PreviewScreen)
+        text = text_of(app, "#preview-text")
+        assert "ranks: 0–1 · 2 processes" in text
+        assert "--nproc-per-node=2" in text
+        assert "--master-port=${MASTER_PORT} " in text
+        await pilot.press("down", "down")
+        await settle(app, pilot)
+        assert "ranks: 6–13 · 8 processes" in text_of(app, "#preview-text")
+        await pilot.press("escape")
+        assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_the_preview_of_a_job_that_is_not_filled_in_says_what_is_missing() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await tick(pilot, 0, 1)
+        await pilot.press("p")
+        await settle(app, pilot)
+        assert isinstance(app.screen, PreviewScreen)
+        assert "The errors below" in text_of(app, "#preview-text")
+        said = text_of(app, "#findings-text")
+        for words in ("Enter a task name", "Choose a dataset, or none", "Enter the script to run"):
+            assert words in said
+
+
+@pytest.mark.parametrize(
+    ("options", "besides"),
+    [
+        ({"demo": True}, " --demo"),
+        ({"inventory_path": Path("/srv/hosts.yaml")}, " --inventory /srv/hosts.yaml"),
+        ({"inventory_path": locations.inventory_file}, ""),
+    ],
+)
+async def test_saving_tells_the_command_that_runs_the_file_and_that_comments_go(
+    tmp_path: Path, options: dict[str, object], besides: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("# mine\n")
+    options = {name: value() if callable(value) else value for name, value in options.items()}
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=tmp_path, **options)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert f"`dttui --apply FILE{besides}`" in text_of(app, ".dialog-text")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "The comments in it are not kept." in text_of(app, ".dialog-text")
+        await pilot.press("right", "enter")
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+        assert toasts(app)[-1] == f"Saved {path}.: Run it without the screen: dttui --apply {path}{besides}"
+    assert load_job(path) == job(*CHOSEN)
+
+
+async def test_saved_over_the_file_it_was_read_from_a_job_keeps_its_comments(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    before = f"# mine\n{dump_job(job(*CHOSEN))}".replace("  name: ", "  name:   ")
+    path.write_text(before)
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=tmp_path, file=path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        app.screen.query_one("#task-name", Input).value = "renamed"
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "is there already" in text_of(app, ".dialog-text")
+        assert "The comments in it are not kept." not in text_of(app, ".dialog-text")
+        await pilot.press("right", "enter")
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+    assert path.read_text() == before.replace(f"  name:   {job(*CHOSEN).name}", "  name:   renamed")
+
+
+async def test_what_is_saved_runs_the_same_from_where_it_lies(tmp_path: Path) -> None:
+    inventory = make_inventory()
+    source = tmp_path / "project"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    draft = job("pytorch-dev-env")
+    assert draft.run is not None
+    draft = draft.model_copy(update={"run": draft.run.model_copy(update={"script": "train.py"})})
+    app = make_app(inventory, draft=draft, base=source, launch=FakeLauncher(inventory))
+    target = tmp_path / "jobs" / "mini.yaml"
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        app.screen.query_one("#path", Input).value = str(target)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        await app.workers.wait_for_complete()
+        saved = load_job(target)
+        assert saved.run is not None
+        assert saved.run.workdir == "../project"
+        await settle(app, pilot)
+        assert not app.screen.query_one(FindingList).display, text_of(app, "#findings-text")
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "is there already" in text_of(app, ".dialog-text")
+
+
+async def test_a_job_file_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "distributed_training:\n  name: opened\n  framework: pytorch-ddp\n  dataset: {id: imagenet}\n"
+        "  run: {script: /opt/a.py}\n  cluster: {nodes: [{id: a100-17}]}\n"
+    )
+    (tmp_path / "bad.yaml").write_text("distributed_training:\n  nme: opened\n")
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        for name in ("bad.yaml", "job.yaml"):
+            await pilot.press("o")
+            await settle(app, pilot)
+            app.screen.query_one("#path", Input).value = str(tmp_path / name)
+            await pilot.press("enter")
+            await app.workers.wait_for_complete()
+            await settle(app, pilot)
+        assert any("bad.yaml:2:3" in toast for toast in toasts(app))
+        state = screen_of(app).state
+        assert (state.task_name, state.selected) == ("opened", ("a100-17",))
+        assert app.screen.query_one("#dataset", Select).value != Select.NULL
