@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# In the order of collection, so that the long ones, which wait more than they compute, come first.
+PYTEST_WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install demo test check lint screenshot clean
 
@@ -29,7 +31,7 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_WORKERS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -43,4 +45,4 @@ screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -24,6 +24,14 @@ settings.register_profile(
 )
 settings.load_profile("dttui")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep on one worker what shares a fixture: the tests of a file, and all those of the shared isolated hosts."""
+    for item in items:
+        group = "lab" if "lab3" in getattr(item, "fixturenames", ()) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 _PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
 _NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_SOCK", "SSH_ASKPASS")
 
