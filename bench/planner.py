@@ -1,4 +1,7 @@
-"""Times the planner: `python bench/planner.py`. Medians of several runs, and what issue 3 asks for beside them."""
+"""Times the planner: `python bench/planner.py`. Medians of several runs, and what issue 3 asks for beside them.
+
+Each run alternates with a fixed loop, so that a figure of a busy machine can be told from one of slow code.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from dttui.planning.cost.recommend import recommend
 from dttui.spec import parse_job
 
 NODES, GPUS_PER_NODE, RUNS = 1000, 8, 5
+REFERENCE_ROUNDS = 1_000_000
 
 JOB = """
 distributed_training:
@@ -28,14 +32,25 @@ distributed_training:
 """
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Return the median seconds of some runs."""
-    seconds = []
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the median seconds of some runs, and of the reference loop that ran between them."""
+    seconds, reference = [], []
     for _ in range(RUNS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+        reference.append(elapsed_s(reference_loop))
+        seconds.append(elapsed_s(work))
+    return statistics.median(seconds), statistics.median(reference)
+
+
+def elapsed_s(work: Callable[[], object]) -> float:
+    """Return the seconds of one run."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def reference_loop() -> int:
+    """Do a fixed amount of work that no change to dttui makes slower."""
+    return sum(number * number for number in range(REFERENCE_ROUNDS))
 
 
 def main() -> None:
@@ -60,8 +75,9 @@ def main() -> None:
         ("plan it with all files", timed(lambda: plan(job, inventory)), 1.0),
         ("recommend for 175 B on 8,000 GPUs", timed(lambda: recommend(shape, hardware, 8000, {**inputs, **more})), 0.5),
     ]
-    for name, seconds, target in rows:
-        print(f"{name:<42} {seconds:.3f} s   (at most {target} s)")
+    for name, (seconds, reference), target in rows:
+        loops = f"{seconds / reference:.1f} × the loop's {reference:.3f} s"
+        print(f"{name:<42} {seconds:.3f} s   (at most {target} s; {loops})")
     print(f"files of the plan: {size / 1e6:.1f} MB")
 
 

@@ -8,7 +8,8 @@ DttuiError                 1   an internal error
 │   ├── HostUnreachableError
 │   ├── HostKeyError           unknown or changed; carries the fingerprint
 │   ├── AuthenticationError
-│   └── AgentError             no agent there, or one that does not answer as it should
+│   ├── AgentError             no agent there, or one that does not answer as it should
+│   └── RefusedError       2   could be done there, and was not, since nobody insisted; the host is as it was
 ├── LaunchError            5   a launch that failed and was rolled back
 ├── JobFailedError       100
 ├── NotFinishedError     101
@@ -93,6 +94,12 @@ class AgentError(HostError):
         super().__init__(host, message, hint)
         self.code = code
         """The JSON-RPC error code where the agent gave one."""
+
+
+class RefusedError(HostError):
+    """It could be done on this host and would do harm: the person has to insist."""
+
+    exit_code = ExitCode.USAGE
 
 
 class LaunchError(DttuiError):

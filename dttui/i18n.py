@@ -32,6 +32,11 @@ def _(message: str) -> str:
     return _catalogue.gettext(message) if message else ""
 
 
+def N_(message: str) -> str:
+    """Mark a message that is translated where it is used."""
+    return message
+
+
 def ngettext(singular: str, plural: str, count: int) -> str:
     """Return the form of the message for `count` in the chosen language."""
     return _catalogue.ngettext(singular, plural, count)

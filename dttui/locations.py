@@ -38,6 +38,16 @@ def known_hosts_file() -> Path:
     return user_config_path("dttui") / "known_hosts"
 
 
+def gpu_types_file() -> Path:
+    """The person's own types of GPUs, beside those that dttui knows."""
+    return user_config_path("dttui") / "gpus.yaml"
+
+
+def links_file() -> Path:
+    """What was measured between zones and hosts."""
+    return user_state_path("dttui") / "links.json"
+
+
 def jobs_directory() -> Path:
     """Parent of the job directories, one a job."""
     return user_state_path("dttui") / "jobs"

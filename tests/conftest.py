@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.lab.deployed import deployed
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
 
-__all__ = ["breakable_lab3", "can_have_lab", "lab3"]
+__all__ = ["breakable_lab3", "can_have_lab", "deployed", "lab3"]
 
 # The same examples in every run, and nothing kept of them; the time that matters is asserted by the tests themselves.
 settings.register_profile(

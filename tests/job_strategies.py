@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import types
+from random import Random
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dttui.spec.models import Cluster, Communication, Job, Node, Run
-from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME
+from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
+from dttui.spec.text import DURATION, ENV_NAME, INTERFACE_NAME, MODULE_NAME
 from dttui.spec.units import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
+from dttui.spec.yaml_writer import flow
 
 NAMES = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=12)
 """Names that can be shown, in all scripts, quotes and YAML's own signs included."""
@@ -24,7 +26,13 @@ PATTERNS = {
     ENV_NAME: st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
     MODULE_NAME: st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5})?", fullmatch=True),
     INTERFACE_NAME: st.from_regex(r"[a-z]{1,5}[0-9]{0,3}", fullmatch=True),
+    DURATION: st.sampled_from(["30s", "5m", "1.5 h", "10min"]),
 }
+WATCHED = st.one_of(
+    st.tuples(st.just("log"), st.sampled_from(["NCCL WARN", r"(?i)error: \d+", "'a\"b|#: c$"])),
+    st.tuples(st.just("metric"), st.sampled_from(["loss > 10", "gpu.utilization<5 for 10m", "eval/loss != -1e3"])),
+    st.tuples(st.just("state"), st.sampled_from(["job failed", "node unknown for 90 s"])),
+)
 UNITS = {Bytes: ["GB", "GiB", "MB", "TB"], BitsPerSecond: ["Gbps", "Mbps"], Nanoseconds: ["ms", "us", "s", "µs"]}
 FREE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
@@ -50,6 +58,8 @@ def sections(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
     made = st.fixed_dictionaries(required, optional=others)
     if model is Run:
         return made.flatmap(_one_program)
+    if model is Alert:
+        return st.tuples(made, WATCHED).map(lambda found: _one_watched(*found))
     if model is Cluster:
         return made.map(_consistent)
     if model is Communication:
@@ -73,19 +83,30 @@ def _one_program(parts: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(scripts, modules, commands).map(lambda found: {**rest, found[0]: found[1], **found[2]})
 
 
+def _one_watched(parts: dict[str, Any], watched: tuple[str, str]) -> dict[str, Any]:
+    rest = {name: value for name, value in parts.items() if name not in ("log", "metric", "state")}
+    return {**rest, watched[0]: watched[1]}
+
+
 def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
-    """One master at most, and no node twice."""
+    """One master at most, no node twice, and groups of nodes that there are."""
     nodes: dict[str, dict[str, Any]] = {}
     for node in parts.get("nodes", ()):
         masters = any(item.get("role") == "master" for item in nodes.values())
         nodes[node["id"]] = {**node, "role": "worker"} if masters and node.get("role") == "master" else node
-    return {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else parts
+    said = {**parts, "nodes": tuple(nodes.values())} if "nodes" in parts else parts
+    if said.get("topology") and "groups" in said["topology"]:
+        groups = ({"name": f"rack {index}", "nodes": (node,)} for index, node in enumerate(nodes))
+        said["topology"] = {**said["topology"], "groups": tuple(groups)}
+    return said
 
 
 def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     if model is Node and name == "id":
         return NAMES
-    if name == "dashboard":
+    if name == "on_event":
+        return st.none() | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
+    if name in ("dashboard", "settings"):
         return st.dictionaries(NAMES, FREE, max_size=3)
     return _of(field.annotation, tuple(field.metadata))
 
@@ -134,3 +155,50 @@ def _scalar(annotation: Any, bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
     if annotation is str:
         return PATTERNS[bounds["pattern"]] if "pattern" in bounds else NAMES
     raise AssertionError(f"no values for {annotation!r}")
+
+
+def styled(data: Any, random: Random) -> str:
+    """Return plain data as YAML in any style: blocks, brackets, quotes, comments, blank lines, odd indentation."""
+    return "\n".join(_block(data, 0, random, [0])) + random.choice(["\n", "", "\n\n# end\n"])
+
+
+def _block(data: Any, indent: int, random: Random, count: list[int]) -> list[str]:
+    """Return the lines of a block; `count` numbers the comments, so that no two are the same."""
+    lines: list[str] = []
+    deeper = indent + random.choice([2, 2, 3, 4])
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if random.random() < 0.2:
+            lines += [*random.choice([[], [""]]), " " * indent + _comment(random, count, always=True).strip()]
+        opener = " " * indent + (f"{flow(key, quotes=random.choice(_QUOTES))}:" if isinstance(data, dict) else "-")
+        is_block = isinstance(value, (dict, list)) and value and random.random() < 0.75
+        if not is_block:
+            lines.append(f"{opener} {_inline(value, random, indent, count)}{_comment(random, count)}")
+            continue
+        inner = _block(value, deeper, random, count)
+        if (
+            isinstance(data, list)
+            and not inner[0].lstrip().startswith("#")
+            and inner[0].strip()
+            and random.random() < 0.7
+        ):
+            lines += [opener + inner[0][indent + 1 :], *inner[1:]]
+        else:
+            lines += [opener + _comment(random, count), *inner]
+    return lines
+
+
+def _inline(value: Any, random: Random, indent: int, count: list[int]) -> str:
+    if isinstance(value, list) and value and random.random() < 0.3:
+        items = [f"{' ' * (indent + 3)}{flow(item)},{_comment(random, count)}" for item in value]
+        return "\n".join(["[", *items, " " * (indent + 1) + "]"])
+    return flow(value, quotes=random.choice(_QUOTES))
+
+
+def _comment(random: Random, count: list[int], *, always: bool = False) -> str:
+    if not always and random.random() < 0.7:
+        return ""
+    count[0] += 1
+    return f"{' ' * random.randint(1, 3)}# {random.choice(['why', '为什么', 'a: b', '[x', '- y'])} {count[0]}"
+
+
+_QUOTES = ("", "", "'", '"')

@@ -1,50 +1,48 @@
-"""The attempts on this host: prepare, upload, start, stop and status, told from files: a restart forgets nothing."""
+"""The attempts on this host: prepare, fill, start, stop and status, told from files: a restart forgets nothing."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import contextlib
-import fcntl
 import importlib.resources
 import json
 import logging
-import math
 import os
 import re
 import shutil
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from dacite import DaciteError, from_dict
+from dacite import DaciteError
 
-from dtagent import journal, processes, retention, supervisor
+from dtagent import adoption, failures, history, journal, preparation, processes, rendezvous, retention, supervisor
 from dtagent.errors import RpcError
+from dtagent.leases import Leases
 from dtagent.locations import AttemptFiles, make_private, write_atomic
-from dtagent.network import interface_toward, reserve_port
+from dtagent.network import interface_toward
+from dtagent.preparation import is_known, key_of, was_started
 from dtagent.protocol.jobs import (
     AttemptKey,
-    Leftover,
     NodeState,
     NodeStatus,
     PrepareReply,
     PrepareRequest,
-    ProcessExit,
-    RankFailure,
+    PushRequest,
+    RendezvousReply,
+    RendezvousRequest,
     StartRequest,
     StopRequest,
     UploadRequest,
+    WorkReply,
+    WorkRequest,
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.work import Work
 
 LOG = logging.getLogger("dtagent")
-MAX_FAILURE_BYTES = 4 * 1024 * 1024
-MAX_TEXT = 16 * 1024
-"""Characters of an error or traceback that are passed on."""
 
 
 class Attempts:
@@ -52,20 +50,27 @@ class Attempts:
 
     def __init__(self, root: Path, free_gpus: Callable[[], list[int]]) -> None:
         self._root = root
-        self._free_gpus = free_gpus
-        self._ports: dict[AttemptKey, socket.socket] = {}
+        self._leases = Leases(root, free_gpus)
+        self._work = Work(root)
 
     def prepare(self, request: PrepareRequest) -> PrepareReply:
-        """Make ready for an attempt; asking again gives the same answer.
+        """Make ready for an attempt; asking again gives the same answer, and keeps what was set aside from lapsing.
 
         Raises:
-            RpcError: REFUSED with what is missing here, WRONG_STATE once the attempt was discarded.
+            RpcError: REFUSED with what is missing here, or CONTENDED; WRONG_STATE once the attempt was discarded, was
+                prepared otherwise, or a later one of the job was seen.
         """
         files = self._files(request.key)
-        if files.discarded.exists():
-            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was given up already")
+        self._refuse_overtaken(files)
         if files.prepared.exists():
-            return _prepared(files)[1]
+            before, reply = preparation.read(files)
+            if before != request:
+                raise RpcError(ErrorCode.WRONG_STATE, "the attempt was prepared otherwise before")
+            if not was_started(files):
+                self._leases.confirm(request, reply)
+                self._leases.renew(request.key)
+            return reply
+        self._overtake(files)
         missing = [path for path in request.required_paths if not Path(path).exists()]
         if missing:
             raise RpcError(ErrorCode.REFUSED, f"there is no {', no '.join(missing)} here")
@@ -73,7 +78,7 @@ class Attempts:
         if python is None:
             raise RpcError(ErrorCode.REFUSED, f"there is no interpreter {request.python} here")
         interface, source = interface_toward(request.master_address)
-        gpu_ids = self._claim_gpus(request.cuda_slots)
+        gpu_ids = self._leases.take_gpus(request)
         for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
             make_private(directory)
         _copy_payload(files.payload)
@@ -83,16 +88,38 @@ class Attempts:
             payload=str(files.payload),
             interface=interface,
             source_address=source,
-            master_port=self._reserve(request) if request.reserve_port else None,
+            master_port=self._leases.take_port(request) if request.reserve_port else None,
             gpu_ids=gpu_ids,
         )
-        write_atomic(files.prepared, json.dumps({"request": to_wire(request), "reply": to_wire(reply)}))
+        preparation.write(files, request, reply)
+        self._leases.renew(request.key)
         return reply
+
+    def work(self, request: WorkRequest) -> WorkReply:
+        """Fill the attempt's `work`, or tell what of its files has to be pushed first; see `Work.fill`."""
+        files = self._files(request.key)
+        self._require_prepared(files)
+        self._refuse_overtaken(files)
+        if was_started(files):
+            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was started already")
+        self._leases.renew(request.key)
+        return self._work.fill(files, request)
+
+    def push(self, request: PushRequest) -> int:
+        """Take a part of the files; see `Work.push`."""
+        received = self._work.push(request)
+        self._leases.renew(request.key)
+        return received
+
+    def prune_store(self) -> None:
+        """Remove contents of files that nobody has used for long."""
+        self._work.store.prune(time.time())
 
     def upload(self, request: UploadRequest) -> int:
         """Append a part to a file under the attempt's `work`; return the file's length afterwards."""
         files = self._files(request.key)
         self._require_prepared(files)
+        self._leases.renew(request.key)
         path = _inside(files.work, request.path)
         size = path.stat().st_size if path.exists() else 0
         if request.offset != size:
@@ -105,33 +132,45 @@ class Attempts:
         return size + len(data)
 
     def start(self, request: StartRequest) -> NodeStatus:
-        """Start a prepared attempt; a second call changes nothing."""
+        """Start a prepared attempt; a second call changes nothing.
+
+        Raises:
+            RpcError: WRONG_STATE where it is not prepared, was discarded or overtaken, or comes so late that another
+                has its GPUs.
+        """
         files = self._files(request.key)
         self._require_prepared(files)
-        if files.discarded.exists():
-            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was given up already")
+        self._refuse_overtaken(files)
         if not files.start.exists():
+            if journal.has_run(files):
+                raise RpcError(ErrorCode.DAMAGED, "the attempt has run here, but the record of its start is gone")
+            self._leases.confirm(*preparation.read(files))
             for file in request.files:
                 self._write(_inside(files.directory, file.path), file.text.encode(), file.executable)
-            write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}))))
-            self._release(request.key)
-            supervisor.spawn(files.directory, request.secrets)
+            # Last before the start is on disk: without room for what becomes of it nothing is started.
+            journal.create(files.journal)
+            with adoption.locked(files) as lock:
+                write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}))))
+                self._leases.release(request.key)
+                adoption.spawn(files.directory, request.secrets, lock)
         return self.status(request.key)
 
     def stop(self, request: StopRequest) -> NodeStatus:
         """Ask the supervisor to end the attempt, or discard one that was never started. Does not wait."""
         files = self._files(request.key)
-        if not files.start.exists():
-            make_private(files.directory)
-            write_atomic(files.discarded, "")
-            self._release(request.key)
-            if files.prepared.exists():  # Else all that can be there are checkpoints of an attempt that was cleared.
-                shutil.rmtree(files.work, ignore_errors=True)
+        if not was_started(files):
+            self._discard(files)
             return self.status(request.key)
         wanted = "kill" if request.force or (files.stop.exists() and files.stop.read_text() == "kill") else "stop"
-        write_atomic(files.stop, wanted)
-        identity = self._supervisor_of(files)
-        if identity is not None and _is_locked(files.lock):
+        identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
+        try:
+            write_atomic(files.stop, wanted)
+        except OSError:
+            if identity is None:
+                raise
+            LOG.warning("cannot write %s; the signal says it too", files.stop)
+        identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
+        if identity is not None:
             processes.send(identity, supervisor.KILL if request.force else supervisor.STOP)
         return self.status(request.key)
 
@@ -142,40 +181,41 @@ class Attempts:
             RpcError: NO_SUCH_ATTEMPT.
         """
         files = self.files(key)
-        if not files.start.exists():
+        if not was_started(files):
             state = NodeState.DISCARDED if files.discarded.exists() else NodeState.PREPARED
             return NodeStatus(key, self._node_rank(files), state)
-        records = journal.read(files.journal)
-        states = [record for record in records if record["event"] == "state"]
-        state = NodeState(states[-1]["state"]) if states else NodeState.RUNNING
-        if not state.is_final and not _is_locked(files.lock) and not self._is_starting(files):
-            self._bury(files, key)
-            return self.status(key)
-        last = states[-1] if states else {}
+        told = history.read(files)
+        if not told.state.is_final and not adoption.is_locked(files.lock):
+            # It may have ended well since its journal was read.
+            adoption.bury(files, key, self._node_rank(files))
+            told = history.read(files)
         return NodeStatus(
             key,
             self._node_rank(files),
-            state,
-            reason=last.get("reason", ""),
-            started_at=states[0]["time"] if states else None,
+            told.state,
+            reason=told.reason,
+            started_at=told.started_at,
             ranks_started=sorted(int(path.stem) for path in files.ranks.glob("*.json") if path.stem.isdigit()),
-            exits=[
-                ProcessExit(record["name"], record["ended_at"], record["exit_code"], record["signal"])
-                for record in records
-                if record["event"] == "exit"
-            ],
-            failures=_failures(files),
-            leftovers=[Leftover(**item) for item in last.get("leftovers", [])],
+            exits=told.exits,
+            failures=failures.read(files),
+            leftovers=told.leftovers,
+            usage=told.usage,
+            warnings=told.warnings,
         )
 
-    def all(self) -> list[NodeStatus]:
-        """Return the status of every attempt; one of which only checkpoints are left is none any more."""
-        return [self.status(_key(files)) for files in self._known()]
+    def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
+        """Tell whether the attempt's processes have found the others. Raises RpcError NO_SUCH_ATTEMPT."""
+        files = self.files(request.key)
+        return rendezvous.look(files, self._node_rank(files), request.port)
+
+    def known_keys(self) -> list[AttemptKey]:
+        """Return every attempt; one of which only checkpoints are left is none any more."""
+        return [key_of(files) for files in self._known()]
 
     def old(self) -> list[AttemptKey]:
         """Return the attempts that are over and, as `retention` says, may go."""
-        over = [files for files in self._known() if not _is_locked(files.lock)]
-        return [_key(files) for files in retention.expired(over, time.time())]
+        over = [files for files in self._known() if not adoption.is_locked(files.lock)]
+        return [key_of(files) for files in retention.expired(over, time.time())]
 
     def remove(self, key: AttemptKey) -> None:
         """Remove all but the checkpoints of an attempt that was `old`, unless it was started since or may still run."""
@@ -190,14 +230,17 @@ class Attempts:
         else:
             LOG.info("removed %s%s", files.directory, f" but {', '.join(map(str, kept))}" if kept else "")
 
+    def running(self) -> list[AttemptFiles]:
+        """Return the attempts that run."""
+        locks = self._root.glob("jobs/*/*/supervisor.lock")
+        return [AttemptFiles(lock.parent) for lock in locks if adoption.is_locked(lock)]
+
     def running_ranks(self) -> dict[str, dict[int, tuple[int, int | None]]]:
         """Return job id → rank → pid and start time of the attempts that run."""
         found: dict[str, dict[int, tuple[int, int | None]]] = {}
-        for lock in self._root.glob("jobs/*/*/supervisor.lock"):
-            if not _is_locked(lock):
-                continue
-            ranks = found.setdefault(lock.parent.parent.name, {})
-            for path in (lock.parent / "ranks").glob("*.json"):
+        for files in self.running():
+            ranks = found.setdefault(files.directory.parent.name, {})
+            for path in files.ranks.glob("*.json"):
                 with contextlib.suppress(ValueError, OSError, KeyError):
                     body = json.loads(path.read_text())
                     ranks[int(path.stem)] = (body["pid"], body["start_time"])
@@ -208,7 +251,7 @@ class Attempts:
         files = self.files(key)
         journal_size = files.journal.stat().st_size if files.journal.exists() else 0
         listed = [sum(1 for _ in directory.glob("*.json")) for directory in (files.ranks, files.failures)]
-        flags = [files.start.exists(), files.discarded.exists(), _is_locked(files.lock)]
+        flags = [files.start.exists(), files.discarded.exists(), adoption.is_locked(files.lock)]
         return ":".join(str(int(part)) for part in [journal_size, *listed, *flags])
 
     def files(self, key: AttemptKey) -> AttemptFiles:
@@ -218,13 +261,12 @@ class Attempts:
             RpcError: NO_SUCH_ATTEMPT.
         """
         files = self._files(key)
-        if not _is_known(files):
+        if not is_known(files):
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, f"no attempt {key.attempt} of job {key.job_id} here")
         return files
 
     def _known(self) -> list[AttemptFiles]:
-        found = [AttemptFiles(path) for path in sorted(self._root.glob("jobs/*/*")) if path.name.isdigit()]
-        return [files for files in found if _is_known(files)]
+        return list(preparation.known(self._root))
 
     def _files(self, key: AttemptKey) -> AttemptFiles:
         try:
@@ -236,61 +278,33 @@ class Attempts:
         if not files.prepared.exists():
             raise RpcError(ErrorCode.WRONG_STATE, "the attempt was not prepared")
 
-    def _reserve(self, request: PrepareRequest) -> int:
-        held = reserve_port(*request.port_range)
-        if held is None:
-            first, last = request.port_range
-            raise RpcError(ErrorCode.REFUSED, f"every port from {first} to {last} is taken")
-        self._ports[request.key] = held
-        return int(held.getsockname()[1])
+    def _refuse_overtaken(self, files: AttemptFiles) -> None:
+        """Attempt numbers only grow: whatever comes late for an earlier one is refused."""
+        key = key_of(files)
+        newest = max((key_of(other).attempt for other in preparation.known(self._root, key.job_id)), default=0)
+        if newest > key.attempt:
+            raise RpcError(ErrorCode.WRONG_STATE, f"attempt {newest} of job {key.job_id} was seen here already")
+        if files.discarded.exists():
+            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was given up already")
 
-    def _release(self, key: AttemptKey) -> None:
-        held = self._ports.pop(key, None)
-        if held is not None:
-            held.close()
+    def _overtake(self, files: AttemptFiles) -> None:
+        """Give up what was prepared for earlier attempts of the job. One that still runs has to be stopped first."""
+        for other in preparation.known(self._root, files.directory.parent.name):
+            if preparation.is_running(other):
+                raise RpcError(ErrorCode.REFUSED, f"attempt {key_of(other).attempt} of the job still runs here")
+            if other != files and not was_started(other):
+                self._discard(other)
 
-    def _claim_gpus(self, count: int) -> list[int]:
-        if not count:
-            return []
-        taken = {
-            gpu
-            for path in self._root.glob("jobs/*/*/prepared.json")
-            if self._holds_gpus(AttemptFiles(path.parent))
-            for gpu in _prepared(AttemptFiles(path.parent))[1].gpu_ids
-        }
-        free = [index for index in self._free_gpus() if index not in taken]
-        if len(free) < count:
-            used = f"; GPUs {', '.join(map(str, sorted(taken)))} belong to other jobs" if taken else ""
-            raise RpcError(ErrorCode.REFUSED, f"{count} GPUs are wanted and {len(free)} are free here{used}")
-        return free[:count]
-
-    def _holds_gpus(self, files: AttemptFiles) -> bool:
-        return not files.discarded.exists() and (not files.start.exists() or _is_locked(files.lock))
+    def _discard(self, files: AttemptFiles) -> None:
+        make_private(files.directory)
+        write_atomic(files.discarded, "")
+        self._leases.release(key_of(files))
+        self._work.forget(key_of(files))
+        if files.prepared.exists():  # Else all that can be there are checkpoints of an attempt that was cleared.
+            shutil.rmtree(files.work, ignore_errors=True)
 
     def _node_rank(self, files: AttemptFiles) -> int:
-        return _prepared(files)[0].node_rank if files.prepared.exists() else 0
-
-    def _supervisor_of(self, files: AttemptFiles) -> processes.ProcessId | None:
-        try:
-            body = json.loads(files.supervisor.read_text())
-        except (OSError, ValueError):
-            return None
-        if body["boot_id"] != processes.boot_id():
-            return None
-        return processes.ProcessId(body["pid"], body["start_time"])
-
-    def _is_starting(self, files: AttemptFiles) -> bool:
-        """Whether the supervisor may still be on its way: it was asked for moments ago and has not spoken yet."""
-        return not files.supervisor.exists() and time.time() - files.start.stat().st_mtime < 10
-
-    def _bury(self, files: AttemptFiles, key: AttemptKey) -> None:
-        """End what a vanished supervisor left and write its last word."""
-        node_rank = self._node_rank(files)
-        left = processes.kill_all(lambda: processes.attempt_processes(key, node_rank, None), 10.0)
-        state = NodeState.UNKILLABLE if left else NodeState.LOST
-        reason = "the supervisor on this host died" if files.supervisor.exists() else "the supervisor did not start"
-        record = {"event": "state", "state": state.value, "time": time.time(), "reason": reason}
-        journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+        return preparation.read(files)[0].node_rank if files.prepared.exists() else 0
 
     def _write(self, path: Path, data: bytes, executable: bool, *, append: bool = False) -> None:
         make_private(path.parent)
@@ -309,66 +323,8 @@ def _inside(directory: Path, relative: str) -> Path:
     return directory / pure
 
 
-def _key(files: AttemptFiles) -> AttemptKey:
-    return AttemptKey(files.directory.parent.name, int(files.directory.name))
-
-
-def _is_known(files: AttemptFiles) -> bool:
-    """Whether more than checkpoints is left of an attempt."""
-    return files.prepared.exists() or files.start.exists() or files.discarded.exists()
-
-
-def _prepared(files: AttemptFiles) -> tuple[PrepareRequest, PrepareReply]:
-    body = json.loads(files.prepared.read_text())
-    request = {**body["request"], "port_range": tuple(body["request"]["port_range"])}
-    return from_dict(PrepareRequest, request), from_dict(PrepareReply, body["reply"])
-
-
 def _copy_payload(target: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     for item in importlib.resources.files("dtagent.payload").iterdir():
         if re.fullmatch(r"[a-z]+\.py", item.name):
             (target / item.name).write_bytes(item.read_bytes())
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _failures(files: AttemptFiles) -> list[RankFailure]:
-    """Join what the ranks recorded themselves (traceback) with what their launcher saw (exit code or signal)."""
-    found: dict[int, dict[str, Any]] = {}
-    for path in sorted(files.failures.glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            if path.stat().st_size > MAX_FAILURE_BYTES:
-                continue
-            body = json.loads(path.read_text())
-            for item in body if isinstance(body, list) else [body]:
-                known = found.setdefault(int(item["rank"]), {})
-                # The rank's own word on its error beats the launcher's, the launcher's on its exit beats the rank's.
-                known.update({key: value for key, value in item.items() if value is not None and key not in known})
-                if isinstance(body, list):
-                    known.update(exit_code=item.get("exit_code"), signal=item.get("signal"))
-    failures = []
-    for rank, body in sorted(found.items()):
-        # The job's own processes can write these files: what does not fit is left out, and never breaks the status.
-        with contextlib.suppress(DaciteError, ValueError, TypeError):
-            texts = {name: text[-MAX_TEXT:] for name, text in body.items() if isinstance(text, str)}
-            fields = {**body, **texts, "rank": rank, "time": _finite(body.get("time", 0.0))}
-            failures.append(from_dict(RankFailure, fields))
-    return failures
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    return number if math.isfinite(number) else 0.0

@@ -7,7 +7,11 @@ AgentError
 
 from __future__ import annotations
 
-from dtagent.protocol.rpc import ErrorCode
+TYPE_CHECKING = False  # As typing's: importing that would double the time that `dtagent connect` needs.
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dtagent.protocol.rpc import ErrorCode
 
 
 class AgentError(Exception):
@@ -19,8 +23,9 @@ class RootError(AgentError):
 
 
 class RpcError(AgentError):
-    """A call that cannot be carried out."""
+    """A call that cannot be carried out; `data` is what a program makes of it, such as the versions spoken here."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    def __init__(self, code: ErrorCode, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.data = data

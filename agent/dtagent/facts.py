@@ -8,18 +8,23 @@ import pwd
 import re
 import socket
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
-from dtagent import processes
+from dtagent import linger, processes, system_facts
 from dtagent.interpreters import examine_all
 from dtagent.nvml import GpuInventory, Nvml
 from dtagent.protocol.telemetry import HostFacts
 
 MIB = 1024 * 1024
 DRIVER_WAIT_S = 10.0
+DISKS_WAIT_S = 5.0
 
+_Value = TypeVar("_Value")
 _UNREACHABLE = re.compile(r"127\.|169\.254\.|::1$|fe[89ab][0-9a-f]:", re.IGNORECASE)
 """Loopback and link-local addresses: no other host gets here by them."""
 
@@ -46,6 +51,8 @@ def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S
         driver_wait_s: how long the driver may take to answer.
     """
     system = os.uname()
+    kept = system_facts.or_none
+    shm = kept(lambda: psutil.disk_usage("/dev/shm"))  # noqa: S108 - its size is asked, nothing is written
     inventory = _inventory(nvml, driver_wait_s)
     return HostFacts(
         hostname=socket.gethostname(),
@@ -63,6 +70,23 @@ def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S
         gpu_note=inventory.note,
         addresses=_addresses(),
         pythons=examine_all(pythons),
+        logout_kills=linger.logout_kills(),
+        cpu_sockets=kept(system_facts.cpu_sockets),
+        cpu_cores=kept(lambda: psutil.cpu_count(logical=False)),
+        numa_nodes=kept(system_facts.numa_nodes),
+        swap_total_mib=kept(lambda: psutil.swap_memory().total // MIB),
+        shm_total_mib=shm.total // MIB if shm else None,
+        shm_free_mib=shm.free // MIB if shm else None,
+        file_systems=_within(system_facts.file_systems, DISKS_WAIT_S),
+        interfaces=kept(system_facts.interfaces),
+        rdma=kept(system_facts.rdma_ports),
+        limits=kept(system_facts.limits),
+        container=kept(system_facts.container),
+        cuda_version=inventory.cuda_version,
+        cuda_toolkits=_within(system_facts.cuda_toolkits, DISKS_WAIT_S),
+        time=time.time(),
+        time_zone=kept(system_facts.time_zone),
+        clock_synchronized=kept(system_facts.clock_synchronized),
     )
 
 
@@ -85,12 +109,18 @@ def cpu_model(cpuinfo: str, architecture: str) -> str:
 
 
 def _inventory(nvml: Nvml, wait_s: float) -> GpuInventory:
-    """Ask the driver on a thread of its own: one that hangs must not take the answer about all the rest with it."""
-    answers: list[GpuInventory] = []
-    thread = threading.Thread(target=lambda: answers.append(nvml.facts(wait_s)), name="gpu-facts", daemon=True)
+    """Ask the driver, in case it hangs from afar."""
+    found = _within(lambda: nvml.facts(wait_s), wait_s + 1.0)
+    return found or GpuInventory(note=f"the NVIDIA driver has not answered for {wait_s:g} s")
+
+
+def _within(read: Callable[[], _Value], limit_s: float) -> _Value | None:
+    """Read on a thread of its own: a driver or disk that hangs must not take the answer about all the rest with it."""
+    answers: list[_Value | None] = []
+    thread = threading.Thread(target=lambda: answers.append(system_facts.or_none(read)), name="facts", daemon=True)
     thread.start()
-    thread.join(wait_s + 1.0)
-    return answers[0] if answers else GpuInventory(note=f"the NVIDIA driver has not answered for {wait_s:g} s")
+    thread.join(limit_s)
+    return answers[0] if answers else None
 
 
 def _boot_id() -> str:

@@ -1,48 +1,27 @@
-"""What the host does now, by psutil, and what each rank uses, by /proc: one reading at a time, no GPUs, no threads."""
+"""What the host does now, by /proc and /sys: one reading at a time, no GPUs, no threads."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-import psutil
-
-from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
+from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample
+from dtagent.rank_use import RankProcesses, RankUse
+from dtagent.rates import DiskRates, KeptFile, NetworkRates, RdmaRates
 
 MIB = 1024 * 1024
+KIB_PER_MIB = 1024
+FILE_SYSTEMS_S = 30.0
+"""Between two looks at how full the file systems are."""
 
-RankProcesses = Mapping[str, Mapping[int, "int | tuple[int, int | None]"]]
-"""Job id → rank → its pid, or its pid and start time (clock ticks since boot, field 22 of /proc/PID/stat)."""
-
-_STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "disk-sleep",
-    "T": "stopped",
-    "t": "tracing-stop",
-    "Z": "zombie",
-    "X": "dead",
-    "I": "idle",
-}
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LOCAL_ROOTS = {"overlay", "btrfs", "zfs"}
+"""Types of file system whose source is no device, and that are local even so."""
 
 _Value = TypeVar("_Value")
-
-
-class _Process(NamedTuple):
-    """The fields of /proc/PID/stat that a rank's sample is made of."""
-
-    pid: int
-    parent: int
-    state: str
-    cpu_ticks: int
-    threads: int
-    start_time: int
-    resident_pages: int
 
 
 class HostProbe:
@@ -51,167 +30,149 @@ class HostProbe:
     Args:
         directory: the file system whose free space is told.
         clock: monotonic seconds.
+        proc: where /proc is.
+        sys: where /sys is.
     """
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = Path("/proc"),
+        sys: Path = Path("/sys"),
+    ) -> None:
+        self._directory = str(directory)
         self._clock = clock
-        self._cpu: tuple[float, float] | None = None
-        self._network: tuple[float, dict[str, tuple[int, int]]] | None = None
-        self._rank_time: float | None = None
-        self._rank_ticks: dict[tuple[int, int], int] = {}
+        self._proc = proc
+        self._stat = _or_none(lambda: KeptFile(proc / "stat"))
+        self._memory = _or_none(lambda: KeptFile(proc / "meminfo"))
+        self._network = _or_none(lambda: NetworkRates(proc))
+        self._disks = _or_none(lambda: DiskRates(proc, sys))
+        self._rdma = RdmaRates(sys)
+        self._ranks = RankUse()
+        self._cpu: list[tuple[int, int]] = []
+        self._cores: list[tuple[int, int]] = []
+        self._file_systems: list[DiskUse] | None = None
+        self._file_systems_until = float("-inf")
 
-    def sample(self, seq: int, processes: RankProcesses, gpus: list[GpuSample]) -> HostSample:
+    def sample(
+        self, seq: int, processes: RankProcesses, gpus: list[GpuSample], *, with_cores: bool = False
+    ) -> HostSample:
         """Return one reading. What cannot be read is `None`, rates are absent from the first reading.
 
         Args:
             seq: the sample's number.
             processes: whose use is told; one that is gone is left out.
             gpus: the GPUs' readings that go into the sample.
+            with_cores: whether each CPU's use is told.
         """
-        memory = _or_none(psutil.virtual_memory)
-        swap = _or_none(psutil.swap_memory)
-        disk = _or_none(lambda: psutil.disk_usage(str(self._directory)))
-        receive, transmit = self._network_rates()
+        now = self._clock()
+        cpu_percent, cpu_count, cores = _or_none(lambda: self._cpu_use(with_cores)) or (None, None, None)
+        memory = _or_none(self._memory_mib) or {}
+        free = _or_none(lambda: os.statvfs(self._directory))
+        load = _or_none(os.getloadavg) or (None, None, None)
+        receive, transmit, errors = _or_none(lambda: self._network and self._network.read(now)) or ({}, {}, None)
+        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
+        swap, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
             seq=seq,
-            time=time.time(),
-            cpu_percent=_or_none(self._cpu_percent),
-            load1=_or_none(lambda: os.getloadavg()[0]),
-            memory_used_mib=None if memory is None else (memory.total - memory.available) // MIB,
-            memory_total_mib=None if memory is None else memory.total // MIB,
-            swap_used_mib=None if swap is None else swap.used // MIB,
-            disk_free_mib=None if disk is None else disk.free // MIB,
-            network_receive_bytes_per_s=receive,
-            network_transmit_bytes_per_s=transmit,
+            time=round(time.time(), 3),
+            cpu_percent=cpu_percent,
+            cpu_count=cpu_count,
+            core_percents=cores,
+            load1=load[0],
+            load5=load[1],
+            load15=load[2],
+            memory_used_mib=None if total is None or available is None else total - available,
+            memory_total_mib=total,
+            swap_used_mib=None if swap is None or swap_free is None else swap - swap_free,
+            swap_total_mib=swap,
+            disk_free_mib=None if free is None else free.f_bavail * free.f_frsize // MIB,
+            file_systems=self._space(now),
+            disks=self._rated(self._disks, now),
+            network_receive_bytes_per_s=dict(receive),
+            network_transmit_bytes_per_s=dict(transmit),
+            network_errors=errors,
+            rdma=self._rated(self._rdma, now) or None,
             gpus=gpus,
-            ranks=self._ranks(processes),
+            ranks=self._ranks.read(processes, now),
         )
 
-    def _cpu_percent(self) -> float | None:
-        # psutil.cpu_percent keeps the time before per thread and answers 0 at first; here unknown stays unknown.
-        times = psutil.cpu_times()
-        # Linux counts guest time in user and nice already.
-        total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-        idle = times.idle + getattr(times, "iowait", 0.0)
-        before, self._cpu = self._cpu, (total, idle)
-        if before is None or total <= before[0]:
-            return None
-        busy = 1 - (idle - before[1]) / (total - before[0])
-        return round(100 * min(1.0, max(0.0, busy)), 1)
+    def _cpu_use(self, with_cores: bool) -> tuple[float | None, int | None, list[int] | None]:
+        if self._stat is None:
+            return None, None, None
+        text = self._stat.read()
+        # After the CPUs come the interrupts, one long line.
+        lines = text[: text.find(b"intr")].splitlines()
+        before, self._cpu = self._cpu, [_busy_and_total(lines[0])]
+        used = _shares(before, self._cpu)
+        cores = None
+        if with_cores:
+            earlier, self._cores = self._cores, [_busy_and_total(line) for line in lines[1:]]
+            cores = [round(share) for share in _shares(earlier, self._cores)] or None
+        else:
+            self._cores = []
+        return (used[0] if used else None), len(lines) - 1, cores
 
-    def _network_rates(self) -> tuple[dict[str, float], dict[str, float]]:
-        # nowrap=False: psutil's own correction of wrapped counters remembers every interface there ever was.
-        counters = _or_none(lambda: psutil.net_io_counters(pernic=True, nowrap=False)) or {}
-        now = self._clock()
-        current = {name: (io.bytes_recv, io.bytes_sent) for name, io in counters.items() if name != "lo"}
-        before, self._network = self._network, (now, current)
-        receive: dict[str, float] = {}
-        transmit: dict[str, float] = {}
-        if before is None or now <= before[0]:
-            return receive, transmit
-        elapsed_s = now - before[0]
-        for name, (received, sent) in current.items():
-            received_before, sent_before = before[1].get(name, (received, sent))
-            # Smaller than before: the interface was made anew, so this interval says nothing.
-            if name in before[1] and received >= received_before and sent >= sent_before:
-                receive[name] = round((received - received_before) / elapsed_s, 1)
-                transmit[name] = round((sent - sent_before) / elapsed_s, 1)
-        return receive, transmit
-
-    def _ranks(self, wanted: RankProcesses) -> dict[str, list[RankSample]]:
-        if not any(wanted.values()):
-            self._rank_time, self._rank_ticks = None, {}
+    def _memory_mib(self) -> dict[str, int]:
+        if self._memory is None:
             return {}
-        # One pass over /proc serves all ranks. psutil's children(recursive=True) makes such a pass for each rank,
-        # and four more reads a process afterwards.
-        processes = _processes()
-        children: dict[int, list[_Process]] = {}
-        for process in processes.values():
-            children.setdefault(process.parent, []).append(process)
-        now = self._clock()
-        elapsed_s = None if self._rank_time is None else now - self._rank_time
-        ticks_before, self._rank_time, self._rank_ticks = self._rank_ticks, now, {}
-        samples: dict[str, list[RankSample]] = {}
-        for job_id, ranks in wanted.items():
-            found = []
-            for rank, identity in sorted(ranks.items()):
-                pid, start_time = identity if isinstance(identity, tuple) else (identity, None)
-                root = processes.get(pid)
-                if root is not None and start_time in (None, root.start_time):
-                    found.append(self._rank(rank, root, children, elapsed_s, ticks_before))
-            samples[job_id] = found
-        return samples
+        wanted = (b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree")
+        found = {}
+        for line in self._memory.read().split(b"\n", 20):
+            name, _, value = line.partition(b":")
+            if name in wanted:
+                found[name.decode()] = int(value.split()[0]) // KIB_PER_MIB
+        return found
 
-    def _rank(
-        self,
-        rank: int,
-        root: _Process,
-        children: dict[int, list[_Process]],
-        elapsed_s: float | None,
-        ticks_before: dict[tuple[int, int], int],
-    ) -> RankSample:
-        family = _family(root, children)
-        # A child that has come since used all its time in this interval; the rank itself must have been seen before.
-        known = elapsed_s is not None and elapsed_s > 0 and (root.pid, root.start_time) in ticks_before
-        used = 0
-        for process in family:
-            key = (process.pid, process.start_time)
-            self._rank_ticks[key] = process.cpu_ticks
-            used += process.cpu_ticks - ticks_before.get(key, 0)
-        return RankSample(
-            rank=rank,
-            pid=root.pid,
-            cpu_percent=round(100 * used / _TICKS_PER_S / elapsed_s, 1) if known and elapsed_s else None,
-            memory_used_mib=sum(process.resident_pages for process in family) * _PAGE_BYTES // MIB,
-            threads=sum(process.threads for process in family),
-            state=_STATES.get(root.state),
-        )
+    def _rated(self, devices: DiskRates | RdmaRates | None, now: float) -> list[DeviceRate] | None:
+        return None if devices is None else _or_none(lambda: devices.read(now))
+
+    def _space(self, now: float) -> list[DiskUse] | None:
+        if now >= self._file_systems_until:
+            self._file_systems_until = now + FILE_SYSTEMS_S
+            self._file_systems = _or_none(lambda: _file_systems(self._proc))
+        return self._file_systems
+
+
+def _busy_and_total(line: bytes) -> tuple[int, int]:
+    """Return the ticks of a `cpu` line: user, nice, system, idle, iowait, irq, softirq, steal, guest and its nice."""
+    # Guest time is counted in user and nice already.
+    ticks = [int(field) for field in line.split()[1:9]]
+    total = sum(ticks)
+    return total - ticks[3] - ticks[4], total
+
+
+def _shares(before: list[tuple[int, int]], now: list[tuple[int, int]]) -> list[float]:
+    """Return the busy percentages since before; empty where the CPUs are not the same or no time has passed."""
+    if len(before) != len(now) or any(total <= earlier for (_, total), (_, earlier) in zip(now, before, strict=True)):
+        return []
+    shares = [(busy - old_busy) / (total - old) for (busy, total), (old_busy, old) in zip(now, before, strict=True)]
+    return [round(100 * min(1.0, max(0.0, share)), 1) for share in shares]
+
+
+def _file_systems(proc: Path) -> list[DiskUse]:
+    found: dict[str, DiskUse] = {}
+    for line in (proc / "self/mountinfo").read_text(errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, source = after.split()[:2]
+        fields = before.split()
+        mount = fields[4].encode().decode("unicode_escape")
+        is_local = source.startswith("/dev/") and not source.startswith("/dev/loop")
+        # A device may be mounted more than once: containers bind single files of it.
+        if (is_local or (mount == "/" and kind in _LOCAL_ROOTS)) and fields[2] not in found and os.path.isdir(mount):
+            with contextlib.suppress(OSError):
+                space = os.statvfs(mount)
+                total = space.f_blocks * space.f_frsize // MIB
+                used = total - space.f_bfree * space.f_frsize // MIB
+                if total:
+                    found[fields[2]] = DiskUse(mount, used, total)
+    return sorted(found.values(), key=lambda item: item.mount)
 
 
 def _or_none(read: Callable[[], _Value]) -> _Value | None:
     try:
         return read()
-    # RuntimeError and ValueError: psutil on a /proc that lacks what it looks for, as in some sandboxes.
-    except (OSError, psutil.Error, RuntimeError, ValueError):
-        return None
-
-
-def _family(root: _Process, children: dict[int, list[_Process]]) -> list[_Process]:
-    family = [root]
-    for process in family:
-        family.extend(children.get(process.pid, []))
-    return family
-
-
-def _processes() -> dict[int, _Process]:
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            process = _process(int(name))
-            if process is not None:
-                found[process.pid] = process
-    return found
-
-
-def _process(pid: int) -> _Process | None:
-    try:
-        # Not open(): this runs for every process of the host, and a file object costs half as much again.
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        try:
-            stat = os.read(descriptor, 4096)
-        finally:
-            os.close(descriptor)
-        # The command name in parentheses may hold spaces and parentheses itself.
-        fields = stat.rpartition(b") ")[2].split(None, 22)
-        return _Process(
-            pid=pid,
-            parent=int(fields[1]),
-            state=fields[0].decode(),
-            cpu_ticks=int(fields[11]) + int(fields[12]),
-            threads=int(fields[17]),
-            start_time=int(fields[19]),
-            resident_pages=int(fields[21]),
-        )
+    # IndexError and ValueError: a /proc that lacks what is looked for, as in some sandboxes.
     except (OSError, IndexError, ValueError):
         return None

@@ -16,6 +16,12 @@ from dtagent.protocol.telemetry import PythonFacts
 
 TIMEOUT_S = 10.0
 MOST_AT_ONCE = 16
+MAX_KNOWN = 64
+"""Interpreters whose answer is remembered."""
+MAX_DIRECTORIES = 64
+"""Of an interpreter's path, those that are looked at for changes."""
+SETTLED_NS = 2_000_000_000
+"""How long ago the last change must be before an answer is remembered."""
 
 OLDEST = (3, 8)
 """The first version with importlib.metadata, and the oldest that any PyTorch dttui launches runs on."""
@@ -53,6 +59,8 @@ PACKAGES = (
 """Distributions whose presence and version matter to a job."""
 
 _MARK = "dtagent-python "
+_NOTHING: dict[str, Any] = {"torch": {}, "nccl": [], "editable": [], "environment": None, "path": []}
+"""Of what a very old Python has no words for."""
 
 # Runs under interpreters of any age. Not -I: that hides the user's site-packages and PYTHONPATH, which jobs do see.
 # What -I is wanted for, a json.py in the current directory taking the place of the standard library's, is prevented by
@@ -60,20 +68,64 @@ _MARK = "dtagent-python "
 _SNIPPET = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry not in ("", ".")]
-import json
-found = {}
+import json, os, re
+found, editable, torch = {}, [], {}
 try:
     from importlib import metadata
 except ImportError:
     metadata = None
+def read(path):
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(65536).decode("utf-8", "replace")
+    except (OSError, TypeError, ValueError):
+        return ""
+failures = (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError)
 for name in sys.argv[2:] if metadata else []:
     try:
-        version = metadata.version(name)
-    except (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError):
-        version = None
-    if version:
+        dist = metadata.distribution(name)
+        version = dist.version
+        if not version:
+            continue
         found[name] = str(version)
-body = {"version": list(sys.version_info[:3]), "executable": sys.executable, "packages": found}
+        direct = dist.read_text("direct_url.json")
+        if direct and json.loads(direct).get("dir_info", {}).get("editable"):
+            editable.append(name)
+    except failures:
+        continue
+try:
+    # The spec of a package that is not inside another one is found without running anything of it.
+    from importlib.util import find_spec
+    spec = find_spec("torch")
+    place = os.path.dirname(spec.origin) if spec and spec.origin else None
+except failures:
+    place = None
+if place:
+    text = read(os.path.join(place, "version.py"))
+    for key, name in (("cuda", "cuda"), ("hip", "rocm"), ("git_version", "git"), ("__version__", "version")):
+        told = re.search("(?m)^" + key + "\\\\b[^=\\\\n]*= *['\\"]([^'\\"\\\\n]+)", text)
+        if told:
+            torch[name] = told.group(1)
+    if "torch" not in found and "version" in torch:
+        found["torch"] = torch["version"]
+conda = os.path.join(sys.prefix, "conda-meta")
+try:
+    listed = os.listdir(conda)
+except OSError:
+    listed = None
+if listed is not None:
+    environment = "conda"
+else:
+    environment = "venv" if sys.prefix != getattr(sys, "base_prefix", sys.prefix) else None
+nccl = [found[name] for name in sys.argv[2:] if name.startswith("nvidia-nccl-") and name in found]
+for name in listed or []:
+    told = re.match("nccl-([0-9.]+)-", name)
+    if told and not nccl:
+        nccl.append(told.group(1))
+body = {
+    "version": list(sys.version_info[:3]), "executable": sys.executable, "packages": found, "editable": editable,
+    "torch": torch, "nccl": nccl[:1], "environment": environment, "path": [conda] + sys.path,
+}
 sys.stdout.write("\\n" + sys.argv[1] + json.dumps(body) + "\\n")
 """
 
@@ -108,6 +160,9 @@ def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
     found = _resolve(path)
     if found.error is not None or found.executable is None:
         return found
+    known = _CACHE.get(path, found.executable)
+    if known is not None:
+        return known
     try:
         code, output, errors = _run([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
     except subprocess.TimeoutExpired:
@@ -125,13 +180,61 @@ def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
     too_old = None
     if version < OLDEST:
         too_old = f"{path} is Python {_dotted(version)}; {_dotted(OLDEST)} is the oldest that can be used"
-    return PythonFacts(
+    facts = PythonFacts(
         path=path,
         executable=body["executable"] or found.executable,
         version=_dotted(version),
         packages=body["packages"],
         error=too_old,
+        torch_cuda=body["torch"].get("cuda"),
+        torch_rocm=body["torch"].get("rocm"),
+        torch_git=body["torch"].get("git"),
+        nccl=next(iter(body["nccl"]), None),
+        editable=body["editable"] or None,
+        environment=body["environment"],
     )
+    _CACHE.put(path, found.executable, body["path"], facts)
+    return facts
+
+
+class _Cache:
+    """What interpreters said, for as long as neither they nor the directories they import from have changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str | None, ...], tuple[dict[str, int | None], PythonFacts]] = {}
+
+    def get(self, path: str, executable: str) -> PythonFacts | None:
+        """Return what is still true of an interpreter."""
+        with self._lock:
+            marks, facts = self._known.get(_key(path, executable), ({}, None))
+        return facts if facts is not None and all(_changed_at(name) == mark for name, mark in marks.items()) else None
+
+    def put(self, path: str, executable: str, directories: list[str], facts: PythonFacts) -> None:
+        """Remember an answer; the oldest one goes where there are too many."""
+        marks = {name: _changed_at(name) for name in (executable, *directories[:MAX_DIRECTORIES])}
+        newest = max((mark for mark in marks.values() if mark is not None), default=0)
+        if facts.error is not None or time.time_ns() - newest < SETTLED_NS:
+            return  # Another change within the same tick of the file system's clock would not show.
+        with self._lock:
+            self._known.pop(_key(path, executable), None)
+            self._known[_key(path, executable)] = (marks, facts)
+            if len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+
+def _key(path: str, executable: str) -> tuple[str | None, ...]:
+    return path, executable, os.environ.get("PYTHONPATH"), os.environ.get("PYTHONHOME")
+
+
+def _changed_at(name: str) -> int | None:
+    try:
+        return os.stat(name).st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+_CACHE = _Cache()
 
 
 def _resolve(path: str) -> PythonFacts:
@@ -178,9 +281,9 @@ def _body(output: str) -> dict[str, Any] | None:
         if line.startswith(_MARK):
             try:
                 body = json.loads(line[len(_MARK) :])
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
-            return body if isinstance(body, dict) else None
+            return {**_NOTHING, **body} if isinstance(body, dict) else None
     return None
 
 

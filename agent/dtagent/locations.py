@@ -10,16 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.errors import RootError
+from dtagent.names import SOCKET
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """What a job id or a stream may be called, since both become file names."""
 
-_NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "afs", "lustre", "gpfs", "beegfs", "ceph", "9p", "glusterfs"}
-
-
-def default_root() -> Path:
-    """Local disk, never a home that several hosts may share."""
-    return Path(f"/var/tmp/dtagent-{os.getuid()}")  # noqa: S108 - owner and mode are checked by `secure_root`
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "afs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "9p",
+        "glusterfs",
+        "wekafs",
+        "pvfs2",
+        "panfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.ceph-fuse",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+    }
+)
 
 
 def secure_root(root: Path) -> Path:
@@ -42,12 +62,19 @@ def secure_root(root: Path) -> Path:
         )
     if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
         raise RootError(f"others can exchange {root}, because {root.parent} is open to them; choose another place")
+    if info.st_mode & 0o022:
+        raise RootError(f"others could write to {root}, so what is in it may not be yours; remove it")
     if info.st_mode & 0o077:
         root.chmod(0o700)
     kind = file_system_of(root)
-    if kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs"):
+    if is_network_file_system(kind):
         raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
     return root
+
+
+def is_network_file_system(kind: str) -> bool:
+    """Whether a type of file system, as /proc/self/mountinfo names it, keeps its files on other hosts."""
+    return kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs")
 
 
 def make_private(directory: Path) -> None:
@@ -57,11 +84,11 @@ def make_private(directory: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
-def file_system_of(path: Path) -> str:
+def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
     """Return the type of the file system that holds a path, as /proc/self/mountinfo names it."""
     target = str(path.resolve())
     best, kind = "", "unknown"
-    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+    for line in mountinfo.read_text(errors="replace").splitlines():
         before, _, after = line.partition(" - ")
         point = before.split()[4].encode().decode("unicode_escape")
         if len(point) >= len(best) and (target == point or target.startswith(point.rstrip("/") + "/")):
@@ -82,7 +109,12 @@ def own_python() -> str:
 
 def socket_path(root: Path) -> Path:
     """The daemon's socket; used by its bare name from inside the root, since paths have a limit of 107 bytes."""
-    return root / "agent.sock"
+    return root / SOCKET
+
+
+def store_path(root: Path) -> Path:
+    """Where the contents of files are kept between launches."""
+    return root / "store"
 
 
 @dataclass(frozen=True)
@@ -154,6 +186,11 @@ class AttemptFiles:
         return self.directory / "metrics.jsonl"
 
     @property
+    def trainer(self) -> Path:
+        """The metrics found in the ranks' logs, where the script reports none itself; in the same form."""
+        return self.directory / "trainer.jsonl"
+
+    @property
     def payload(self) -> Path:
         """Copies of dtagent's payload scripts, so that an upgrade cannot pull them away."""
         return self.directory / "payload"
@@ -168,6 +205,11 @@ class AttemptFiles:
         """The working directory that was sent along."""
         return self.directory / "work"
 
+    @property
+    def tree(self) -> Path:
+        """SHA-256 of the list of files in `work`, once all of them are there."""
+        return self.directory / "tree"
+
 
 def write_atomic(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, also after a power cut."""
@@ -177,6 +219,11 @@ def write_atomic(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)  # Else a power cut may take the name back.
+    finally:
+        os.close(directory)
 
 
 def _private(path: str, flags: int) -> int:

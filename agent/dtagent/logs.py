@@ -1,60 +1,133 @@
-"""Reading the streams of an attempt from byte offsets: rank logs, launcher logs, metrics."""
+"""Reading the streams of an attempt from byte offsets: logs of ranks and launcher, metrics, and what is gone."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import os
 import re
 import stat
+from dataclasses import dataclass
+from pathlib import Path
 
 from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.jobs import FollowRequest, LogChunk
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 
 METRICS = "metrics"
+TRAINER = "trainer"
 _STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)")
 
 
-def sizes(files: AttemptFiles) -> dict[str, int]:
-    """Return the length in bytes of every stream there is."""
+@dataclass(frozen=True)
+class _Stream:
+    """A stream as it is on disk, and where the client is in it."""
+
+    path: Path
+    size: int
+    inode: int
+    offset: int
+    """Where to read on."""
+    is_new_file: bool
+    """Whether the client's own offset was of another file, or of one that was longer."""
+    is_unknown: bool
+    """Whether the client has not heard of it: it is told even while it is empty."""
+
+    @property
+    def has_more(self) -> bool:
+        return self.size > self.offset or self.is_new_file or self.is_unknown
+
+
+def has_more(files: AttemptFiles, request: FollowRequest) -> bool:
+    """Whether a stream is longer than what the client has of it, or new to it."""
+    return any(stream.has_more for stream in _streams(files, request).values())
+
+
+def is_a_little(files: AttemptFiles, request: FollowRequest) -> bool:
+    """Whether all there is for the client now would not fill half of what it asks for."""
+    waiting = sum(stream.size - stream.offset for stream in _streams(files, request).values() if stream.has_more)
+    return waiting < min(request.max_bytes, MAX_CHUNK_BYTES) // 2
+
+
+def read(files: AttemptFiles, request: FollowRequest) -> tuple[list[LogChunk], bool]:
+    """Return the next bytes of each stream that has some, and whether there are still more.
+
+    The room is shared out evenly, so that a flood on one rank does not hide another.
+    """
+    waiting = {name: stream for name, stream in _streams(files, request).items() if stream.has_more}
+    room = max(1, min(request.max_bytes, MAX_CHUNK_BYTES))
+    chunks = []
+    more = False
+    for index, (name, stream) in enumerate(sorted(waiting.items(), key=lambda item: item[1].size - item[1].offset)):
+        share = room // (len(waiting) - index)
+        try:
+            offset, data = _read_at(stream, share, knows_gaps=request.inodes is not None)
+        except FileNotFoundError:  # The script removed it meanwhile.
+            continue
+        room -= len(data)
+        more = more or offset + len(data) < stream.size
+        chunks.append(
+            LogChunk(
+                name,
+                offset,
+                base64.b64encode(data).decode("ascii"),
+                gap_bytes=offset - stream.offset,
+                inode=stream.inode,
+                is_new_file=stream.is_new_file,
+            )
+        )
+    return chunks, more
+
+
+def _streams(files: AttemptFiles, request: FollowRequest) -> dict[str, _Stream]:
     found = {}
     with contextlib.suppress(FileNotFoundError), os.scandir(files.logs) as entries:
-        found = {entry.name: entry.stat().st_size for entry in entries if _is_log(entry)}
-    with contextlib.suppress(FileNotFoundError):
-        info = files.metrics.lstat()
-        if stat.S_ISREG(info.st_mode):
-            found[METRICS] = info.st_size
+        for entry in entries:
+            if _STREAM.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = _place(entry.name, Path(entry.path), entry.stat(), request)
+    wanted = {METRICS: files.metrics, **({TRAINER: files.trainer} if request.wants_trainer else {})}
+    for name, path in wanted.items():
+        with contextlib.suppress(FileNotFoundError):
+            info = path.lstat()
+            if stat.S_ISREG(info.st_mode):
+                found[name] = _place(name, path, info, request)
     return found
 
 
-def _is_log(entry: os.DirEntry[str]) -> bool:
-    return bool(_STREAM.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
+def _place(name: str, path: Path, info: os.stat_result, request: FollowRequest) -> _Stream:
+    offset = request.offsets.get(name, 0)
+    had = (request.inodes or {}).get(name)
+    is_new_file = had is not None and (had != info.st_ino or info.st_size < offset)
+    return _Stream(
+        path, info.st_size, info.st_ino, 0 if is_new_file else offset, is_new_file, name not in request.offsets
+    )
 
 
-def has_more(files: AttemptFiles, offsets: dict[str, int]) -> bool:
-    """Whether a stream is longer than what the client has of it, or new to it."""
-    return any(size > offsets.get(stream, -1) for stream, size in sizes(files).items())
+def _read_at(stream: _Stream, most: int, *, knows_gaps: bool) -> tuple[int, bytes]:
+    """Return the first offset from where the client is on whose bytes are kept, and bytes from there."""
+    # Not blocking: a script may have put a pipe in the file's place.
+    descriptor = os.open(stream.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        start = stream.offset
+        while True:
+            if knows_gaps:
+                start = min(_seek(descriptor, start, os.SEEK_DATA, stream.size), stream.size)
+            data = os.pread(descriptor, min(most, max(0, stream.size - start)), start)
+            if not data or not knows_gaps:
+                return start, data
+            # What a hole is punched into while it is read comes as zeros: only what is still data afterwards counts.
+            kept = _seek(descriptor, start, os.SEEK_HOLE, stream.size) - start
+            if kept > 0:
+                return start, data[:kept]
+    finally:
+        os.close(descriptor)
 
 
-def read(files: AttemptFiles, offsets: dict[str, int], max_bytes: int) -> tuple[list[LogChunk], bool]:
-    """Return the next bytes of each stream that has some, and whether there are still more.
-
-    A stream that the client has not heard of is told even while it is empty.
-    The room is shared out evenly, so that a flood on one rank does not hide another.
-    """
-    found = sizes(files)
-    waiting = {name: found[name] - offsets.get(name, 0) for name in found if found[name] > offsets.get(name, -1)}
-    room = min(max_bytes, MAX_CHUNK_BYTES)
-    chunks = []
-    for index, (name, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
-        share = room // (len(waiting) - index)
-        offset = offsets.get(name, 0)
-        path = files.metrics if name == METRICS else files.logs / name
-        with open(path, "rb") as stream:
-            stream.seek(offset)
-            data = stream.read(min(count, share))
-        room -= len(data)
-        chunks.append(LogChunk(name, offset, base64.b64encode(data).decode("ascii")))
-    taken = min(max_bytes, MAX_CHUNK_BYTES) - room
-    return chunks, sum(waiting.values()) > taken
+def _seek(descriptor: int, start: int, whence: int, size: int) -> int:
+    try:
+        return os.lseek(descriptor, start, whence)
+    except OSError as error:
+        # ENXIO: nothing but a hole follows. Else the file system knows no holes, and so has none.
+        return max(start, size) if error.errno == errno.ENXIO or whence == os.SEEK_HOLE else start

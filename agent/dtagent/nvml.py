@@ -1,28 +1,27 @@
-"""NVIDIA GPUs through NVML: what they are, and one reading at a time. A failing driver raises nothing outwards."""
+"""The NVIDIA driver: initialised once, its GPUs opened and kept. A failing driver raises nothing outwards."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import logging
-import pwd
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dtagent.protocol.telemetry import GpuFacts, GpuProcess, GpuSample
+from dtagent import gpu_topology
+from dtagent.gpu_metrics import GONE_CODES, MIB, GpuGoneError, GpuMetrics, code_of, explain, text
+from dtagent.protocol.telemetry import GpuFacts, GpuSample
+from dtagent.xid import XidListener
 
 _log = logging.getLogger(__name__)
 
 LIBRARY = "libnvidia-ml.so.1"
-MIB = 1024 * 1024
-
-_GONE_CODES = frozenset({1, 9, 15, 16, 28})
-"""nvmlReturn_t: uninitialised, driver not loaded, GPU lost, reset required, GPU not found. No metric will work."""
+SILENT_S = 3.0
+"""A call that takes so long hangs."""
 
 _DRIVER_NOTES = {
     4: "this user may not use the NVIDIA driver; ask for access to /dev/nvidia*",
@@ -32,20 +31,6 @@ _DRIVER_NOTES = {
 }
 """What a person is told when initialisation fails with one of these codes."""
 
-_THROTTLE_REASONS = {
-    0x002: "application clocks",
-    0x004: "power cap",
-    0x008: "hardware slowdown",
-    0x010: "sync boost",
-    0x020: "software thermal slowdown",
-    0x040: "hardware thermal slowdown",
-    0x080: "power brake",
-    0x100: "display clocks",
-    0x200: "board limit",
-    0x400: "reliability voltage",
-}
-"""nvmlClocksEventReason* of nvml.h. Bit 0, idle, is left out: a GPU without work is not held back."""
-
 
 @dataclass(frozen=True)
 class GpuInventory:
@@ -54,25 +39,39 @@ class GpuInventory:
     gpus: list[GpuFacts] = field(default_factory=list)
     driver_version: str | None = None
     note: str | None = None
-
-
-class _GpuGoneError(Exception):
-    """The driver will answer nothing about this GPU."""
+    cuda_version: str | None = None
+    """The newest that the driver runs, `12.8`."""
 
 
 @dataclass
 class _Device:
     index: int
     handle: Any = None
+    metrics: GpuMetrics | None = None
     facts: GpuFacts | None = None
     error: str | None = None
     """Why nothing can be read."""
+    asked_at: float | None = None
+    """When the reading under way began."""
+
+    def hang(self, now: float) -> str | None:
+        """Return which call has not returned, once that is clear."""
+        if self.asked_at is None or self.metrics is None or now - self.asked_at < SILENT_S:
+            return None
+        return silence(now - self.asked_at, self.metrics.call)
+
+
+def silence(seconds: float, call: str = "") -> str:
+    """Return what to say of a GPU whose reading does not end."""
+    words = f"the driver has not answered for {seconds:.0f} s"
+    return f"{words}: {call} hangs" if call else words
 
 
 class Nvml:
-    """The driver, initialised once and its handles kept; tried again at a slow pace where it or a GPU is absent.
+    """The driver; tried again at a slow pace where it or a GPU is absent, but never while one of its GPUs works.
 
-    A call into a broken driver can block for ever, so `sample` belongs on a thread of its own.
+    A call into a broken driver can block for ever, so `refresh` and `read` belong on threads that nobody waits for.
+    Different GPUs may be read at the same time.
 
     Args:
         retry_s: how often an absent driver or a lost GPU is looked for again.
@@ -84,41 +83,81 @@ class Nvml:
         self._clock = clock
         self._retry_at = float("-inf")
         self._lock = threading.Lock()
+        """Held over calls that find the driver and its GPUs, not over readings."""
         self._pynvml: Any = None
-        self._failures: tuple[type[Exception], ...] = (_GpuGoneError,)
+        self._failures: tuple[type[Exception], ...] = (GpuGoneError,)
         self._devices: list[_Device] = []
         self._driver_version: str | None = None
+        self._cuda_version: str | None = None
         self._note: str | None = None
+        self._xids: XidListener | None = None
 
     def facts(self, wait_s: float = 5.0) -> GpuInventory:
         """Return the usable GPUs; asks the driver only when it has not answered before.
 
         Args:
-            wait_s: how long to wait for a reading that is under way.
+            wait_s: how long to wait for one who is asking it.
         """
         if not self._lock.acquire(timeout=wait_s):
-            return GpuInventory(self._usable(), self._driver_version, "the NVIDIA driver does not answer")
+            silent = "the NVIDIA driver does not answer"
+            return GpuInventory(self._usable(), self._driver_version, silent, self._cuda_version)
         try:
             self._retry_if_due()
-            unusable = [f"GPU {device.index}: {device.error}" for device in self._devices if device.error]
-            return GpuInventory(self._usable(), self._driver_version, self._note or "; ".join(unusable) or None)
         finally:
             self._lock.release()
+        now = self._clock()
+        problems = [(device.index, device.error or device.hang(now)) for device in self._devices]
+        unusable = [f"GPU {index}: {problem}" for index, problem in problems if problem]
+        note = self._note or "; ".join(unusable) or None
+        return GpuInventory(self._usable(), self._driver_version, note, self._cuda_version)
 
     def sample(self) -> list[GpuSample]:
-        """Read every GPU; empty where there is no driver."""
+        """Read every GPU, one after the other; empty where there is no driver."""
+        return [self.read(index) for index in range(self.refresh())]
+
+    def refresh(self) -> int:
+        """Look for what is due to be looked for; return how many GPUs there are. May block."""
         with self._lock:
             self._retry_if_due()
-            return [self._sample(device) for device in self._devices]
+            if self._xids is not None:
+                self._xids.poll()
+            return len(self._devices)
+
+    def read(self, index: int) -> GpuSample:
+        """Read a GPU. May block."""
+        device = self._devices[index]
+        if device.metrics is None:
+            return GpuSample(index, error=device.error)
+        device.asked_at = self._clock()
+        xids = self._xids.seen(index) if self._xids is not None else None
+        try:
+            sample = device.metrics.read(index, device.asked_at, xids)
+            device.error = None
+        except GpuGoneError as error:
+            device.error = str(error)
+            # The error that took it away is worth to know just then.
+            count, last = (xids.count, xids.last) if xids is not None else (None, None)
+            sample = GpuSample(index, error=device.error, xid_count=count, xid_last=last)
+        finally:
+            device.asked_at = None
+        return sample
+
+    def asking(self, index: int) -> str:
+        """Return the name of the function a GPU is being asked by."""
+        metrics = self._devices[index].metrics if index < len(self._devices) else None
+        return metrics.call if metrics is not None else ""
 
     def close(self) -> None:
         """Let go of the driver, unless a call into it is stuck."""
-        if self._lock.acquire(timeout=1.0):
+        if not self._is_busy() and self._lock.acquire(timeout=1.0):
             try:
                 self._detach()
                 self._devices = []
             finally:
                 self._lock.release()
+
+    def _is_busy(self) -> bool:
+        return any(device.asked_at is not None for device in self._devices)
 
     def _usable(self) -> list[GpuFacts]:
         return [device.facts for device in self._devices if device.facts and not device.error]
@@ -131,8 +170,9 @@ class Nvml:
         if len(broken) < len(self._devices):
             # Initialising anew could number the healthy GPUs differently, so only the lost ones are opened again.
             for device in broken:
-                self._open(device)
-        else:
+                if device.asked_at is None:
+                    self._open(device)
+        elif not self._is_busy():
             self._attach()
 
     def _attach(self) -> None:
@@ -141,6 +181,7 @@ class Nvml:
         if note is None:
             for device in self._devices:
                 self._open(device)
+            self._place()
             note = None if self._devices else "the NVIDIA driver sees no GPU"
         else:
             for device in self._devices:
@@ -153,19 +194,26 @@ class Nvml:
         try:
             self._pynvml.nvmlInit()
             count = self._pynvml.nvmlDeviceGetCount()
-            version = self._first(self._pynvml.nvmlSystemGetDriverVersion)
         except self._failures as error:
-            return _DRIVER_NOTES.get(_code(error), f"the NVIDIA driver fails: {_explain(error)}")
-        self._driver_version = None if version is None else _text(version)
+            return _DRIVER_NOTES.get(code_of(error), f"the NVIDIA driver fails: {explain(error)}")
+        version = None
+        with contextlib.suppress(*self._failures):
+            version = text(self._pynvml.nvmlSystemGetDriverVersion())
+        self._driver_version = version
+        self._cuda_version = gpu_topology.cuda_version(self._pynvml, self._failures)
+        self._xids = XidListener(self._pynvml, self._failures)
         self._devices = [_Device(index) for index in range(count)]
         return None
 
     def _detach(self) -> None:
+        if self._xids is not None:
+            self._xids.close()
+            self._xids = None
+        for device in self._devices:
+            device.handle = device.metrics = None
         if self._pynvml is not None:
-            for device in self._devices:
-                device.handle = None
-            with contextlib.suppress(_GpuGoneError):
-                self._first(self._pynvml.nvmlShutdown)
+            with contextlib.suppress(*self._failures):
+                self._pynvml.nvmlShutdown()
 
     def _load(self) -> str | None:
         if self._pynvml is not None:
@@ -175,136 +223,47 @@ class Nvml:
         except OSError as error:
             absent = "No such file" in str(error)
             return _DRIVER_NOTES[12] if absent else f"the NVIDIA driver's library cannot be loaded: {error}"
-        # Imported only where there is a driver: it costs 3 MiB, more than the rest of the sampler together.
+        # Imported only where there is a driver: it costs 2 MiB, more than the rest of the sampler together.
         self._pynvml = importlib.import_module("pynvml")
         mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", self._pynvml.NVMLError)
         # AttributeError: the installed nvidia-ml-py lacks the function. UnicodeDecodeError: it decodes names strictly.
-        self._failures = (self._pynvml.NVMLError, mismatch, AttributeError, UnicodeDecodeError, _GpuGoneError)
+        self._failures = (self._pynvml.NVMLError, mismatch, AttributeError, UnicodeDecodeError, GpuGoneError)
         return None
 
     def _open(self, device: _Device) -> None:
         nvml = self._pynvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(device.index)
-            name = self._first(lambda: nvml.nvmlDeviceGetName(handle))
-            uuid = self._first(lambda: nvml.nvmlDeviceGetUUID(handle))
-            memory = self._memory(handle)
+            metrics = GpuMetrics(nvml, handle, self._failures)
+            name = self._asked(nvml.nvmlDeviceGetName, handle)
+            uuid = self._asked(nvml.nvmlDeviceGetUUID, handle)
+            total = self._total_mib(handle)
         except self._failures as error:
-            device.handle, device.error = None, _explain(error)
+            device.handle, device.metrics, device.error = None, None, explain(error)
             return
-        device.handle, device.error = handle, None
-        device.facts = GpuFacts(
-            index=device.index,
-            name="NVIDIA GPU" if name is None else _text(name),
-            uuid=None if uuid is None else _text(uuid),
-            memory_total_mib=None if memory is None else memory.total // MIB,
-        )
+        device.handle, device.metrics, device.error = handle, metrics, None
+        device.facts = GpuFacts(index=device.index, name=name or "NVIDIA GPU", uuid=uuid, memory_total_mib=total)
+        if self._xids is not None:
+            self._xids.listen(device.index, handle)
 
-    def _sample(self, device: _Device) -> GpuSample:
-        if device.handle is None:
-            return GpuSample(device.index, error=device.error)
+    def _place(self) -> None:
+        """Add to the facts of each GPU where it is and how it reaches the others."""
+        handles = {device.index: device.handle for device in self._devices if device.handle is not None}
+        for index, place in gpu_topology.places(self._pynvml, handles, self._failures).items():
+            facts = self._devices[index].facts
+            if facts is not None:
+                self._devices[index].facts = replace(facts, **place)
+
+    def _total_mib(self, handle: Any) -> int | None:
+        memory = self._asked(self._pynvml.nvmlDeviceGetMemoryInfo, handle)
+        return None if memory is None else memory.total // MIB
+
+    def _asked(self, ask: Callable[[Any], Any], handle: Any) -> Any:
+        """Return an answer, names as text; `None` where this one is refused."""
         try:
-            sample = self._read(device.index, device.handle)
-            device.error = None
-        except _GpuGoneError as error:
-            sample = GpuSample(device.index, error=str(error))
-            device.error = sample.error
-        return sample
-
-    def _read(self, index: int, handle: Any) -> GpuSample:
-        nvml, first = self._pynvml, self._first
-        memory = self._memory(handle)
-        utilization = first(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        power_mw = first(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        limit_mw = first(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-        reasons = first(
-            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
-            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        )
-        processes = first(
-            lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle),
-            lambda: nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle),
-        )
-        sample = GpuSample(
-            index=index,
-            utilization_percent=None if utilization is None else utilization.gpu,
-            memory_used_mib=None if memory is None else memory.used // MIB,
-            memory_total_mib=None if memory is None else memory.total // MIB,
-            temperature_c=first(
-                lambda: nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU),
-                lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            ),
-            power_w=None if power_mw is None else power_mw / 1000,
-            power_limit_w=None if limit_mw is None else limit_mw / 1000,
-            sm_clock_mhz=first(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            throttle_reasons=None if reasons is None else _throttle_reasons(reasons),
-            ecc_uncorrected=first(
-                lambda: nvml.nvmlDeviceGetTotalEccErrors(
-                    handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-                )
-            ),
-            processes=None if processes is None else [_process(process) for process in processes],
-        )
-        if sample == GpuSample(index):
-            raise _GpuGoneError("the driver answers no question about this GPU")
-        return sample
-
-    def _memory(self, handle: Any) -> Any:
-        nvml = self._pynvml
-        # Version 2 counts what the driver keeps for itself apart, as nvidia-smi does; version 1 calls it used.
-        return self._first(
-            lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2),
-            lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
-        )
-
-    def _first(self, *calls: Callable[[], Any]) -> Any:
-        """Return what the first call gives that the driver and nvidia-ml-py both support, else `None`."""
-        for call in calls:
-            try:
-                return call()
-            except self._failures as error:
-                if _code(error) in _GONE_CODES:
-                    raise _GpuGoneError(_explain(error)) from error
-        return None
-
-
-def _code(error: Exception) -> int:
-    return int(getattr(error, "value", 0))
-
-
-def _explain(error: Exception) -> str:
-    """Return the driver's own words, without its full stop."""
-    return str(error).rstrip(".") or type(error).__name__
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _throttle_reasons(bits: int) -> list[str]:
-    return [words for bit, words in _THROTTLE_REASONS.items() if bits & bit]
-
-
-def _process(process: Any) -> GpuProcess:
-    used = process.usedGpuMemory
-    return GpuProcess(process.pid, _user_of(process.pid), None if used is None else used // MIB)
-
-
-def _user_of(pid: int) -> str | None:
-    # The owner of /proc/PID is root for a process that may not dump core; the Uid line always tells.
-    try:
-        with open(f"/proc/{pid}/status", "rb") as stream:
-            for line in stream:
-                if line.startswith(b"Uid:"):
-                    return _user_name(int(line.split()[1]))
-    except (OSError, ValueError, IndexError):
-        return None
-    return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+            answer = ask(handle)
+        except self._failures as error:
+            if code_of(error) in GONE_CODES:
+                raise GpuGoneError(explain(error)) from error
+            return None
+        return text(answer) if isinstance(answer, (bytes, str)) else answer

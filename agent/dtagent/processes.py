@@ -1,18 +1,23 @@
-"""Finding and ending all processes of a job attempt on this host: by descent and by environment, never by name."""
+"""Finding and ending all processes of a job attempt on this host: by cgroup, descent and environment, never by name."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent.cgroup import Cgroup
 from dtagent.protocol.jobs import AttemptKey, Leftover
 
-POLL_S = 0.05
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+WATCHED = 16
+"""Processes whose end is waited for at a time: each takes a file handle."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,53 @@ class ProcessId:
 
 
 @dataclass(frozen=True)
+class Family:
+    """By what the processes of an attempt are told from all others."""
+
+    key: AttemptKey
+    node_rank: int
+    """Tells apart two nodes of one job on one machine."""
+    supervisor: int | None = None
+    """Whose descendants belong to it, not itself; `None` where it is gone."""
+    members: tuple[ProcessId, ...] = ()
+    """What a supervisor that is gone had started: they and their descendants belong to it."""
+    cgroup: Cgroup | None = None
+
+    def scan(self) -> list[ProcessId]:
+        """Return the live processes. Raises OSError where that cannot be told, which is not the same as none."""
+        stats = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(int(name)))}
+        children: dict[int, list[int]] = {}
+        for pid, stat in stats.items():
+            children.setdefault(stat.parent, []).append(pid)
+        found = self.cgroup.pids() & stats.keys() if self.cgroup else set()
+        found |= {item.pid for item in self.members if item.pid in stats and stats[item.pid].id == item}
+        pending = [child for pid in (*found, self.supervisor or 0) if pid for child in children.get(pid, [])]
+        while pending:
+            pid = pending.pop()
+            if pid not in found:
+                found.add(pid)
+                pending.extend(children.get(pid, []))
+        marks = {
+            f"DTTUI_JOB_ID={self.key.job_id}".encode(),
+            f"DTTUI_ATTEMPT={self.key.attempt}".encode(),
+            f"DTTUI_NODE_RANK={self.node_rank}".encode(),
+        }
+        found |= {pid for pid in stats.keys() - found if marks <= _environment(pid)}
+        found -= {os.getpid(), self.supervisor or 0}
+        return [stats[pid].id for pid in sorted(found) if stats[pid].is_alive]
+
+
+@dataclass(frozen=True)
 class _Stat:
+    id: ProcessId
     parent: int
     state: str
-    start_time: int
+    threads: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs: a zombie of several threads is a process whose first thread alone has ended."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def boot_id() -> str:
@@ -39,49 +87,15 @@ def boot_id() -> str:
 def identify(pid: int) -> ProcessId | None:
     """Return the identity of a live process; `None` where there is none or it is a zombie."""
     stat = _stat(pid)
-    return ProcessId(pid, stat.start_time) if stat and stat.state not in "ZX" else None
-
-
-def attempt_processes(key: AttemptKey, node_rank: int, ancestor: int | None) -> list[ProcessId]:
-    """Return the live processes that descend from `ancestor` or carry the attempt's marks in their environment.
-
-    Args:
-        key: the attempt.
-        node_rank: tells apart two nodes of one job on one machine.
-        ancestor: the supervisor, which is not returned itself; `None` where it is gone.
-    """
-    stats = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(int(name)))}
-    children: dict[int, list[int]] = {}
-    for pid, stat in stats.items():
-        children.setdefault(stat.parent, []).append(pid)
-    found: set[int] = set()
-    pending = list(children.get(ancestor, [])) if ancestor else []
-    while pending:
-        pid = pending.pop()
-        if pid not in found:
-            found.add(pid)
-            pending.extend(children.get(pid, []))
-    marks = {
-        f"DTTUI_JOB_ID={key.job_id}".encode(),
-        f"DTTUI_ATTEMPT={key.attempt}".encode(),
-        f"DTTUI_NODE_RANK={node_rank}".encode(),
-    }
-    for pid in stats.keys() - found:
-        if marks <= _environment(pid):
-            found.add(pid)
-    found -= {os.getpid(), ancestor or 0}
-    return [ProcessId(pid, stats[pid].start_time) for pid in sorted(found) if stats[pid].state not in "ZX"]
+    return stat.id if stat and stat.is_alive else None
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
     """Signal exactly this process; return whether it was still there."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:
+    descriptor = _open(process)
+    if descriptor is None:
         return False
     try:
-        if identify(process.pid) != process:
-            return False
         signal.pidfd_send_signal(descriptor, number)
     except OSError:
         return False
@@ -90,29 +104,76 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
     return True
 
 
-def kill_all(
-    scan: Callable[[], list[ProcessId]], deadline_s: float, on_wait: Callable[[], None] = lambda: None
-) -> list[Leftover]:
-    """Kill what `scan` finds until two scans in a row are empty; return what is left at the deadline.
+def wait_for_ends(found: list[ProcessId], timeout_s: float, wake: int | None = None) -> None:
+    """Return when these have ended, or `wake` can be read, or the time is over; perhaps sooner."""
+    poll = select.poll()
+    if wake is not None:
+        poll.register(wake, select.POLLIN)
+    watched: list[int] = []
+    try:
+        for process in found[:WATCHED]:
+            handle = _open(process)
+            if handle is not None:
+                watched.append(handle)
+                poll.register(handle, select.POLLIN)
+        deadline = time.monotonic() + timeout_s
+        left = set(watched)
+        while left and (remaining_s := deadline - time.monotonic()) > 0:
+            ended = {handle for handle, _ in poll.poll(remaining_s * 1000)}
+            if wake in ended:
+                return
+            for handle in ended:
+                poll.unregister(handle)
+            left -= ended
+    finally:
+        for handle in watched:
+            os.close(handle)
+
+
+def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = lambda: None) -> list[Leftover]:
+    """Kill a family until two scans in a row are empty; return what is left at the deadline.
 
     Args:
-        scan: finds the processes to end.
+        family: the processes to end.
         deadline_s: how long to try.
         on_wait: called between scans; a subreaper reaps there.
     """
     deadline = time.monotonic() + deadline_s
     empty = 0
+    pause_s = FIRST_PAUSE_S
+    before: list[ProcessId] = []
     while True:
-        found = scan()
+        found = family.scan()
         empty = 0 if found else empty + 1
         if empty == 2:
             return []
         if found and time.monotonic() > deadline:
             return [_leftover(process) for process in found]
+        if found and family.cgroup:
+            family.cgroup.kill()
         for process in found:
             send(process, signal.SIGKILL)
-        time.sleep(POLL_S if found else 0)
+        # What stays although it was killed waits in the kernel: looking again at once would not help.
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else FIRST_PAUSE_S
+        wait_for_ends(found, pause_s)
+        before = found
         on_wait()
+
+
+def _open(process: ProcessId) -> int | None:
+    """Return a handle to exactly this process; `None` where it has ended.
+
+    Raises:
+        OSError: there are no file handles left.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if identify(process.pid) == process:
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _leftover(process: ProcessId) -> Leftover:
@@ -130,8 +191,11 @@ def _stat(pid: int) -> _Stat | None:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             # The command name in parentheses may hold spaces and parentheses itself.
             fields = stream.read().rpartition(b") ")[2].split()
-        return _Stat(parent=int(fields[1]), state=fields[0].decode(), start_time=int(fields[19]))
-    except (OSError, IndexError, ValueError):
+        return _Stat(
+            id=ProcessId(pid, int(fields[19])), parent=int(fields[1]), state=fields[0].decode(), threads=int(fields[17])
+        )
+    # Any other error, such as one for want of file handles, must not pass for the end of the process.
+    except (FileNotFoundError, ProcessLookupError, PermissionError, IndexError, ValueError):
         return None
 
 
@@ -139,5 +203,5 @@ def _environment(pid: int) -> set[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as stream:
             return set(stream.read().split(b"\0"))
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set()

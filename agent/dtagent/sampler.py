@@ -4,56 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
-import pickle
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Protocol
 
-from dtagent.host import RankProcesses
+from dtagent.gpu_watch import GpuSource, GpuWatch
+from dtagent.protocol.columns import EVERYTHING, Picker, Row, pack, unpack
 from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryReply, TelemetryRequest
+from dtagent.rank_use import RankProcesses
+from dtagent.ring import Ring
 
 _log = logging.getLogger(__name__)
 
 RING_SAMPLES = 3600
 """An hour at one a second: how long a client may be cut off and miss nothing."""
 
+THINNING = 30
+THIN_SAMPLES = 24 * 3600 // THINNING
+"""A day of every thirtieth, for a client that was away for longer."""
+
+RING_BYTES = 5 * 1024 * 1024 // 2
+"""Bound of either part, above what 8 busy GPUs and as many RDMA ports take."""
+
 MOST_SAMPLES = 300
 """In one reply, so that it stays well below `rpc.MAX_FRAME_BYTES` with 16 busy GPUs."""
 
 MOST_WAIT_S = 60.0
 
-STALE_INTERVALS = 3
-"""How many intervals a GPU reading may be old before it is withheld."""
+CORES_WANTED_S = 60.0
+"""How long each CPU's use is read on after somebody asked for it."""
 
 
 class HostSource(Protocol):
     """What reads the host: `dtagent.host.HostProbe`."""
 
-    def sample(self, seq: int, processes: RankProcesses, gpus: list[GpuSample]) -> HostSample:
-        """Return one reading that includes the given GPUs."""
-
-
-class GpuSource(Protocol):
-    """What reads the GPUs: `dtagent.nvml.Nvml`."""
-
-    def sample(self) -> list[GpuSample]:
-        """Return one reading of every GPU. May block."""
+    def sample(
+        self, seq: int, processes: RankProcesses, gpus: list[GpuSample], *, with_cores: bool = False
+    ) -> HostSample:
+        """Return one reading that includes the given GPUs, and each CPU's use if wanted."""
 
 
 class Sampler:
-    """Two threads: one samples the host, and one reads the GPUs for it, because a broken driver may never answer.
+    """A thread that samples the host, and those of a `GpuWatch`, because a broken driver may never answer.
 
     Args:
         host_probe: reads the host.
         nvml: reads the GPUs.
         ranks: names the processes whose use is sampled; called on the sampling thread.
         interval_s: between two samples.
-        ring_samples: how many are kept.
+        ring_samples: how many are kept, at least.
+        first_seq: number of the first sample. Where it grows from daemon to daemon, a client that comes back to
+            another one than it left gets all of this one's.
     """
 
     def __init__(
@@ -63,18 +68,19 @@ class Sampler:
         ranks: Callable[[], RankProcesses],
         interval_s: float = 1.0,
         ring_samples: int = RING_SAMPLES,
+        first_seq: int = 1,
     ) -> None:
         self._host_probe = host_probe
         self._ranks = ranks
         self._interval_s = interval_s
-        self._gpus = _GpuReader(nvml, interval_s)
+        self._gpus = GpuWatch(nvml, interval_s)
         self._thread = threading.Thread(target=self._run, name="host-sampler", daemon=True)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        # Packed: an hour of 8 GPUs takes 5 MiB so, and 21 as objects, in a daemon of 20.
-        self._ring: deque[bytes] = deque(maxlen=ring_samples)
+        self._ring = Ring(ring_samples, THIN_SAMPLES, THINNING, RING_BYTES)
         self._latest: HostSample | None = None
-        self._seq = 0
+        self._seq = first_seq - 1
+        self._cores_until = float("-inf")
         self._waiters: set[_Waiter] = set()
         self._last_failure = ""
 
@@ -84,7 +90,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End both threads, but a GPU call that hangs is left behind; followers get what there is."""
+        """End the threads, but a GPU call that hangs is left behind; followers get what there is."""
         self._stopping.set()
         self._gpus.stop()
         if self._thread.is_alive():
@@ -103,37 +109,54 @@ class Sampler:
         It is empty when `wait_s` is over. A number this daemon has not reached yet is from one before it: everything
         is new then.
         """
-        waiter = _Waiter(asyncio.get_running_loop())
-        with self._lock:
-            reply = self._reply(request)
-            if reply.samples or self._stopping.is_set():
-                return reply
-            self._waiters.add(waiter)
-        wait_s = min(max(request.wait_s, 0.0), MOST_WAIT_S)
-        try:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(waiter.woken.wait(), wait_s)
-        finally:
+        deadline = time.monotonic() + min(max(request.wait_s, 0.0), MOST_WAIT_S)
+        if request.select is not None and "core_percents" in request.select.host:
+            self._cores_until = time.monotonic() + CORES_WANTED_S
+        while True:
+            waiter = _Waiter(asyncio.get_running_loop())
             with self._lock:
-                self._waiters.discard(waiter)
-        with self._lock:
-            return self._reply(request)
+                rows, missed = self._rows(request)
+                left_s = deadline - time.monotonic()
+                if rows or left_s <= 0 or self._stopping.is_set():
+                    break
+                self._waiters.add(waiter)
+            try:
+                await asyncio.wait_for(waiter.woken.wait(), left_s)
+            except asyncio.TimeoutError:
+                pass  # The next look is the last.
+            finally:
+                with self._lock:
+                    self._waiters.discard(waiter)
+        if request.select is None:
+            return TelemetryReply([unpack(row, EVERYTHING) for row in rows], missed)
+        pick = Picker(request.select)
+        return TelemetryReply([], missed, [pick(row) for row in rows])
 
-    def _reply(self, request: TelemetryRequest) -> TelemetryReply:
+    def _rows(self, request: TelemetryRequest) -> tuple[list[Row], int]:
+        """Return the rows asked for that there are, and how many had gone that would have been among them."""
         if self._latest is None:
-            return TelemetryReply()
+            return [], 0
         after = request.after_seq
         if after is None:
-            return TelemetryReply([self._latest])
-        # The ring has no gaps, so numbers are positions.
-        oldest = self._seq - len(self._ring) + 1
+            return [pack(self._latest)], 0
+        oldest = self._ring.oldest
+        if oldest is None:
+            return [], 0
         if after > self._seq:
             after = oldest - 1
-        first = max(0, after + 1 - oldest)
+        step = max(1, round((request.interval_s or 0.0) / self._interval_s))
         count = min(max(request.max_samples, 1), MOST_SAMPLES)
-        packed = islice(self._ring, first, first + count)
-        samples = [pickle.loads(item) for item in packed]  # noqa: S301 - packed by this process
-        return TelemetryReply(samples, missed=max(0, oldest - after - 1))
+        rows: list[Row] = []
+        missed, before, due = 0, after, after + step
+        for seq, row in self._ring.after(after):
+            gap, before = seq - before, seq
+            missed += gap - 1 if gap > step else 0
+            if seq >= due:
+                rows.append(json.loads(row))
+                due = seq + step
+                if len(rows) == count:
+                    break
+        return rows, missed if rows else 0
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -156,12 +179,13 @@ class Sampler:
         except Exception as error:  # noqa: BLE001 - who the ranks are comes from elsewhere; the host is sampled without
             self._report(error)
             processes = {}
-        sample = self._host_probe.sample(self._seq + 1, processes, gpus)
-        packed = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
+        with_cores = time.monotonic() < self._cores_until
+        sample = self._host_probe.sample(self._seq + 1, processes, gpus, with_cores=with_cores)
+        row = json.dumps(pack(sample), separators=(",", ":"), allow_nan=False).encode()
         with self._lock:
             self._seq = sample.seq
             self._latest = sample
-            self._ring.append(packed)
+            self._ring.append(sample.seq, row)
         self._wake()
 
     def _wake(self) -> None:
@@ -190,61 +214,3 @@ class _Waiter:
         # RuntimeError: its loop was closed meanwhile, and nobody waits any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.woken.set)
-
-
-class _GpuReader:
-    """Reads the GPUs on its own thread when asked, and gives what is known if that takes too long."""
-
-    def __init__(self, nvml: GpuSource, interval_s: float) -> None:
-        self._nvml = nvml
-        self._stale_s = STALE_INTERVALS * interval_s
-        self._patience_s = interval_s / 4
-        self._condition = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="gpu-sampler", daemon=True)
-        self._wanted = False
-        self._stopping = False
-        self._answered_at = time.monotonic()
-        self._samples: list[GpuSample] = []
-        self._last_failure = ""
-
-    def start(self) -> None:
-        self._answered_at = time.monotonic()
-        self._thread.start()
-
-    def stop(self) -> None:
-        with self._condition:
-            self._stopping = True
-            self._condition.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=1.0)
-
-    def read(self) -> list[GpuSample]:
-        """Return a new reading, or after a quarter of an interval the one before, or that the driver is silent."""
-        with self._condition:
-            self._wanted = True
-            self._condition.notify_all()
-            self._condition.wait_for(lambda: not self._wanted, self._patience_s)
-            silent_s = time.monotonic() - self._answered_at
-            if silent_s <= self._stale_s:
-                return self._samples
-            error = f"the driver has not answered for {silent_s:.0f} s"
-            return [GpuSample(sample.index, error=error) for sample in self._samples]
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._wanted or self._stopping)
-                if self._stopping:
-                    return
-            try:
-                samples = self._nvml.sample()
-            except Exception as error:  # noqa: BLE001 - top of a worker: the GPUs then show as not answering
-                if repr(error) != self._last_failure:
-                    self._last_failure = repr(error)
-                    _log.error("reading the GPUs failed and goes on", exc_info=error)
-                samples = None
-            with self._condition:
-                self._wanted = False
-                if samples is not None:
-                    self._samples, self._answered_at = samples, time.monotonic()
-                self._condition.notify_all()

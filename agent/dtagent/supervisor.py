@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import select
@@ -12,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent import journal, processes
-from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
+from dtagent import cgroup, journal, logcap, processes, shared_memory, usage
+from dtagent.locations import AttemptFiles, make_private, write_atomic
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
 
@@ -24,8 +24,11 @@ PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_GRACE_S = 3.0
 """Between TERM and KILL for what remains when the attempt's own processes have ended."""
 KILL_DEADLINE_S = 10.0
-LOCK_DEADLINE_S = 2.0
+SHARED_MEMORY_NAMES = 100
+"""Objects removed from /dev/shm that the journal names."""
 
+NO_LOCK = 4
+"""Exit status where the lock did not come along."""
 STOP = signal.SIGTERM
 """Ends the attempt after its grace period."""
 KILL = signal.SIGUSR1
@@ -33,38 +36,27 @@ KILL = signal.SIGUSR1
 
 
 def supervise(directory: Path) -> int:
-    """Run the attempt in `directory` to its end; return 0, or 1 where another supervisor has it already."""
+    """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before."""
     files = AttemptFiles(directory)
-    lock = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if not _take(lock):
-        return 1
-    if journal.read(files.journal):
-        return 1  # It ran before: nothing is started twice.
+    if journal.has_run(files):
+        return 1  # Nothing is started twice.
     request = json.loads(files.start.read_text())
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _Supervisor(files, request).run()
     return 0
 
 
-def _take(lock: int) -> bool:
-    """Lock it; a look at whether it is locked holds it for a moment, so one failure says nothing."""
-    deadline = time.monotonic() + LOCK_DEADLINE_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(processes.POLL_S / 10)
-        else:
-            return True
-
-
 class _Supervisor:
     def __init__(self, files: AttemptFiles, request: dict[str, Any]) -> None:
         self._files = files
         self._request = request
-        self._key = AttemptKey(request["key"]["job_id"], request["key"]["attempt"])
+        key = AttemptKey(request["key"]["job_id"], request["key"]["attempt"])
+        name = f"dtagent-{key.job_id}-{key.attempt}-{request['node_rank']}-{os.getpid()}"
+        self._family = processes.Family(key, request["node_rank"], os.getpid(), cgroup=cgroup.create(name))
+        self._memory = usage.MemoryPeak(self._family)
+        self._shared_memory = set(shared_memory.private_objects().values())
+        cap_bytes = request.get("log_cap_bytes", logcap.DEFAULT_CAP_BYTES)
+        self._log_cap = logcap.LogCap(files.logs, cap_bytes, self._warn)
         self._children: dict[int, str] = {}
         self._handles: list[subprocess.Popen[bytes]] = []
         self._failed = False
@@ -88,12 +80,21 @@ class _Supervisor:
         stop_reason = self._wait_for_end()
         leftovers = self._end(stop_reason)
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
-        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers))
+        if not leftovers:
+            clear_up(self._files, self._family, self._shared_memory)
+        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=usage.of_all(self._memory))
 
     def _announce(self) -> None:
         identity = processes.identify(os.getpid())
         start_time = identity.start_time if identity else None
-        body = {"boot_id": processes.boot_id(), "pid": os.getpid(), "start_time": start_time}
+        body = {
+            "boot_id": processes.boot_id(),
+            "pid": os.getpid(),
+            "start_time": start_time,
+            # For whoever clears up if this process is killed.
+            "cgroup": str(self._family.cgroup.path) if self._family.cgroup else None,
+            "shared_memory": sorted(self._shared_memory),
+        }
         write_atomic(self._files.supervisor, json.dumps(body))
 
     def _spawn(self, spec: dict[str, Any]) -> bool:
@@ -106,7 +107,14 @@ class _Supervisor:
                 err.write(f"dtagent: cannot make DTTUI_CHECKPOINT_DIR: {error}\n".encode())
             try:
                 child = subprocess.Popen(
-                    spec["argv"], cwd=spec["cwd"], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                    spec["argv"],
+                    cwd=spec["cwd"],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    # Before the program runs, so that nothing it forks is ever outside. There are no threads here.
+                    preexec_fn=self._family.cgroup.enter if self._family.cgroup else None,
                 )
             except (OSError, ValueError) as error:
                 err.write(f"cannot start {spec['argv'][0]}: {error}\n".encode())
@@ -114,10 +122,14 @@ class _Supervisor:
                 return False
         self._children[child.pid] = name
         self._handles.append(child)  # A Popen that is collected reaps its child, and the exit status would be lost.
+        started = processes.identify(child.pid)
+        body = {"pid": child.pid, "start_time": started.start_time if started else None}
+        journal.append(self._files.journal, {"event": "process", "name": name, **body})
         if spec.get("rank") is not None:
-            started = processes.identify(child.pid)
-            body = {"pid": child.pid, "start_time": started.start_time if started else None}
-            write_atomic(self._files.ranks / f"{spec['rank']}.json", json.dumps(body))
+            try:
+                write_atomic(self._files.ranks / f"{spec['rank']}.json", json.dumps(body))
+            except OSError as error:  # It runs; all that is lost is what is sampled of it.
+                self._warn(f"cannot write {self._files.ranks}: {error.strerror}")
         return True
 
     def _make_checkpoints(self, told: str | None, cwd: str) -> None:
@@ -137,7 +149,8 @@ class _Supervisor:
     def _wait_for_end(self) -> str | None:
         """Wait until all own processes have ended well, or something calls for a stop; return why."""
         while self._children and not self._failed and not self._signals:
-            self._wait(None)
+            self._wait(self._memory.wait_s())
+            self._memory.look()
         if self._signals:
             return "stopped"
         return "a process failed" if self._failed else None
@@ -152,38 +165,42 @@ class _Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
             grace_s = self._request.get("grace_s", 15.0) if reason == "stopped" else LEFTOVER_GRACE_S
-            self._wait_while(lambda: bool(self._children), grace_s)
-        if not self._children and self._scan():
-            for process in self._scan():
+            self._wait_while(lambda: bool(self._children), self._wait, grace_s)
+        if not self._children and (left := self._family.scan()):
+            for process in left:
                 processes.send(process, signal.SIGTERM)
-            self._wait_while(lambda: bool(self._scan()), LEFTOVER_GRACE_S)
-        return processes.kill_all(self._scan, KILL_DEADLINE_S, on_wait=self._reap)
+            self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
+        return processes.kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
 
-    def _wait_while(self, condition: Any, limit_s: float) -> None:
+    def _wait_while(self, condition: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
-        while condition() and KILL not in self._signals and time.monotonic() < deadline:
-            self._wait(processes.POLL_S)
+        while KILL not in self._signals and condition() and (remaining_s := deadline - time.monotonic()) > 0:
+            wait(remaining_s)
 
-    def _scan(self) -> list[processes.ProcessId]:
-        return processes.attempt_processes(self._key, self._request["node_rank"], os.getpid())
+    def _wait_for_all(self, timeout_s: float) -> None:
+        processes.wait_for_ends(self._family.scan(), timeout_s, wake=self._wake_read)
+        self._wait(0)
 
     def _wait(self, timeout_s: float | None) -> None:
-        select.select([self._wake_read], [], [], timeout_s)
+        """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
+        due_s = self._log_cap.wait_s()
+        select.select([self._wake_read], [], [], due_s if timeout_s is None else min(timeout_s, due_s))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+        self._log_cap.look()
         self._reap()
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     return
                 name = self._children.pop(pid, None)
                 if name is not None:
-                    self._exited(name, os.waitstatus_to_exitcode(status))
+                    self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used))
 
-    def _exited(self, name: str, code: int) -> None:
+    def _exited(self, name: str, code: int, used: dict[str, Any] | None = None) -> None:
         self._failed = self._failed or code != 0
         journal.append(
             self._files.journal,
@@ -193,34 +210,46 @@ class _Supervisor:
                 "exit_code": code if code >= 0 else None,
                 "signal": -code if code < 0 else None,
                 "ended_at": time.time(),
+                **(used or {}),
             },
         )
+
+    def _warn(self, text: str) -> None:
+        journal.append(self._files.journal, {"event": "warning", "time": time.time(), "text": text})
 
     def _record(self, state: NodeState, **more: Any) -> None:
         journal.append(self._files.journal, {"event": "state", "state": state.value, "time": time.time(), **more})
 
 
-def spawn(directory: Path, secrets: dict[str, str]) -> None:
-    """Start a supervisor that no longer belongs to this process: own session, no terminal, own standard streams.
+def clear_up(files: AttemptFiles, family: processes.Family, shared_memory_before: set[int]) -> None:
+    """Remove what the processes of an attempt left beside files, now that they are gone, and journal it."""
+    if family.cgroup:
+        family.cgroup.remove()
+    removed = shared_memory.remove_leftovers(shared_memory_before)
+    if removed:
+        record = {"names": [item.name for item in removed[:SHARED_MEMORY_NAMES]], "count": len(removed)}
+        size_bytes = sum(item.size_bytes for item in removed)
+        journal.append(files.journal, {"event": "shared_memory_removed", **record, "size_bytes": size_bytes})
 
-    Secrets go through a pipe, so that they are in no file and no command line.
+
+def main(directory: Path, lock: int) -> int:
+    """Take the secrets from stdin, detach from the caller, supervise.
+
+    Args:
+        directory: of the attempt.
+        lock: inherited descriptor of its locked `supervisor.lock`, which is so never free between the request to start
+            and the end of the supervisor.
     """
-    with open(directory / "supervisor.err", "ab") as errors:
-        # `main` forks away, so this child ends at once and the daemon has none to wait for.
-        subprocess.run(
-            [own_python(), "-I", "-m", "dtagent", "supervise", str(directory)],
-            input=json.dumps(secrets).encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            cwd="/",
-            start_new_session=True,
-            check=False,
-        )
-
-
-def main(directory: Path) -> int:
-    """Take the secrets from stdin, detach from the caller, supervise."""
-    os.environ.update(json.loads(sys.stdin.buffer.read() or b"{}"))
+    try:
+        is_ours = os.path.sameopenfile(lock, os.open(AttemptFiles(directory).lock, os.O_RDONLY | os.O_CLOEXEC))
+        os.set_inheritable(lock, False)
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        sys.stderr.write(f"dtagent: descriptor {lock} is not the lock of {directory}\n")
+        return NO_LOCK
+    # Nothing at all came if the daemon died before it could say; then the job must not run without its secrets.
+    os.environ.update(json.loads(sys.stdin.buffer.read()))
     if os.fork():
         os._exit(0)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -52,18 +52,21 @@ def _run(options: Namespace) -> int:
         from dttui.cli.screen import open_screen
 
         return open_screen(options)
-    from dttui.cli import estimating, hosts, importing, inspect, language, run
+    from dttui.cli import agents, attach, diagnosing, estimating, hosts, importing, inspect, language, preflight, run
 
     commands: dict[str, Callable[[Namespace], int | Awaitable[int]]] = {
         "apply": run.apply,
         "stop": run.stop,
+        "attach": attach.attach,
+        "preflight": preflight.preflight,
         "plan": run.show_plan,
         "validate": run.validate,
         "ps": inspect.ps,
         "status": inspect.status,
         "logs": inspect.logs,
+        "diagnose": diagnosing.diagnose_job,
         "envs": hosts.envs,
-        "agents": hosts.agents,
+        "agents": agents.agents,
         "schema": language.show_schema,
         "fmt": language.format_files,
         "import": importing.import_job,

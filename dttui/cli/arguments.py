@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 
 from dttui import __version__
 from dttui.cli.estimate_arguments import add_arguments
 from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
+from dttui.spec.problems import did_you_mean, printable
+
+
+class _Parser(ArgumentParser):
+    """Names the nearest of the choices where a word is none of them."""
+
+    def _check_value(self, action: Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = did_you_mean(str(value), map(str, action.choices))
+            if near:
+                told = _('there is no "{word}"; {near}').format(word=printable(str(value)), near=near)
+                raise ArgumentError(action, told)
+        super()._check_value(action, value)
 
 
 def make_parser() -> ArgumentParser:
     """Return the parser of the whole command line."""
     common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
     _add_common(common)
-    parser = ArgumentParser(
+    parser: ArgumentParser = _Parser(
         prog="dttui",
         description=_("Compose, launch and watch distributed training on the hosts you can SSH to."),
         formatter_class=RawDescriptionHelpFormatter,
@@ -30,6 +51,9 @@ def make_parser() -> ArgumentParser:
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
     parser.add_argument("--detach", action="store_true", help=_("return once the job has started or was refused"))
     parser.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
+    new_help = _("start another one even where the same job runs already")
+    parser.add_argument("--new", action="store_true", help=new_help)
+    _add_ignore(parser, default=[])
     parser.add_argument("--theme", help=_("colour theme of the screen"))
     verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"))
 
@@ -41,6 +65,19 @@ def make_parser() -> ArgumentParser:
     detach_help = _("return once the job has started or was refused")
     apply.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
     apply.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
+    apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
+    _add_ignore(apply)
+    preflight = verbs.add_parser(
+        "preflight",
+        parents=[common],
+        help=_("check a job's hosts and the network between them; start nothing"),
+    )
+    preflight.add_argument("file", nargs="?", metavar="JOB.YAML")
+    preflight.add_argument("--nodes", metavar="A,B", help=_("check these environments, without a job"))
+    preflight.add_argument(
+        "--bandwidth", action="store_true", help=_("measure it too, each node to the next; plans then count on it")
+    )
+    _add_ignore(preflight)
     plan = verbs.add_parser(
         "plan", parents=[common], help=_("show what would run, from the job and the inventory; asks no host")
     )
@@ -75,10 +112,7 @@ def make_parser() -> ArgumentParser:
     envs.add_argument("action", nargs="?", choices=["list", "trust", "import"], default="list")
     envs.add_argument("name", nargs="*", help=_("environments; for import, aliases of ~/.ssh/config"))
     envs.add_argument("--fingerprint", help=_("trust: the fingerprint you were told, SHA256:…"))
-    agents = verbs.add_parser("agents", parents=[common], help=_("install the agent on hosts"))
-    agents.add_argument("action", choices=["deploy"])
-    agents.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
-    agents.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))
+    _add_agents(verbs.add_parser("agents", parents=[common], help=_("the agent on hosts: deploy, status, …")), common)
 
     estimate = verbs.add_parser("estimate", parents=[common], help=_("what training a model costs in memory and time"))
     add_arguments(estimate, recommends=False)
@@ -89,6 +123,8 @@ def make_parser() -> ArgumentParser:
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
     status = verbs.add_parser("status", parents=[common], help=_("show one job"))
     _add_job(status)
+    why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
+    _add_job(why)
     logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
     _add_job(logs)
     logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
@@ -96,6 +132,12 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("--rank", type=int, help=_("only this rank"))
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
     logs.add_argument("-n", "--lines", type=_positive, metavar="N", help=_("only the last N lines of each file"))
+    attach = verbs.add_parser(
+        "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
+    )
+    attach.add_argument(
+        "job", nargs="?", metavar="JOB", help=_("job id, the start of it, or `last`; the one that runs by default")
+    )
     stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
     stop_help = _("job id, the start of it, or `last`; the one that runs by default")
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
@@ -122,11 +164,21 @@ def refuse_conflicts(options: Namespace) -> None:
             _("--apply and {verb} exclude each other").format(verb=options.verb),
             _("Give one of them. dttui --help lists what there is."),
         )
-    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run)):
+    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run), ("--new", options.new)):
         if given and options.apply is None and options.verb != "apply":
             raise UsageError(
                 _("{option} goes with --apply alone").format(option=option), f"dttui --apply JOB.YAML {option}"
             )
+    if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:
+        raise UsageError(
+            _("{option} goes with {other} alone").format(option="--checkpoints", other="--jobs"),
+            "dttui agents remove --jobs --checkpoints",
+        )
+    if options.ignore and options.apply is None and options.verb not in ("apply", "preflight"):
+        raise UsageError(
+            _("{option} goes with apply and preflight").format(option="--ignore"),
+            "dttui --apply JOB.YAML --ignore CODE",
+        )
     if options.verb == "logs" and options.follow and options.output == "json":
         raise UsageError(
             _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
@@ -145,6 +197,32 @@ def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("--output", choices=["human", "json", "jsonl"], help=_("format of the results"))
     parser.add_argument("--lang", choices=LANGUAGES, help=_("language of messages"))
     parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
+
+
+def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar=_("ACTION"))
+    helps = {
+        "deploy": _("bring the agent of this dttui to hosts; where it is already, nothing changes"),
+        "status": _("say what agent each host has, what runs there and whether it is outdated"),
+        "upgrade": _("as deploy, but only where there is an agent; jobs that run go on under the version before"),
+        "remove": _("take the agent off hosts; refused where a job runs"),
+    }
+    for name, text in helps.items():
+        action = actions.add_parser(name, parents=[common], help=text, description=text)
+        action.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
+        if name in ("deploy", "upgrade"):
+            action.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))
+            action.add_argument("--yes", action="store_true", help=_("replace newer agents by this older one too"))
+        elif name == "remove":
+            action.add_argument("--yes", action="store_true", help=_("do not ask first"))
+            action.add_argument("--force", action="store_true", help=_("stop the jobs that run there first"))
+            action.add_argument("--jobs", action="store_true", help=_("also what jobs left, but for checkpoints"))
+            action.add_argument("--checkpoints", action="store_true", help=_("with --jobs: checkpoints there too"))
+
+
+def _add_ignore(parser: ArgumentParser, default: object = SUPPRESS) -> None:
+    explanation = _("go on in spite of this error of the preflight; may be given several times")
+    parser.add_argument("--ignore", metavar="CODE", action="append", default=default, help=explanation)
 
 
 def _add_job(parser: ArgumentParser) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 
 from dttui.i18n import _
+from dttui.spec.models import MOST_COUNT
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_LEAST, _MOST = 1e-12, 1e18
+"""Bounds of rates (bytes a second) and times (seconds)."""
+_LEAST_PARAMETERS = 1e5
 _RATES = {"b/s": 1.0, "bps": 1 / 8}
 
 
 def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     """Add the options of `estimate`, or of `recommend`, where they fix what would be searched."""
+    parser.add_argument(
+        "file", nargs="?", metavar="JOB.YAML", help=_("a job with its nodes, instead of model and GPUs")
+    )
     model = parser.add_argument_group(_("model"))
     model.add_argument("--parameters", type=_count, metavar="N", help=_("how many: 7e9, 7B"))
     for name, text in (
@@ -25,8 +33,8 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     ):
         model.add_argument(name, type=_positive, metavar="N", help=text)
     hardware = parser.add_argument_group(_("hardware"))
-    hardware.add_argument("--gpu", required=True, metavar="TYPE", help=_("type, such as A100-80GB or H100"))
-    hardware.add_argument("--gpus", required=True, type=_positive, metavar="N", help=_("GPUs in all"))
+    hardware.add_argument("--gpu", metavar="TYPE", help=_("type, such as A100-80GB or H100"))
+    hardware.add_argument("--gpus", type=_positive, metavar="N", help=_("GPUs in all"))
     hardware.add_argument("--gpus-per-node", type=_positive, metavar="N", help=_("GPUs a node; 8 by default"))
     for name, text in (
         ("--intra-bandwidth", _("a GPU's link inside its node, one direction: 300GB/s")),
@@ -53,7 +61,7 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     layout.add_argument("--precision", choices=precisions, help=_("bf16 by default"))
     layout.add_argument("--recompute", choices=("none", "selective", "full"), help=_("activations computed again"))
     layout.add_argument(
-        "--sequence-parallel", action="store_true", default=None, help=_("tensor-parallel ranks split the sequence too")
+        "--sequence-parallel", action=BooleanOptionalAction, help=_("tensor-parallel ranks split the sequence too")
     )
     if not recommends:
         layout.add_argument("--schedule", choices=("1F1B", "GPipe"), help=_("1F1B by default"))
@@ -63,11 +71,12 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
 
 def _positive(text: str) -> int:
     try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if number < 1 or number != int(number):
-        raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal(0)
+    if not number.is_finite() or not 1 <= number <= MOST_COUNT or number != int(number):
+        text = _("{text} is no whole number from 1 to {most}").format(text=text, most=f"{MOST_COUNT:,}")
+        raise ArgumentTypeError(text)
     return int(number)
 
 
@@ -76,16 +85,20 @@ def _count(text: str) -> float:
     value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
     if not 1 <= value < 1e18:
         raise ArgumentTypeError(_("{text} is no number of parameters, such as 7e9 or 7B").format(text=text))
+    if value < _LEAST_PARAMETERS:
+        told = _("{text} parameters are too few for a transformer; did you mean {billions}?")
+        raise ArgumentTypeError(told.format(text=text, billions=f"{value:g}B"))
     return value
 
 
 def _quantity(text: str, pattern: str, scale: Callable[[str], float], example: str) -> float:
     match = re.fullmatch(rf"(\d+(?:\.\d+)?(?:[eE][+-]?\d{{1,3}})?)\s*({pattern})", text, re.IGNORECASE)
-    if not match or float(match[1]) <= 0:
+    value = float(match[1]) * scale(match[2].lower()) if match else 0.0
+    if not _LEAST <= value <= _MOST:
         raise ArgumentTypeError(
             _("{text} is not understood; write it like {example}").format(text=text, example=example)
         )
-    return float(match[1]) * scale(match[2].lower())
+    return value
 
 
 def _bandwidth(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`envs` and `agents`: the environments of an inventory, their host keys, and the agent on them."""
+"""`envs`: the environments of an inventory and their host keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from argparse import Namespace
-from pathlib import Path
 
 from dttui import locations
 from dttui.cli.printing import one_line, print_document, print_rows
@@ -17,10 +16,9 @@ from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
 from dttui.inventory.reader import load_inventory
-from dttui.inventory.ssh_hosts import import_ssh_config
+from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
 from dttui.sanitize import clean
-from dttui.services.deploy import deploy_all
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus, Fleet
 from dttui.services.trust import trust_host
 from dttui.services.words import environment_state_name
@@ -61,43 +59,6 @@ async def envs(options: Namespace) -> int:
     return ExitCode.OK if all(status.sample for status in statuses) else ExitCode.UNREACHABLE
 
 
-async def agents(options: Namespace) -> int:
-    """Install the agent on hosts, all at once; say what became of each."""
-    environments = choose(read_inventory(options), options.name)
-    wheelhouse = Path(options.wheelhouse) if options.wheelhouse else None
-    transport = Transports()
-    try:
-        results = await deploy_all(
-            environments,
-            transport,
-            TerminalPrompter(),
-            wheelhouse=wheelhouse,
-            on_progress=_show_step,
-        )
-    finally:
-        await transport.close()
-    failed = [item for item in results if isinstance(item, Exception)]
-    if options.output != "human":
-        rows = [
-            _error_row(environment.name, item) if isinstance(item, HostError) else vars(item)
-            for environment, item in zip(environments, results, strict=True)
-        ]
-        print_rows(rows, options.output)
-        return ExitCode.UNREACHABLE if failed else ExitCode.OK
-    for environment, item in zip(environments, results, strict=True):
-        if isinstance(item, HostError):
-            _print_error(item)
-        else:
-            what = _("installed") if item.changed else _("up to date")
-            done = f"✓ {environment.name}: {what}, dtagent {item.version}, {item.seconds:.1f} s, {item.directory}"
-            print(one_line(done))
-    return ExitCode.UNREACHABLE if failed else ExitCode.OK
-
-
-def _show_step(host: str, step: str) -> None:
-    sys.stderr.write(f"{host}: {one_line(step)}\n")
-
-
 def _print_error(error: HostError) -> None:
     sys.stderr.write(f"✗ {clean(error.message)}\n" + (f"    → {clean(error.hint)}\n" if error.hint else ""))
 
@@ -136,7 +97,7 @@ async def _trust(options: Namespace) -> int:
 def _import(options: Namespace) -> int:
     config = locations.ssh_config_file()
     found = import_ssh_config(config)
-    chosen = [item for item in found if not options.name or item.name in options.name]
+    chosen = [item for item in found if (item.name in options.name if options.name else not is_forge(item))]
     missing = set(options.name) - {item.name for item in found}
     if missing:
         raise UsageError(
@@ -151,7 +112,12 @@ def _import(options: Namespace) -> int:
         print_document({"added": [item.name for item in new], "inventory": str(path)}, options.output)
     else:
         told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(new))
-        print(told.format(count=len(new), path=path))
+        names = ", ".join(item.name for item in new)
+        print(one_line(told.format(count=len(new), path=path) + (f": {names}" if names else "")))
+        skipped = [item.name for item in found if not options.name and is_forge(item)]
+        if skipped:
+            note = _("left out, since nobody trains there: {names}").format(names=", ".join(skipped))
+            print(one_line(note), file=sys.stderr)
     return ExitCode.OK
 
 

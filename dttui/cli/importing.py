@@ -13,7 +13,7 @@ from dttui.cli.printing import one_line, print_document, print_findings
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.spec import Job, dump_job
-from dttui.spec.dialects.importing import Imported, merge, translate_file
+from dttui.spec.dialects.importing import Imported, grouped, merge, translate_file
 from dttui.spec.dialects.torchrun import translate_command
 from dttui.spec.findings import Finding
 from dttui.spec.problems import printable
@@ -46,7 +46,7 @@ def import_job(options: Namespace) -> int:
     elif target is None:
         print(text, end="")
     else:
-        print_findings(imported.notes, sys.stderr)
+        print_findings(grouped(imported.notes), sys.stderr)
         print(_("wrote {file}; `dttui plan {file}` says what is still missing").format(file=target))
     return ExitCode.OK
 
@@ -63,7 +63,7 @@ def _moved(job: Job, directory: Path) -> Job:
 
 def _with_comments(text: str, imported: Imported, names: Sequence[str]) -> str:
     head = [_("Imported from {names}.").format(names=", ".join(names))]
-    head += [_comment(note) for note in imported.notes]
+    head += [_comment(note) for note in grouped(imported.notes)]
     return "".join(f"# {printable(one_line(line))}\n" for line in head) + text
 
 

@@ -14,10 +14,13 @@ from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services import jobs
+from dttui.services.control import ensure_controller
 from dttui.services.follow import JobFollower, LogFollower
 from dttui.services.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
+TAKE_OVER_WAIT_S = 8.0
+"""How long a controller that takes over has to find out, before `status` says that nothing is known."""
 
 
 def ps(options: Namespace) -> int:
@@ -37,15 +40,15 @@ def ps(options: Namespace) -> int:
     return ExitCode.OK
 
 
-def status(options: Namespace) -> int:
+async def status(options: Namespace) -> int:
     """Show one job; return its outcome, or 101 while it runs."""
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
     while follower.poll():
         pass
     view = follower.view
-    if not follower.is_over and not directory.has_controller():
-        view.state, view.reason = JobState.UNKNOWN, _("no controller watches this job")
+    if not follower.is_over:
+        await _find_out(follower)
     if options.output != "human":
         print_document(job_document(view, directory), options.output)
     else:
@@ -62,7 +65,7 @@ def status(options: Namespace) -> int:
             print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}"))
         if newest is not None:
             print("  " + "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items()))
-        print(failure_text(view) + places_text(view, directory), end="")
+        print(failure_text(view, directory) + places_text(view, directory), end="")
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED
 
 
@@ -80,6 +83,8 @@ async def logs(options: Namespace) -> int:
         )
     nodes = [options.node] if options.node is not None else nodes
     _check_rank(options.rank, {name: follower.view.nodes[name].plan.ranks for name in nodes}, directory.job_id)
+    if options.follow and not follower.is_over:
+        ensure_controller(directory)
     reader = LogFollower(directory, follower.view.attempt, last_lines=options.lines)
     rows: list[object] = []
     while True:
@@ -102,6 +107,22 @@ async def logs(options: Namespace) -> int:
             return ExitCode.OK
         if not found:
             await asyncio.sleep(POLL_S)
+
+
+async def _find_out(follower: JobFollower) -> None:
+    """Let a new controller look where the old one has died; what is not known then is shown as unknown."""
+    directory, view = follower.directory, follower.view
+    deadline = time.monotonic() + (TAKE_OVER_WAIT_S if ensure_controller(directory) else 0.0)
+    while True:
+        silence = directory.silence(time.time())
+        follower.poll()
+        if follower.is_over or (not silence and view.state is not JobState.UNKNOWN):
+            return
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(POLL_S)
+    if silence:
+        view.lose(directory.watched_until() or time.time(), silence)
 
 
 def _check_rank(rank: int | None, ranks: dict[str, tuple[int, ...]], job_id: str) -> None:

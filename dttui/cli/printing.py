@@ -14,14 +14,19 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean
-from dttui.services.advice import advice
+from dttui.services.diagnosis import diagnose
+from dttui.services.diagnosis_evidence import read_evidence
+from dttui.services.diagnosis_models import Diagnosis
+from dttui.services.diagnosis_report import Kind, Section, short_sections
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name
+from dttui.spec.problems import text_width
 
 METRIC_INTERVAL_S = 1.0
-MAX_FAILURES = 9
-"""Failures that are told; the first cause comes first."""
+PROGRESS_INTERVAL_S = 10.0
+"""Between two lines about how far a launch is, where no line can be written over."""
+BAR_WIDTH = 24
 _MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
 
 
@@ -31,9 +36,13 @@ class Printer:
     def __init__(self, output: str) -> None:
         self._output = output
         self._metric_at = 0.0
+        self._progress_at = 0.0
+        self._can_rewrite = sys.stderr.isatty()
+        self._has_open_line = False
 
     def note(self, text: str) -> None:
         """Say something to the person, not to the reader of results."""
+        self._close_line()
         sys.stderr.write(f"{text}\n")
 
     def event(self, event: Event) -> None:
@@ -41,9 +50,30 @@ class Printer:
         if self._output == "jsonl":
             print(json.dumps(to_wire(event)), flush=True)
             return
+        if event.kind is EventKind.PROGRESS and "ready_nodes" in event.data and "files" not in event.data:
+            self._show_progress(event)
+            return
         text = self._text(event)
         if text:
+            self._close_line()
             sys.stderr.write(f"{time.strftime('%H:%M:%S', time.localtime(event.time))}  {one_line(text)}\n")
+
+    def _show_progress(self, event: Event) -> None:
+        """Write how far a launch is over what was written of that before, or now and then in a line of its own."""
+        when = time.strftime("%H:%M:%S", time.localtime(event.time))
+        if self._can_rewrite:
+            bar = progress_bar(event.data)
+            sys.stderr.write(f"\r\x1b[K{when}  {bar} {one_line(event.message)}")
+            sys.stderr.flush()
+            self._has_open_line = True
+        elif event.time - self._progress_at >= PROGRESS_INTERVAL_S:
+            self._progress_at = event.time
+            sys.stderr.write(f"{when}  {one_line(event.message)}\n")
+
+    def _close_line(self) -> None:
+        if self._has_open_line:
+            self._has_open_line = False
+            sys.stderr.write("\r\x1b[K")
 
     def summary(self, view: JobView, directory: JobDirectory) -> None:
         """Print the result."""
@@ -52,7 +82,7 @@ class Printer:
         if self._output == "json":
             print_document(job_document(view, directory), self._output)
             return
-        sys.stderr.write(failure_text(view))
+        sys.stderr.write(failure_text(view, directory))
         newest = view.newest_metric
         known = {name: value for name in ("step", "loss") if (value := getattr(newest, name, None)) is not None}
         parts = [f"{view.job_id} {state_name(view.state)}", *_metric_parts(known), one_line(view.reason)]
@@ -75,9 +105,22 @@ class Printer:
             mark = _MARKS.get(event.data["severity"], "·")
             place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
             return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
+        if event.kind is EventKind.METRIC_ALERT:
+            return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}"
+        if event.kind in (EventKind.ALERT, EventKind.METRIC_ALERT):
+            return f"{_MARKS['warning']} {event.message}"
         if event.kind is EventKind.OUTCOME:
             return ""
         return event.message
+
+
+def progress_bar(data: dict[str, Any]) -> str:
+    """Return a bar of how much of the files was sent; where there are none, of how many hosts are ready."""
+    total, done = data.get("total_bytes"), data.get("sent_bytes")
+    if not total:
+        total, done = data.get("nodes"), data.get("ready_nodes")
+    share = min(max(float(done or 0) / float(total or 1), 0.0), 1.0)
+    return f"[{'#' * int(share * BAR_WIDTH):<{BAR_WIDTH}}]"
 
 
 def one_line(text: str) -> str:
@@ -97,6 +140,17 @@ def print_rows(rows: Sequence[object], output: str) -> None:
         return
     for row in rows:
         print_document(row, output)
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows under a header, columns aligned; the last one is as wide as it likes."""
+    lines = [list(header), *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(text_width(line[index]) for line in lines) for index in range(len(header) - 1)]
+    text = ""
+    for cells in lines:
+        padded = [cell + " " * (width - text_width(cell)) for cell, width in zip(cells, widths, strict=False)]
+        text += "  ".join([*padded, *cells[len(widths) :]]).rstrip() + "\n"
+    return text
 
 
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
@@ -135,11 +189,11 @@ def plan_text(plan: Plan) -> str:
             size=plan.world_size,
             count=len(plan.nodes),
         ),
-        _("GPUs {gpus} ({types}) · CPUs {cpus} · memory {memory:.0f} GB · zones: {zones}").format(
-            gpus=total.gpu_count,
+        _("GPUs {gpus} ({types}) · CPUs {cpus} · memory {memory} GB · zones: {zones}").format(
+            gpus=total.gpu_count if total.gpus_known else f"≥{total.gpu_count}" if total.gpu_count else "?",
             types=types,
-            cpus=total.cpu_count,
-            memory=total.memory_bytes / 1e9,
+            cpus=total.cpu_count if total.cpu_count is not None else "?",
+            memory=f"{total.memory_bytes / 1e9:.0f}" if total.memory_bytes is not None else "?",
             zones=", ".join(total.zones) or "–",
         ),
     ]
@@ -172,19 +226,23 @@ def plan_text(plan: Plan) -> str:
     return clean("\n".join(lines))
 
 
-def failure_text(view: JobView) -> str:
-    """Return why a job failed and what to try: the first failure with its traceback or last lines, a line for others.
+def failure_text(view: JobView, directory: JobDirectory) -> str:
+    """Return why a job failed, in short, and what to try; empty for a job that did not fail."""
+    found = _diagnosed(view, directory)
+    if found is None:
+        return ""
+    more = _("`dttui diagnose {id}` tells more.").format(id=view.job_id)
+    return sections_text(short_sections(found)) + f"{more}\n"
 
-    Empty for a job that did not fail.
-    """
+
+def sections_text(parts: Iterable[Section]) -> str:
+    """Return the sections of a diagnosis as lines."""
+    marks = {Kind.BAD: "✗ ", Kind.ADVICE: "  → ", Kind.QUOTE: "    "}
     lines: list[str] = []
-    for failure in view.failures[:1]:
-        shown = failure.traceback.strip().splitlines() if failure.traceback else failure.tail
-        lines += [f"✗ {failure.message}", *(f"    {line}" for line in shown[-20:])]
-    then = _("then")
-    lines += [f"  {then}: {failure.message}" for failure in view.failures[1:MAX_FAILURES]]
-    to_try = advice(view)
-    lines += [_("What to try:"), *(f"  → {sentence}" for sentence in to_try)] if to_try else []
+    for part in parts:
+        lines += [_("{heading}:").format(heading=part.heading)] if part.heading else []
+        indent = "  " if part.heading else ""
+        lines += [marks.get(line.kind, indent) + line.text for line in part.lines]
     return "".join(f"{clean(line)}\n" for line in lines)
 
 
@@ -196,6 +254,7 @@ def places_text(view: JobView, directory: JobDirectory) -> str:
 def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
     """Return a job's outcome as data."""
     newest = view.newest_metric
+    found = _diagnosed(view, directory)
     return {
         "job_id": view.job_id,
         "name": view.plan.job_name if view.plan else view.job_id,
@@ -213,15 +272,21 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
                 "ranks": node.plan.ranks,
                 "state": node.state,
                 "message": node.message,
+                "usage": node.usage,
             }
             for name, node in view.nodes.items()
         ],
         "metric": to_wire(newest) if newest else None,
         "failures": [to_wire(failure) for failure in view.failures],
-        "advice": advice(view),
+        "cause": found.cause.code if found is not None and found.cause is not None else None,
+        "advice": found.advice if found is not None else (),
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
         "directory": str(directory.path),
     }
+
+
+def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
+    return diagnose(read_evidence(directory, view)) if view.state is JobState.FAILED else None
 
 
 def _metric_parts(data: dict[str, Any]) -> list[str]:

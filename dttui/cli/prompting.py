@@ -10,6 +10,7 @@ import termios
 from collections.abc import Iterator
 from typing import TextIO
 
+from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.base import Prompt, PromptKind
@@ -40,6 +41,18 @@ class TerminalPrompter:
             async with self._turn:
                 return None if self._is_declined else await self._ask(prompt)
 
+    async def confirm(self, question: str) -> bool:
+        """Put a question of ours, and return whether the answer is yes.
+
+        Raises:
+            UsageError: there is no terminal to ask at.
+        """
+        if not (self._source.isatty() and self._screen.isatty()):
+            raise UsageError(_("this asks first, and there is no terminal to ask at"), _("Add --yes if you mean it."))
+        async with self._turn:
+            self._screen.write(f"{question}\n" + _("Go on? [yes/no] "))
+            return _is_yes(await self._read_line())
+
     def decline(self) -> None:
         """Answer `None` to the question that is open and to all that come."""
         self._is_declined = True
@@ -55,7 +68,7 @@ class TerminalPrompter:
             )
             self._screen.write(_("Compare it with what the host's owner says. Trust it? [yes/no] "))
             line = await self._read_line()
-            return "yes" if line is not None and line.strip().lower() in ("yes", "y", "是") else None
+            return "yes" if _is_yes(line) else None
         text = clean(prompt.text).strip()
         text = f"{text} " if text.endswith((":", "?", "：")) else f"{text}: "
         if not prompt.secret:
@@ -90,6 +103,10 @@ class TerminalPrompter:
         finally:
             loop.remove_reader(descriptor)
             self._open = None
+
+
+def _is_yes(line: str | None) -> bool:
+    return line is not None and line.strip().lower() in ("yes", "y", "是")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
+from dttui.services.known_hardware import known_hardware
 from dttui.spec import load_document
 from dttui.transport.routes import Transports
 
@@ -29,6 +30,7 @@ def open_screen(options: Namespace) -> int:
     loaded = load_document(Path(file)) if file else None
     if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
         print_findings(loaded.notes, sys.stderr)
+    print_findings(known_hardware(lenient=True).findings, sys.stderr)
     return run_app(
         TuiOptions(
             inventory=read_inventory(options, required=False),

@@ -65,7 +65,16 @@ class JobLayout:
     """Working directory of the processes; may hold holes."""
     dataset: DatasetLocation | None
     """The dataset; `None` for an explicit none."""
+    _files: dict[Callable[[JobLayout], PlannedFile], PlannedFile] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     _tables: dict[Callable[[NodeLayout], str], tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def shared_file(self, make: Callable[[JobLayout], PlannedFile]) -> PlannedFile:
+        """Return a file that is the same on every node, made once a layout."""
+        if make not in self._files:
+            self._files[make] = make(self)
+        return self._files[make]
 
     def table(self, entry: Callable[[NodeLayout], str]) -> tuple[str, ...]:
         """Return `entry` of every node, made once a layout: each node's bundle lists all nodes."""

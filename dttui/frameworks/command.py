@@ -51,7 +51,7 @@ class Command:
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings."""
-        return (config_file(layout),)
+        return (layout.shared_file(config_file),)
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return one process a slot, named by its rank."""

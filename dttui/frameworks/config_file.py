@@ -39,6 +39,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "logging": (job.monitoring.logging or Logging()).model_dump(mode="json"),
         "metrics": list(job.monitoring.metrics),
         "visualization": _plain(job.monitoring.visualization),
+        "settings": job.settings,
         "training": training,
         "distributed": {
             "backend": layout.backend,

@@ -55,7 +55,7 @@ class PytorchDdp:
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and who takes part."""
-        return config_file(layout), PlannedFile(path=CONFIG_FILE, text=_participants(layout, node))
+        return layout.shared_file(config_file), PlannedFile(path=CONFIG_FILE, text=_participants(layout, node))
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dttui.i18n import _
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import MAX_GPUS, Inventory
 from dttui.spec.document import validate
-from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
+from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_source import Mark, Source, Value
 
 ALL = "all"
@@ -27,8 +27,12 @@ _FIELDS = {
     "identity_file": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
     "proxy_jump": ("ansible_ssh_common_args", "ansible_ssh_extra_args"),
     "local": ("ansible_connection",),
+    "python": ("ansible_python_interpreter",),
 }
 """What an environment takes of a host, and the variables that say it, the first one first."""
+_GPU_COUNT = ("gpu_count", "gpus")
+_GPU_TYPE = "gpu_type"
+"""Variables that are no Ansible's own, and that many inventories have."""
 _JUMP = re.compile(r"(?:-o\s*ProxyJump[= ]\s*|-J\s*)([^\s'\",]+)", re.IGNORECASE)
 
 
@@ -40,6 +44,8 @@ class Setting:
     """`str`, `int`, …; a mapping or a list where it is no concern of ours."""
     mark: Mark
     """Where it stands."""
+    file: str | None = None
+    """The file that says it, where that is not the inventory; it is shown at the host then."""
 
 
 @dataclass
@@ -127,21 +133,61 @@ def _fields(
             continue
         setting = known[name]
         value = setting.value
+        origin = (host, name) if setting.file is None else (setting.file, name)
         if isinstance(value, str) and "{{" in value:
             message = _("{name} is a template: {value}").format(name=name, value=shown(value))
             hint = _("Only Ansible can fill it in: ansible-inventory --list --yaml writes a file without templates.")
-            problems.append(said.problem(setting.mark, message, hint, (host, name)))
+            problems.append(said.problem(setting.mark, message, hint, origin))
             continue
         value = _converted(key, value)
         if value is not None:
             fields[key] = Value(setting.mark, value, str(value), open=False)
-            origins[index, key] = (host, name)
+            origins[index, key] = origin
+    gpu = _gpu(known)
+    if gpu is not None:
+        fields["resources"] = _mapping(gpu.mark, {"gpu": gpu})
+        origins[index, "resources"] = (host, next(name for name in _GPU_COUNT if name in known))
+    for name, setting in known.items():
+        if meant := _misspelt(name):
+            message = _("{name} is no variable of Ansible's").format(name=printable(name))
+            origin = (host, name) if setting.file is None else (setting.file, name)
+            problems.append(said.problem(setting.mark, message, did_you_mean(name, [meant]), origin))
     return fields, problems
+
+
+def _gpu(known: Mapping[str, Setting]) -> Value | None:
+    """Return the GPUs that a host's own variables declare; `None` where they give no number."""
+    count = next((known[name] for name in _GPU_COUNT if name in known), None)
+    if count is None or not re.fullmatch(r"[0-9]{1,4}", str(count.value)) or int(count.value) > MAX_GPUS:
+        return None
+    items = {"count": Value(count.mark, int(count.value), str(count.value), open=False)}
+    kind = known.get(_GPU_TYPE)
+    if kind is not None and isinstance(kind.value, str) and kind.value and "{{" not in kind.value:
+        items["type"] = Value(kind.mark, kind.value, kind.value, open=False)
+    return _mapping(count.mark, items)
+
+
+def _misspelt(name: str) -> str | None:
+    """Return the variable that differs from this name by two letters that changed places, or by one letter less."""
+    known = [item for names in _FIELDS.values() for item in names]
+    if name in known or not name.startswith("ansible_"):
+        return None
+    return next(
+        (
+            item
+            for item in known
+            if sorted(item) == sorted(name)
+            or (len(name) == len(item) - 1 and any(item[:at] + item[at + 1 :] == name for at in range(len(item))))
+        ),
+        None,
+    )
 
 
 def _converted(key: str, value: Any) -> Any:
     if key == "port" and isinstance(value, str) and value.isdecimal() and len(value) < 7:
         return int(value)
+    if key == "python":  # `auto` and the like let Ansible look for one.
+        return value if isinstance(value, str) and value.startswith("/") else None
     if key == "local":
         return True if value == "local" else None
     if key == "proxy_jump":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from dttui.i18n import _
@@ -13,6 +14,8 @@ from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, s
 from dttui.spec.yaml_source import Mark, Source
 
 _KEYS = ("hosts", "children", "vars")
+_META = "_meta"
+"""Where `ansible-inventory --list` puts the variables of hosts; it lists names instead of mapping them."""
 
 
 def is_ansible_yaml(source: Source) -> bool:
@@ -35,7 +38,9 @@ def parse_ansible_yaml(source: Source) -> AnsibleInventory:
         raise DocumentError([source.problem(("plugin",), source.key_mark(("plugin",)), message, hint)])
     reader = _Reader(source)
     for name in source.data:
-        reader.group(name, (name,))
+        if name != _META:
+            reader.group(name, (name,))
+    reader.host_variables((_META, "hostvars"))
     if reader.problems:
         raise DocumentError(reader.problems)
     return reader.said
@@ -56,17 +61,31 @@ class _Reader:
             if key not in _KEYS:
                 hint = did_you_mean(key, _KEYS) or _("known keys: {keys}").format(keys=", ".join(_KEYS))
                 self._fault((*path, key), self._source.key_mark((*path, key)), _("unknown key"), hint)
-        for host in self._mapping((*path, "hosts")):
-            self._hosts(name, host, (*path, "hosts", host))
-        for child in self._mapping((*path, "children")):
-            place = (*path, "children", child)
+        for host, place in self._names((*path, "hosts")):
+            self._hosts(name, host, place)
+        for child, place in self._names((*path, "children")):
             group.children.setdefault(child, self._source.key_mark(place))
-            self.group(child, place)
+            if isinstance(place[-1], str):
+                self.group(child, place)
         group.settings.update(self._settings((*path, "vars")))
+
+    def host_variables(self, path: PathKey) -> None:
+        """Take the variables of hosts that were listed before."""
+        for host in self._mapping(path):
+            if host in self.said.hosts:
+                self.said.hosts[host].update(self._settings((*path, host)))
+
+    def _names(self, path: PathKey) -> Iterator[tuple[str, PathKey]]:
+        """Yield the names in a mapping, or, in what `ansible-inventory --list` writes, in a list."""
+        value = self._source.value(path)
+        if isinstance(value, tuple) and _META in self._source.data:
+            yield from ((str(name), (*path, index)) for index, name in enumerate(value))
+        else:
+            yield from ((name, (*path, name)) for name in self._mapping(path))
 
     def _hosts(self, group: str, text: str, path: PathKey) -> None:
         mark = self._source.key_mark(path)
-        settings = self._settings(path)
+        settings = self._settings(path) if isinstance(path[-1], str) else {}
         try:
             hosts, port = expand_host(text)
         except RangeError as error:

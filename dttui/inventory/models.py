@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -11,6 +12,9 @@ from dttui.i18n import _
 from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text
 from dttui.spec.units import Bytes
+
+MAX_GPUS = 1024
+"""Most that one environment can be declared with."""
 
 
 def _port_range(text: str) -> str:
@@ -31,7 +35,7 @@ class _Document(BaseModel):
 class GpuResources(_Document):
     """GPUs of an environment, as declared."""
 
-    count: int = Field(ge=0, le=1024)
+    count: int = Field(ge=0, le=MAX_GPUS)
     """How many."""
     type: Label | None = None
     """Model name, `A100`."""
@@ -179,8 +183,12 @@ class Inventory(_Document):
 
     def find(self, key: str) -> Environment | None:
         """Return the environment whose id, or else whose name, is `key`."""
-        by_id = next((item for item in self.environments if item.id == key), None)
-        return by_id or next((item for item in self.environments if item.name == key), None)
+        return self._by_key.get(key)
+
+    @cached_property
+    def _by_key(self) -> dict[str, Environment]:
+        names = {item.name: item for item in reversed(self.environments)}
+        return names | {item.id: item for item in reversed(self.environments) if item.id is not None}
 
     def find_dataset(self, dataset: str) -> Dataset | None:
         """Return the dataset of that id."""

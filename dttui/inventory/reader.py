@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from dttui.inventory.ansible import to_inventory
+from dttui.i18n import _
+from dttui.inventory.ansible import AnsibleInventory, to_inventory
 from dttui.inventory.ansible_ini import is_ansible_ini, parse_ansible_ini
+from dttui.inventory.ansible_vars import add_variable_files
 from dttui.inventory.ansible_yaml import is_ansible_yaml, parse_ansible_yaml
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.inventory.slurm import NAME as SLURM
 from dttui.inventory.slurm import slurm_inventory
 from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
 from dttui.spec.document import validate
+from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
+
+_SSH_CONFIG = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)*[ \t]*(?:Host|Match|Include)[ \t]+[^\n=:]+(?:\n|\Z)", re.IGNORECASE)
+"""How one begins; no inventory does."""
 
 
 def load_inventory(path: str | os.PathLike[str]) -> Inventory:
@@ -28,20 +35,35 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     name = os.fspath(path)
     if name == SLURM:
         return slurm_inventory(os.environ)
-    return parse_inventory(read_bytes(Path(path), name), name)
+    return parse_inventory(read_bytes(Path(path), name), name, Path(path).parent)
 
 
-def parse_inventory(text: str | bytes, name: str) -> Inventory:
-    """Read an inventory from its text; `name` is what problems call it. Raises as load_inventory does."""
+def parse_inventory(text: str | bytes, name: str, directory: Path | None = None) -> Inventory:
+    """Read an inventory from its text. Raises as load_inventory does.
+
+    Args:
+        text: the inventory.
+        name: what problems call it.
+        directory: where files lie that belong to it, for an inventory of Ansible.
+    """
     text = decode(text, name)
+    if _SSH_CONFIG.search(text):
+        message = _("this is an ssh configuration, no inventory")
+        raise DocumentError([Problem(name, message, _("Make an inventory of its hosts: dttui envs import"))])
     if is_ansible_ini(text):
-        return to_inventory(parse_ansible_ini(text, name))
+        return _of_ansible(parse_ansible_ini(text, name), directory)
     if is_hostfile(text):
         return Inventory(environments=tuple(_hosts(text, name)))
     source = parse_yaml(text, name)
     if is_ansible_yaml(source):
-        return to_inventory(parse_ansible_yaml(source))
+        return _of_ansible(parse_ansible_yaml(source), directory)
     return Inventory() if source.is_empty else validate(source, Inventory)
+
+
+def _of_ansible(said: AnsibleInventory, directory: Path | None) -> Inventory:
+    if directory is not None:
+        add_variable_files(said, directory)
+    return to_inventory(said)
 
 
 def is_foreign(text: str | bytes, name: str) -> bool:

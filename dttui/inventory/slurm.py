@@ -1,8 +1,12 @@
-"""The nodes of a Slurm allocation, from the variables that Slurm sets in it. Asks no Slurm command."""
+"""The nodes of a Slurm allocation, from the variables that Slurm sets in it.
+
+Slurm itself is asked only about a node list that is written in a way unknown here.
+"""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Mapping
 
 from dttui.i18n import _
@@ -13,6 +17,9 @@ from dttui.spec.text import HOST_NAME
 
 NAME = "slurm:"
 """What `--inventory` says for the allocation that dttui runs in."""
+
+ASK_TIMEOUT_S = 10.0
+"""Longest that Slurm's command may take."""
 
 _NODE_LISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
@@ -33,7 +40,9 @@ def slurm_inventory(variables: Mapping[str, str]) -> Inventory:
     try:
         hosts = expand_slurm(text)
     except RangeError as error:
-        raise DocumentError([_problem(name, text, error.column, str(error))]) from error
+        hosts = _ask_slurm(text)
+        if not hosts:
+            raise DocumentError([_problem(name, text, error.column, str(error))]) from error
     for host in hosts:
         if len(host) > 80 or not re.fullmatch(HOST_NAME, host):
             message = _("expected a host name, found {value}").format(value=shown(host))
@@ -53,6 +62,22 @@ def slurm_inventory(variables: Mapping[str, str]) -> Inventory:
             for index, host in enumerate(hosts)
         )
     )
+
+
+def _ask_slurm(text: str) -> list[str]:
+    """Return the names that Slurm's own command makes of a node list; nothing where it cannot."""
+    try:
+        found = subprocess.run(
+            ["scontrol", "show", "hostnames", text],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return list(dict.fromkeys(found.stdout.split()))[:MAX_HOSTS]
 
 
 def _gpus(variables: Mapping[str, str], nodes: int) -> list[GpuResources]:

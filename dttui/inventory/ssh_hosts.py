@@ -22,6 +22,13 @@ MAX_FILE_BYTES = 1024 * 1024
 
 _LINE = re.compile(r"\s*([A-Za-z]+)(?:\s*=\s*|\s+)(.*)")
 
+_FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.org", "ssh.dev.azure.com")
+
+
+def is_forge(environment: Environment) -> bool:
+    """Whether an alias is that of a service for source code, which nobody trains on."""
+    return any(environment.host == name or environment.host.endswith(f".{name}") for name in _FORGES)
+
 
 def import_ssh_config(path: str | os.PathLike[str]) -> list[Environment]:
     """Return an environment for every concrete `Host` alias of an ssh configuration, in its order.

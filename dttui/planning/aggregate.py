@@ -43,12 +43,17 @@ class Choice:
         return self.gpus_used or 1
 
     @property
-    def gpu_types(self) -> tuple[str, ...]:
-        """The type of each GPU, in the host's order; shorter than the count where types are not known."""
+    def gpu_names(self) -> tuple[str, ...]:
+        """Each GPU's whole name, in the host's order; shorter than the count where names are not known."""
         if self.facts is not None and not self.environment.simulated:
-            return tuple(gpu_type(gpu.name) for gpu in self.facts.gpus)
+            return tuple(gpu.name for gpu in self.facts.gpus)
         declared = self.environment.resources.gpu
-        return (gpu_type(declared.type),) * declared.count if declared is not None and declared.type else ()
+        return (declared.type,) * declared.count if declared is not None and declared.type else ()
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The short type of each GPU, as people call it."""
+        return tuple(gpu_type(name) for name in self.gpu_names)
 
     @property
     def gpu_memory_bytes(self) -> int | None:
@@ -77,7 +82,7 @@ class Choice:
 
 
 def aggregate(choices: Iterable[Choice]) -> Aggregate:
-    """Add up what a job uses, in the order in which environments were chosen. What is not known counts as nothing.
+    """Add up what a job uses, in the order in which environments were chosen. What none of them says is not known.
 
     CPUs and memory are those of whole hosts: a job asks for least amounts of them, and sets none aside.
     """
@@ -92,10 +97,16 @@ def aggregate(choices: Iterable[Choice]) -> Aggregate:
         gpus_there=sum(choice.gpu_count or 0 for choice in chosen),
         gpu_types=types,
         simulated_gpu_count=sum(_usable(choice) for choice in chosen if choice.environment.simulated),
-        cpu_count=sum(choice.cpu_count or 0 for choice in chosen),
-        memory_bytes=sum(choice.memory_bytes or 0 for choice in chosen),
+        gpus_known=all(choice.gpus_used is not None for choice in chosen),
+        cpu_count=_sum_known(choice.cpu_count for choice in chosen),
+        memory_bytes=_sum_known(choice.memory_bytes for choice in chosen),
         zones=tuple(dict.fromkeys(choice.environment.zone for choice in chosen if choice.environment.zone)),
     )
+
+
+def _sum_known(amounts: Iterable[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def _usable(choice: Choice) -> int:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from dttui.i18n import _
-from dttui.planning.cost.collectives import AlgorithmChoice, choose_all_reduce, group_link
-from dttui.planning.cost.estimate import GB
+from dttui.planning.cost.collectives import CollectiveChoice
+from dttui.planning.cost.estimate import COMMUNICATION, GB
+from dttui.planning.cost.layout import faults
+from dttui.planning.cost.links import describe_link
 from dttui.planning.cost.step_time import step_time
 from dttui.planning.costing import Costing
 from dttui.planning.formal import CommunicationPattern, Formal, Parallelism, System
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
+
+UNEQUAL = 0.01
+"""Share of the GPUs' time that may be lost before their speeds count as unequal."""
 
 
 def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costing | None) -> Formal:
@@ -34,7 +41,7 @@ def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costin
         parallelism=Parallelism(
             type=job.strategy.type,
             strategy=degrees,
-            topology=topology or (_all_reduce(costing, len(members)).algorithm if costing is not None else "ring"),
+            topology=topology or (_chosen(costing, "all_reduce") if costing is not None else None) or "ring",
         ),
         communication=CommunicationPattern(
             pattern="reduce_scatter" if layout is not None and layout.zero_stage >= 2 else "all_reduce",
@@ -44,14 +51,23 @@ def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costin
     )
 
 
-def check_axioms(costing: Costing, members: Sequence[Member]) -> list[Finding]:
-    """Return the four axioms as findings with their numbers: a warning where one does not hold."""
-    if len(members) < 2:
+def check_axioms(costing: Costing, members: Sequence[Member], now: float | None = None) -> list[Finding]:
+    """Return the four axioms as findings with their numbers: a warning where one does not hold.
+
+    None for a single node, nor for a layout that cannot run, whose numbers would mean nothing.
+
+    Args:
+        costing: what the job costs.
+        members: its nodes.
+        now: seconds since the epoch, to say how old a measurement is.
+    """
+    hardware = costing.hardware
+    if len(members) < 2 or any(faults(costing.layout, costing.shape, hardware.gpus, hardware.gpus_per_node)):
         return []
     return [
-        _gradients(costing, len(members)),
+        _gradients(costing),
         _parameters(costing),
-        _communication(costing),
+        _communication(costing, now),
         _balance(costing, members),
     ]
 
@@ -70,34 +86,28 @@ def _collectives(costing: Costing | None) -> tuple[str, ...]:
     return tuple(name for name, is_used in used.items() if is_used)
 
 
-def _gradient_bytes(costing: Costing) -> float:
-    layout = costing.layout
-    return costing.shape.parameters * layout.bytes_per_parameter / (layout.tensor * layout.pipeline)
+def _choice(costing: Costing, collective: str) -> CollectiveChoice | None:
+    return next((item for item in costing.estimate.collectives if item.collective == collective), None)
 
 
-def _all_reduce(costing: Costing, nodes: int) -> AlgorithmChoice:
-    layout, hardware = costing.layout, costing.hardware
-    link = group_link(hardware, layout.data, layout.tensor)
-    return choose_all_reduce(nodes, layout.data, _gradient_bytes(costing), link)
+def _chosen(costing: Costing, collective: str) -> str | None:
+    choice = _choice(costing, collective)
+    return choice.algorithm if choice is not None else None
 
 
-def _gradients(costing: Costing, nodes: int) -> Finding:
-    layout = costing.layout
-    choice = _all_reduce(costing, nodes)
+def _gradients(costing: Costing) -> Finding:
+    layout, reduce = costing.layout, _choice(costing, "all_reduce")
+    if reduce is None:
+        return _axiom("axiom-gradients", _("gradients are synchronised: there is one replica"), "", holds=True)
     seconds = costing.estimate.step_time_s.parts["data_parallel"]
     text = _("gradients are synchronised: {size} GB a rank over {ranks} replicas by {algorithm}, {seconds} s a step")
     message = text.format(
-        size=f"{_gradient_bytes(costing) / GB:.3g}",
+        size=f"{reduce.size_bytes / GB:.3g}",
         ranks=layout.data,
-        algorithm=choice.algorithm,
+        algorithm=reduce.algorithm,
         seconds=f"{seconds:.3g}",
     )
-    hint = ""
-    if choice.rule != choice.algorithm:
-        hint = _("By the number of nodes alone it would be {rule}; at this size {algorithm} is faster.").format(
-            rule=choice.rule, algorithm=choice.algorithm
-        )
-    return _axiom("axiom-gradients", message, hint, holds=True)
+    return _axiom("axiom-gradients", message, "", holds=True)
 
 
 def _parameters(costing: Costing) -> Finding:
@@ -105,7 +115,9 @@ def _parameters(costing: Costing) -> Finding:
     text = _(
         "parameters are consistent: {replicas} replicas of {count} parameters begin equal and apply equal gradients"
     )
-    if layout.zero_stage >= 1:
+    if layout.data == 1:
+        text = _("parameters are consistent: there is one replica")
+    elif layout.zero_stage >= 1:
         text = _(
             "parameters are consistent: {replicas} ranks each update their share of {count} and gather the others'"
         )
@@ -113,10 +125,10 @@ def _parameters(costing: Costing) -> Finding:
     return _axiom("axiom-parameters", message, "", holds=True)
 
 
-def _communication(costing: Costing) -> Finding:
+def _communication(costing: Costing, now: float | None) -> Finding:
     """Communication cost against computing benefit: the time that all these ranks save over the fewest that can."""
     layout, parts = costing.layout, costing.estimate.step_time_s.parts
-    spent = sum(parts[name] for name in ("tensor_parallel", "pipeline_transfer", "data_parallel"))
+    spent = sum(parts[name] for name in COMMUNICATION)
     replica = layout.tensor * layout.pipeline
     alone = replace(layout, data=1, zero_stage=0)
     single = step_time(costing.shape, alone, replace(costing.hardware, gpus=replica)).parts
@@ -126,16 +138,8 @@ def _communication(costing: Costing) -> Finding:
     share = costing.estimate.communication_share
     text = _("communication costs {spent} s a step, {share} of it; {ranks} replicas save {saved} s of computing")
     message = text.format(spent=f"{spent:.3g}", share=f"{share:.0%}", ranks=layout.data, saved=f"{saved:.3g}")
-    link = costing.zone_link
-    if link is not None:
-        message += " " + _("(across {zones}: {bandwidth} Gbit/s, {latency} ms one way, {source})").format(
-            zones=" ↔ ".join(link.zones),
-            bandwidth=f"{link.bandwidth * 8 / 1e9:.3g}",
-            latency=f"{link.latency_s * 1e3:.3g}",
-            source={"measured": _("measured"), "declared": _("declared"), "default": _("taken by default")}[
-                link.source
-            ],
-        )
+    if costing.link is not None:
+        message += f" ({describe_link(costing.link, now)})"
     hint = "" if holds else _("Take fewer nodes, one zone, or a larger batch a step.")
     return _axiom("axiom-communication", message, hint, holds=holds)
 
@@ -144,13 +148,20 @@ def _balance(costing: Costing, members: Sequence[Member]) -> Finding:
     """Every rank does the same work and waits for the slowest: the share of all GPUs' time that is lost by that."""
     speeds = [gpu.peak_flops(costing.layout.precision) for gpu in costing.types]
     lost = 1 - min(speeds) * len(speeds) / sum(speeds)
-    counts = " + ".join(str(member.slots) for member in members)
+    counts = " + ".join(
+        f"{number} × {slots}" if number > 1 else str(slots)
+        for slots, number in Counter(member.slots for member in members).items()
+    )
     kinds = ", ".join(dict.fromkeys(gpu.name for gpu in costing.types))
-    holds = lost < 0.01
+    holds = lost < UNEQUAL
     text = _("load is balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
     if not holds:
         text = _("load is not balanced: {counts} GPUs a node, {kinds}; {lost} of the time is lost by waiting")
-    hint = "" if holds else _("Choose GPUs of one type, or leave the slowest out.")
+    hint = ""
+    if not holds:
+        ranks = iter(speeds)
+        slow = [member.name for member in members if min(islice(ranks, member.slots)) == min(speeds)]
+        hint = _("Choose GPUs of one type, or leave out the slowest: {nodes}").format(nodes=", ".join(slow))
     message = text.format(counts=counts, kinds=kinds, lost=f"{lost:.0%}")
     return _axiom("axiom-balance", message, hint, holds=holds)
 

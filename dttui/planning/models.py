@@ -45,10 +45,12 @@ class Aggregate(_Value):
     """GPU type → how many the job uses, in the order the nodes come."""
     simulated_gpu_count: int = 0
     """How many of them are simulated."""
-    cpu_count: int = 0
-    """Logical CPUs in all."""
-    memory_bytes: int = 0
-    """Host memory in all."""
+    gpus_known: bool = True
+    """Whether it is known of every environment how many GPUs the job uses; those not known count as nothing."""
+    cpu_count: int | None = None
+    """Logical CPUs of all that say how many they have."""
+    memory_bytes: int | None = None
+    """Host memory of all that say how much they have."""
     zones: tuple[str, ...] = ()
     """Zones, each once."""
 

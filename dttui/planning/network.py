@@ -6,6 +6,7 @@ import ipaddress
 
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
@@ -45,16 +46,34 @@ def master_address(members: tuple[Member, ...]) -> str:
     return members[0].address if len(members) > 1 else LOOPBACK
 
 
-def check_network(members: tuple[Member, ...]) -> list[Finding]:
-    """Return what zones and addresses mean for a job of several nodes."""
+def check_network(
+    members: tuple[Member, ...],
+    link: NodeLink | None = None,
+    communication_share: float | None = None,
+    now: float | None = None,
+) -> list[Finding]:
+    """Return what zones and addresses mean for a job of several nodes.
+
+    Args:
+        members: its nodes.
+        link: the slowest between them, as far as is known.
+        communication_share: what talking takes of a step, 0 to 1; `None` where there is no estimate.
+        now: seconds since the epoch, to say how old a measurement is.
+    """
     findings = _simulated(members)
     if len(members) < 2:
         return findings
     zones = tuple(dict.fromkeys(member.environment.zone for member in members if member.environment.zone))
     if len(zones) > 1:
         message = _("training across zones may suffer from the latency between them: {zones}")
+        message = message.format(zones=", ".join(zones))
+        if link is not None:
+            message += f"; {describe_link(link, now)}"
+        if communication_share is not None:
+            share = _("communication takes {share} of a step").format(share=f"{communication_share:.0%}")
+            message += f"; {share}"
         hint = _("Choose environments of one zone where you can.")
-        findings.append(warning("cross-zone", "cluster.nodes", message.format(zones=", ".join(zones)), hint))
+        findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)
     return findings + _master(members)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from dttui.i18n import _
-from dttui.spec.findings import Finding, error, info
+from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Strategy
+from dttui.spec.problems import PathKey, format_path
 
 _SPLITTING = ("model_parallel", "pipeline_parallel", "hybrid")
 
@@ -20,20 +23,17 @@ def check_degrees(job: Job, world_size: int) -> list[Finding]:
     strategy = job.strategy
     spellings = _pipeline_spellings(strategy)
     if len(set(spellings.values())) > 1:
-        told = ", ".join(f"{key}: {value}" for key, value in spellings.items())
+        told = ", ".join(f"{format_path(key)}: {value}" for key, value in spellings.items())
         message = _("the pipeline degree is given in several places, and they disagree: {places}").format(places=told)
-        return [error("degrees-disagree", "strategy", message, _("Give it once, as pipeline_parallel_size."))]
-    pipeline = pipeline_degree(strategy)
-    given = {
-        _("data"): strategy.data_parallel_size,
-        _("tensor"): strategy.tensor_parallel_size,
-        _("pipeline"): pipeline,
-    }
-    degrees = {name: value for name, value in given.items() if value is not None}
+        first, *others = spellings.items()
+        path = next(key for key, value in others if value != first[1])
+        hint = _("Give it once, as pipeline_parallel_size.")
+        return [error("degrees-disagree", "strategy", message, hint, path=("strategy", *path))]
+    degrees = _degrees(strategy)
     if not degrees or not world_size:
         return []
-    product = prod(degrees.values())
-    told = " × ".join(f"{name} {value}" for name, value in degrees.items())
+    product = prod(degree.value for degree in degrees)
+    told = " × ".join(f"{degree.name} {degree.value}" for degree in degrees)
     if strategy.data_parallel_size is not None and product != world_size:
         message = _("{degrees} makes {product} ranks, and the chosen nodes have {world_size}")
     elif strategy.data_parallel_size is None and world_size % product:
@@ -41,14 +41,58 @@ def check_degrees(job: Job, world_size: int) -> list[Finding]:
     else:
         return []
     message = message.format(degrees=told, product=product, world_size=world_size)
-    return [error("degrees", "strategy", message, _("Change the degrees, or how many GPUs the nodes use."))]
+    hint = _("Change the degrees, or how many GPUs the nodes use.")
+    culprit = _culprit(degrees, world_size)
+    return [error("degrees", "strategy", message, hint, path=("strategy", *culprit.path))]
+
+
+@dataclass(frozen=True)
+class _Degree:
+    """A degree that a job gives."""
+
+    name: str
+    value: int
+    path: PathKey
+    """Its key, from the strategy."""
+
+
+def _degrees(strategy: Strategy) -> list[_Degree]:
+    """Return the degrees that are given, the outermost first."""
+    pipeline = next(iter(_pipeline_spellings(strategy)), ("pipeline_parallel_size",))
+    given = (
+        (_("data"), strategy.data_parallel_size, ("data_parallel_size",)),
+        (_("tensor"), strategy.tensor_parallel_size, ("tensor_parallel_size",)),
+        (_("pipeline"), pipeline_degree(strategy), pipeline),
+    )
+    return [_Degree(name, value, path) for name, value, path in given if value is not None]
+
+
+def _culprit(degrees: Sequence[_Degree], world_size: int) -> _Degree:
+    """Return the degree to look at first: the first that the ranks cannot be divided by, from the inside outwards.
+
+    Tensor parallel ranks are innermost. Where all degrees divide, it is the data parallel one that is wrong.
+    """
+    product = 1
+    for degree in (*degrees[1:], degrees[0]) if degrees[0].path == ("data_parallel_size",) else degrees:
+        product *= degree.value
+        if world_size % product:
+            return degree
+    return degrees[0]
 
 
 def check_splitting(job: Job) -> list[Finding]:
-    """Say what is left to the script where the framework itself only starts the ranks."""
+    """Say what is left to the script where the framework itself only starts the ranks.
+
+    Of a framework that keeps a whole model in each rank it is a warning where the job splits tensors or stages.
+    """
     strategy = job.strategy
-    degrees = (strategy.tensor_parallel_size, *_pipeline_spellings(strategy).values(), strategy.zero_stage)
-    splits = strategy.type in _SPLITTING or any(degree is not None and degree > 1 for degree in degrees)
+    degrees = (strategy.tensor_parallel_size, *_pipeline_spellings(strategy).values())
+    splits = any(degree is not None and degree > 1 for degree in degrees)
+    if splits and job.framework in ("pytorch-ddp", "horovod"):
+        message = _("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
+        hint = _("Run a script that splits the model itself, by what DTTUI_CONFIG says; or set the degrees to 1.")
+        return [warning("split-by-script", "strategy", message.format(framework=job.framework), hint)]
+    splits = splits or strategy.type in _SPLITTING or (strategy.zero_stage or 0) > 1
     if job.framework not in ("pytorch-ddp", "command") or not splits:
         return []
     message = _("{framework} starts the ranks; splitting the model is left to the script").format(
@@ -64,11 +108,12 @@ def pipeline_degree(strategy: Strategy) -> int | None:
     return next(iter(_pipeline_spellings(strategy).values()), None)
 
 
-def _pipeline_spellings(strategy: Strategy) -> dict[str, int]:
+def _pipeline_spellings(strategy: Strategy) -> dict[tuple[str, ...], int]:
+    """Return the pipeline degree by the keys, from the strategy, that give it."""
     model, pipeline = strategy.model_parallel, strategy.pipeline_parallel
     spellings = {
-        "pipeline_parallel_size": strategy.pipeline_parallel_size,
-        "model_parallel.pipeline_stages": model.pipeline_stages if model else None,
-        "pipeline_parallel.pipeline_stages": pipeline.pipeline_stages if pipeline else None,
+        ("pipeline_parallel_size",): strategy.pipeline_parallel_size,
+        ("model_parallel", "pipeline_stages"): model.pipeline_stages if model else None,
+        ("pipeline_parallel", "pipeline_stages"): pipeline.pipeline_stages if pipeline else None,
     }
-    return {key: value for key, value in spellings.items() if value is not None}
+    return {path: value for path, value in spellings.items() if value is not None}

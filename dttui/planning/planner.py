@@ -13,10 +13,11 @@ from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
 from dttui.planning.binding import bind
+from dttui.planning.collective_advice import check_collectives
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links
-from dttui.planning.costing import cost
+from dttui.planning.costing import cost, node_link
 from dttui.planning.estimate import start_estimate_s
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
@@ -39,6 +40,7 @@ def plan(
     *,
     links: Links | None = None,
     gpus: GpuTable | None = None,
+    now: float | None = None,
 ) -> Plan:
     """Return what will run, and everything there is to say about it, the errors first.
 
@@ -48,8 +50,9 @@ def plan(
         job: the job.
         inventory: environments and datasets on offer.
         facts: what the agents said of their hosts, by environment name; the inventory's word counts for the others.
-        links: what was measured between zones.
+        links: what was measured between zones and hosts.
         gpus: types of GPUs, where a person has more than dttui knows.
+        now: seconds since the epoch, to say how old a measurement is.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
@@ -57,6 +60,7 @@ def plan(
     dataset, dataset_findings = locate_dataset(job, inventory)
     sources = locate_sources(job.run) if job.run is not None else None
     costing, of_cost = cost(job, members, gpus or gpu_table(), links)
+    share = costing.estimate.communication_share if costing is not None else None
     findings = [
         *check_completeness(job),
         *dataset_findings,
@@ -64,10 +68,11 @@ def plan(
         *(sources.findings if sources is not None else ()),
         *check_degrees(job, roster.world_size),
         *findings,
-        *check_network(members),
+        *check_network(members, node_link(members, links or {}), share, now),
         *check_splitting(job),
         *of_cost,
-        *(check_axioms(costing, members) if costing is not None else ()),
+        *(check_axioms(costing, members, now) if costing is not None else ()),
+        *(check_collectives(job, costing, len(members)) if costing is not None else ()),
         *check_unused(job),
     ]
     return Plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,8 @@ from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
 from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.units import format_bytes
+
+_MAX_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,7 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
     findings: list[Finding] = []
     members: dict[str, Member] = {}
     if not job.cluster.nodes:
-        message = _("no environment is chosen")
-        findings.append(error("no-nodes", "cluster.nodes", message, _("List at least one under cluster.nodes.")))
+        findings.append(no_nodes())
     master = job.cluster.master
     known = {item.name: item for item in inventory.environments}
     known |= {item.id: item for item in inventory.environments if item.id is not None}
@@ -90,7 +91,25 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
             count = asked.gpu.count
             uses_cuda = not environment.simulated and count != 0 and (count or choice.gpu_count)
             members[environment.name] = Member(node, choice, slots, slots if uses_cuda else 0, path)
+    findings += _not_said(members.values())
     return Roster(tuple(members.values()), tuple(findings))
+
+
+def no_nodes() -> Finding:
+    """Return the error of a job without nodes."""
+    hint = _("List at least one under cluster.nodes.")
+    return error("no-nodes", "cluster.nodes", _("no environment is chosen"), hint)
+
+
+def _not_said(members: Iterable[Member]) -> list[Finding]:
+    """Say where the number of processes is no more than a guess."""
+    unknown = [member.name for member in members if member.choice.gpus_used is None]
+    if not unknown:
+        return []
+    message = _("how many GPUs {nodes} have is not known: planned with one process each; the hosts decide at launch")
+    names = ", ".join(unknown[:_MAX_NAMES]) + (", …" if len(unknown) > _MAX_NAMES else "")
+    hint = _("Write resources.gpu.count into the inventory, or resources.gpu.count into the job.")
+    return [warning("gpus-not-declared", "resources.gpu.count", message.format(nodes=names), hint)]
 
 
 def _unknown(node: Node, inventory: Inventory, path: PathKey) -> Finding:

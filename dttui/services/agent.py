@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from dtagent.protocol import rpc
 from dtagent.protocol.jobs import HelloReply, HelloRequest
+from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError
 
 from dttui import __version__
@@ -17,14 +18,20 @@ from dttui.errors import AgentError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
+from dttui.services.pace import Pace
+from dttui.services.telemetry import Selection, decode_frame
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
 
 Reply = TypeVar("Reply")
 
 HELLO_TIMEOUT_S = 30.0
 """Long enough for a cold interpreter on a busy host with a slow disk."""
-PING_INTERVAL_S = 15.0
-"""Keeps the bridge, which ends after a minute of silence, and notices a dead link."""
+SAMPLE_BYTES = 1024
+"""About one sample of a large host: what was missed keeps to the link's grant as logs do."""
+MOST_SAMPLES = 60
+PING_INTERVAL_S = 10.0
+"""Between two, and for the answer: keeps the bridge, which ends after a minute of silence, and tells a dead link within
+twice that, and so within the 30 s in which silence has to be told."""
 
 
 class AgentClient:
@@ -36,6 +43,8 @@ class AgentClient:
         self.hello: HelloReply | None = None
         self.clock_offset_s = 0.0
         """The host's clock minus ours."""
+        self.pace = Pace()
+        """Of the link."""
         self._stream = stream
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -120,14 +129,29 @@ class AgentClient:
                 _("{host}: the agent's answer to {method} makes no sense").format(host=self.name, method=method),
             ) from error
 
+    async def telemetry(self, after_seq: int | None, wait_s: float, selection: Selection) -> list[HostSample]:
+        """Wait for samples after a number, with the selected fields; empty where none came in time.
+
+        Raises:
+            HostUnreachableError: the link is gone, or no answer came.
+            AgentError: the agent refused.
+        """
+        most = min(max(1, self.pace.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
+        request = TelemetryRequest(after_seq, wait_s, most, select=selection.fields)
+        return selection.samples(await self.call("telemetry", request, selection.reply, wait_s + 20))
+
     async def close(self) -> None:
         """End the conversation and the connection."""
+        await self.leave()
+        await self.connection.close()
+
+    async def leave(self) -> None:
+        """End the conversation; the connection stays."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._lose(_("{host}: the connection was closed").format(host=self.name))
         await self._stream.close()
-        await self.connection.close()
 
     async def _greet(self) -> None:
         try:
@@ -175,17 +199,21 @@ class AgentClient:
 
     async def _receive(self, buffered: bytes) -> None:
         reason = _("{host}: the connection ended").format(host=self.name)
+        frames = rpc.FrameReader()
+        began = time.monotonic()
+        data = buffered
         try:
             while True:
-                *lines, buffered = buffered.split(b"\n")
-                for line in lines:
-                    self._dispatch(rpc.decode(line))
-                if len(buffered) > rpc.MAX_FRAME_BYTES:
-                    raise rpc.FrameError("a frame without end")
+                for line in frames.feed(data):
+                    self.pace.note(len(line), time.monotonic() - began)
+                    began = time.monotonic()
+                    self._dispatch(decode_frame(line))
+                is_between = not frames.pending_bytes
                 data = await self._stream.read()
                 if not data:
                     return
-                buffered += data
+                if is_between:
+                    began = time.monotonic()
         except rpc.FrameError as error:
             reason = _("{host}: the agent sent nonsense: {error}").format(host=self.name, error=clean(str(error)))
         except HostUnreachableError as error:
@@ -222,7 +250,9 @@ class AgentClient:
             return AgentError(
                 self.name,
                 _("{host}: agent and dttui have no common version: {message}").format(host=self.name, message=message),
-                _("Upgrade the agent: dttui agents deploy {host}").format(host=self.name),
+                _("Upgrade dttui on this login node.")
+                if _is_newer(body.get("data"))
+                else _("Upgrade the agent: dttui agents deploy {host}").format(host=self.name),
                 code=code,
             )
         return AgentError(
@@ -230,6 +260,13 @@ class AgentClient:
             _("{host}: {message}").format(host=self.name, message=message or method),
             code=code,
         )
+
+
+def _is_newer(data: Any) -> bool:
+    """Whether an agent that shares no version with us told that it speaks newer ones only."""
+    versions = data.get("versions") if isinstance(data, dict) else None
+    numbers = [item for item in versions if isinstance(item, int)] if isinstance(versions, list) else []
+    return bool(numbers) and min(numbers) > max(rpc.VERSIONS)
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import json
 import logging
@@ -24,15 +24,24 @@ from dttui.errors import CancelledError, DttuiError, ExitCode
 from dttui.i18n import set_language, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
+from dttui.services.alerts import AlertWatch
+from dttui.services.awake import run_awake
+from dttui.services.event_watch import EventWatch, WatchedLog
+from dttui.services.files import write_atomic
 from dttui.services.gang import Gang
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import HEARTBEAT_S, JobDirectory
+from dttui.services.known_hardware import known_hardware
 from dttui.services.launch import Submission, make_local_plan
-from dttui.services.orphan import Orphan
+from dttui.services.login_session import take_agent
+from dttui.services.lost_nodes import look_again
+from dttui.services.takeover import Remains, TakeOver
 from dttui.spec import parse_document
-from dttui.transport.base import Prompt
+from dttui.spec.models import Job
+from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.routes import Transports
 
 LOG = logging.getLogger("dttui.controller")
+STOP, KILL = "stop", "kill"
 CLIENT_WAIT_S = 15.0
 """How long a question waits for a client that was said to come."""
 
@@ -46,44 +55,99 @@ class _Question:
 
 
 class Controller:
-    """Serves the socket, passes questions to a client that can ask a person, and runs the gang or ends an orphan."""
+    """Serves the socket, passes questions to a client that can ask a person, and runs the job.
 
-    def __init__(self, directory: JobDirectory, *, expects_client: bool, stop_only: bool = False) -> None:
+    Args:
+        directory: of the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        launches: whether the job is to be started; else another controller has had it, and nothing is started.
+        seen_at: Unix time of that controller's last sign of life.
+    """
+
+    def __init__(
+        self, directory: JobDirectory, *, expects_client: bool, launches: bool = False, seen_at: float = 0.0
+    ) -> None:
         self._directory = directory
-        self._log = EventLog(directory)
+        self._log = WatchedLog(directory)
+        self._watch: EventWatch | None = None
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
         self._expects_client = expects_client
         self._numbers = itertools.count(1)
         self._questions: dict[int, _Question] = {}
-        self._stop_only = stop_only
+        self._typed: set[str] = set()
+        """Kinds of what a person typed to let us in."""
+        self._seen_at = seen_at
+        self._launches = launches
+        self._transports = Transports()
+        self._retry: Callable[[], None] | None = None
         self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
+        with contextlib.suppress(OSError):
+            self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
 
     async def run(self) -> None:
         """Run the job to its end; write the outcome as the last event."""
         server = await self._serve()
+        beating = asyncio.create_task(self._beat())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
         try:
-            state, message, code = await self._job()
-        except Exception as error:  # The top of the process: whatever happened, the job must get an outcome.
+            if self._directory.is_over():
+                await self._look_again()
+            else:
+                await self._run_job()
+        finally:
+            beating.cancel()
+            if self._watch is not None:
+                await self._watch.close()
+            server.close()
+            with contextlib.suppress(FileNotFoundError):
+                self._directory.socket.unlink()
+
+    async def _run_job(self) -> None:
+        try:
+            state, message, code = self._earlier_end() or await self._job()
+        except Exception as error:  # The top of the process: whatever happened, it must be told.
             LOG.exception("the controller failed")
-            state, code = JobState.FAILED, ExitCode.INTERNAL
             message = told(
                 "internal error: {error}; see {path}",
                 error=f"{type(error).__name__}: {error}",
                 path=str(self._directory.controller_log),
             )
+            if not self._launches:
+                self._log.add(EventKind.PROGRESS, message)
+                return  # What is not known is not called a failure: the next controller may find out.
+            state, code = JobState.FAILED, ExitCode.INTERNAL
         now = time.time()
-        if state is JobState.SUCCEEDED:
+        if state is JobState.SUCCEEDED and not message:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
             message = told("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
-        self._log.add(EventKind.JOB_STATE, message, time=now, data={"state": state.value})
-        self._log.add(EventKind.OUTCOME, message, time=now, data={"state": state.value, "exit_code": int(code)})
-        server.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._directory.socket.unlink()
+        data = {"state": state.value, "exit_code": int(code)}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data=data)
+        self._log.add(EventKind.OUTCOME, message, time=now, data=data)
+        while not self._log.flush():  # noqa: ASYNC110 - nobody tells when a disk has room again
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def _earlier_end(self) -> tuple[JobState, str, ExitCode] | None:
+        """Return how the job ended where another controller had already found out, and died before it was done."""
+        states = [event for event in self._directory.read_events() if event.kind is EventKind.JOB_STATE]
+        if not states or not JobState(states[-1].data["state"]).is_final:
+            return None
+        last = states[-1]
+        return JobState(last.data["state"]), last.message, ExitCode(last.data["exit_code"])
+
+    async def _beat(self) -> None:
+        """Show that the controller is there, and runs."""
+        while True:
+            try:
+                os.utime(self._directory.lock)
+            except FileNotFoundError:
+                os._exit(1)  # The job was removed: nobody can reach this process, nor can it write anything.
+            except OSError as error:
+                LOG.warning("cannot show a sign of life: %s", error)
+            self._log.flush()
+            await asyncio.sleep(HEARTBEAT_S)
 
     async def ask(self, prompt: Prompt) -> str | None:
         """Put a question to a client that can ask a person; `None` where there is none."""
@@ -124,27 +188,31 @@ class Controller:
         inventory = Inventory.model_validate(launch["inventory"])
         base = Path(launch["base"])
         try:
-            if self._stop_only:
-                orphan = Orphan(self._directory, self._log, Transports(), self, inventory)
-                self._take_stops(orphan.request_stop)
-                await orphan.end()
+            if not self._launches:
+                await self._take_over(inventory, base)
+                return JobState.SUCCEEDED, "", ExitCode.OK
             text = self._directory.document.read_text(encoding="utf-8")
             file = launch.get("file")
             loaded = parse_document(text, file or str(self._directory.document))
             plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+            watch = self._begin_watch(loaded.job, base)
+            hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
             gang = Gang(
                 self._directory,
                 self._log,
-                Transports(),
+                self._transports,
                 self,
                 inventory=inventory,
                 plan=plan,
                 replan=lambda known, facts: make_local_plan(
-                    Submission(loaded.job, known, base, text, file, loaded.notes), facts
+                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware
                 ),
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},
+                ignored=frozenset(launch.get("ignored", ())),
+                alerts=watch.alerts,
             )
+            self._retry = gang.retry_now
             self._take_stops(lambda force: gang.request_stop(force=force))
             await gang.run()
         except CancelledError as error:
@@ -154,6 +222,42 @@ class Controller:
             return JobState.FAILED, message, error.exit_code
         return JobState.SUCCEEDED, "", ExitCode.OK
 
+    async def _take_over(self, inventory: Inventory, base: Path) -> None:
+        remains = Remains.read(self._directory, self._seen_at)
+        alerts = AlertWatch()
+        with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
+            text = self._directory.document.read_text(encoding="utf-8")
+            alerts = self._begin_watch(parse_document(text, str(self._directory.document)).job, base).alerts
+        job = TakeOver(
+            self._directory,
+            self._log,
+            remains,
+            inventory,
+            self._transports,
+            self,
+            alerts,
+            {name: os.environ[name] for name in remains.plan.secrets if name in os.environ},
+        )
+        self._retry = job.retry_now
+        self._take_stops(lambda force: job.request_stop(force=force))
+        await job.run()
+
+    async def _look_again(self) -> None:
+        """End what is left on hosts that were lost when the job ended."""
+        launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
+        set_language(launch["language"])
+        inventory = Inventory.model_validate(launch["inventory"])
+        forced = asyncio.Event()
+        self._take_stops(lambda force: forced.set() if force else None)
+        await look_again(self._directory, self._log, inventory, self._transports, self, forced=forced)
+
+    def _begin_watch(self, job: Job, base: Path) -> EventWatch:
+        """Let alerts and the job's own program hear of what happens from now on."""
+        names = job.run.secrets if job.run is not None else ()
+        secrets = [os.environ[name] for name in names if name in os.environ]
+        self._watch = EventWatch(self._log, job, self._directory, base, secrets)
+        return self._watch
+
     def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
         self._request_stop = request_stop
         if self._stop_asked is not None:
@@ -161,6 +265,9 @@ class Controller:
 
     def _stop(self, force: bool) -> None:
         self._stop_asked = force or bool(self._stop_asked)
+        if not self._directory.is_over():
+            with contextlib.suppress(OSError):  # A full disk must not keep the job from being stopped.
+                write_atomic(self._directory.stop_request, KILL if self._stop_asked else STOP)
         if self._request_stop is not None:
             self._request_stop(force)
 
@@ -198,36 +305,52 @@ class Controller:
 
     def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         method = message.get("method")
-        if method == "attach" and message.get("prompts"):
-            self._prompting.append(writer)
-            self._came.set()
+        if method == "attach":
+            if message.get("prompts"):
+                self._prompting.append(writer)
+                self._came.set()
+            take_agent(str(message.get("agent_socket", "")))
+            if self._retry is not None:
+                self._retry()
         elif method == "stop":
             self._stop(bool(message.get("force")))
+            writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
+        elif method == "credentials":
+            reply = {"method": "reply", "id": message.get("id"), "kinds": sorted(self._typed)}
+            writer.write(rpc.encode(reply))
         elif method == "answer":
             question = self._questions.get(message["id"])
             if question is not None and not question.answer.done():
                 question.answer.set_result(message["value"])
+                if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
+                    self._typed.add(question.message["kind"])
 
 
 def main(argv: list[str]) -> int:
     """Own the job whose directory is given; return 1 where another controller has it.
 
-    `--stop-only` ends what a controller that died has left on the hosts, and starts nothing.
+    With `--launch` the job is started. Else another controller has had it, and nothing is started: the job is followed
+    from where that one left it, and of a job that is over the lost hosts are looked at again.
     """
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
-    directory = JobDirectory(Path(argv[0]))
-    lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    parser = argparse.ArgumentParser(prog="dttui.services.controller")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--launch", action="store_true")
+    parser.add_argument("--expects-client", action="store_true")
+    parser.add_argument("--lock", type=int)
+    parser.add_argument("--seen-at", type=float, default=0.0)
+    options = parser.parse_args(argv)
+    directory = JobDirectory(options.directory)
+    lock = options.lock if options.lock is not None else directory.claim()
+    if lock is None:
         return 1
+    os.set_inheritable(lock, False)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    options = argv[1:]
-    if "--stop-only" in options and any(event.kind is EventKind.OUTCOME for event in directory.read_events()):
-        return 0
-    controller = Controller(directory, expects_client="--expects-client" in options, stop_only="--stop-only" in options)
-    asyncio.run(controller.run())
+    controller = Controller(
+        directory, expects_client=options.expects_client, launches=options.launch, seen_at=options.seen_at
+    )
+    run_awake(controller.run())
     return 0
 
 

@@ -1,36 +1,51 @@
-"""`dttui agents deploy`: brings the agent of this dttui to hosts, without root, over connections it is given."""
+"""`dttui agents deploy` and `upgrade`: bring the agent of this dttui to hosts, without root.
+
+What runs on a host goes on under the version that started it.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+import dtagent
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError, UsageError
+from dttui.errors import AgentError, HostError, RefusedError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
 from dttui.services.agent import AgentClient
 from dttui.services.agent_wheels import Requirement, Wheel, lock_text
-from dttui.services.deploy_channel import ask_host
+from dttui.services.deploy_channel import Program, ask_host
+from dttui.services.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
 from dttui.services.wheel_source import ARCHITECTURES, WheelSource
 from dttui.transport.base import Connection, Prompter, Transport
+from dttui.transport.deadline import Deadline
 
 ROOM_BYTES = 16 * 1024**2
 """Room that a host must have: 5 MiB at the most while installing, as measured, and some for the agent to work with."""
-CONCURRENCY = 32
-CONNECT_TIMEOUT_S = 20.0
-DEADLINE_S = 180.0
 
 _LAYOUT = "1"
 """Changes when a version's directory is laid out in another way."""
 _Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+class Outcome(str, Enum):
+    """What became of the agent on a host."""
+
+    INSTALLED = "installed"
+    UPGRADED = "upgraded"
+    DOWNGRADED = "downgraded"
+    REPAIRED = "repaired"
+    UP_TO_DATE = "up-to-date"
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,20 @@ class Deployment:
     bytes_sent: int
     replaced: str | None = None
     """Digest of the other version that was in use before; `None` where there was none."""
+    version_before: str | None = None
+    """What was there before; `None` where nothing was, or nothing that ran."""
+    running: tuple[str, ...] = ()
+    """Jobs that go on under the version before."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it came to."""
+        if not self.changed:
+            return Outcome.UP_TO_DATE
+        if self.replaced is None:
+            return Outcome.REPAIRED if self.version_before == self.version else Outcome.INSTALLED
+        is_back = self.version_before is not None and _is_newer(self.version_before, self.version)
+        return Outcome.DOWNGRADED if is_back else Outcome.UPGRADED
 
 
 class HostProbe(BaseModel):
@@ -89,6 +118,9 @@ async def deploy(
     on_progress: Callable[[str], None] = lambda message: None,
     source: WheelSource | None = None,
     room_bytes: int = ROOM_BYTES,
+    only_upgrade: bool = False,
+    allow_downgrade: bool = True,
+    deadline: Deadline | None = None,
 ) -> Deployment:
     """Install the agent on one host, or find that it is there and works.
 
@@ -98,9 +130,13 @@ async def deploy(
         on_progress: told what is being done, in the person's language.
         source: where the wheels come from, shared by several deployments; `wheelhouse` is for without.
         room_bytes: what must be free in the file system of the agent's root.
+        only_upgrade: change nothing where there is no agent.
+        allow_downgrade: replace a newer version too.
+        deadline: stands still while the wheels are fetched.
 
     Raises:
-        AgentError: the host cannot have the agent, or the wheels cannot be had.
+        AgentError: the host cannot have the agent, or the wheels cannot be had; with `only_upgrade` it has none.
+        RefusedError: the host has a newer version, and nobody allowed to replace it.
         HostUnreachableError: the link is gone.
     """
     started = time.monotonic()
@@ -111,23 +147,31 @@ async def deploy(
         on_progress(_("looking at the host"))
         answer = await ask_host(connection, {"action": "probe", "root": environment.agent_root})
         sent = answer.sent_bytes
-        host = _decode(name, HostProbe, answer.result)
+        host = decode(name, HostProbe, answer.result)
+        if only_upgrade and host.current is None:
+            message = _("{host}: there is no agent on this host").format(host=name)
+            raise AgentError(name, message, _("Install it: dttui agents deploy {host}").format(host=name))
         _refuse_unsuitable(name, host)
         digest = agent_digest(source, host)
         if host.current == digest and host.version is not None:
             directory = f"{host.root}/agents/{digest}"
             seconds = time.monotonic() - started
             return Deployment(name, False, host.version, digest, host.python, directory, seconds, sent)
+        if not allow_downgrade and host.version is not None and _is_newer(host.version, dtagent.__version__):
+            message = _("{host}: has dtagent {there}, which is newer than {here} of this dttui")
+            message = message.format(host=name, there=clean(host.version), here=dtagent.__version__)
+            raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
         _refuse_without_room(name, host, room_bytes)
         if host.current == digest:
             reason = (clean(host.broken).strip().splitlines() or [""])[-1]
             on_progress(_("repairing the agent: {reason}").format(reason=reason))
         on_progress(_("fetching wheels for {architecture}").format(architecture=host.architecture))
-        wheels = await source.wheels(host.architecture)
+        with deadline.paused() if deadline is not None else contextlib.nullcontext():
+            wheels = await source.wheels(host.architecture)
         request = installation_request(digest, environment.agent_root, wheels)
         contents = [wheel.content for wheel in wheels]
         answer = await ask_host(connection, request, contents, lambda step: on_progress(_describe(step)))
-        installed = _decode(name, _Installed, answer.result)
+        installed = decode(name, _Installed, answer.result)
     except UsageError as error:
         raise AgentError(name, f"{name}: {error.message}", error.hint) from error
     return Deployment(
@@ -140,6 +184,7 @@ async def deploy(
         seconds=time.monotonic() - started,
         bytes_sent=sent + answer.sent_bytes,
         replaced=host.current if host.current != digest else None,
+        version_before=host.version or (installed.version if host.current == digest else None),
     )
 
 
@@ -151,8 +196,9 @@ async def deploy_all(
     wheelhouse: Path | None = None,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
     source: WheelSource | None = None,
+    only_upgrade: bool = False,
+    allow_downgrade: bool = True,
     deadline_s: float = DEADLINE_S,
-    connect_timeout_s: float = CONNECT_TIMEOUT_S,
     concurrency: int = CONCURRENCY,
 ) -> list[Deployment | HostError]:
     """Deploy to several hosts at a time; return how each ended, in their order.
@@ -164,58 +210,59 @@ async def deploy_all(
         wheelhouse: directory with the wheels, instead of the cache and the index.
         on_progress: told a host's name and what is being done there.
         source: where the wheels come from, instead of `wheelhouse`.
-        deadline_s: for each host, from the connection on.
-        connect_timeout_s: for each host, until there is a connection.
+        only_upgrade: change nothing where there is no agent.
+        allow_downgrade: replace newer versions too.
+        deadline_s: for each host; see `on_each`.
         concurrency: how many hosts at a time.
     """
     shared = source or WheelSource(wheelhouse)
-    slots = asyncio.Semaphore(concurrency)
 
-    async def one(environment: Environment) -> Deployment | HostError:
-        name = environment.name
-        try:
-            async with slots:
-                on_progress(name, _("connecting"))
-                connection = await transport.connect(environment, prompter, connect_timeout_s)
-                try:
-                    work = deploy(connection, source=shared, on_progress=lambda message: on_progress(name, message))
-                    deployment = await asyncio.wait_for(work, deadline_s)
-                    if deployment.changed:
-                        if deployment.replaced is not None:
-                            on_progress(name, _("letting a daemon of an older version go"))
-                        await _retire_daemon(connection)
-                    return deployment
-                finally:
-                    await connection.close()
-        except asyncio.TimeoutError:
-            message = _("{host}: the deployment was not done within {seconds:g} s").format(
-                host=name, seconds=deadline_s
-            )
-            return HostUnreachableError(name, message, _("Look whether the host is overloaded or its disk hangs."))
-        except HostError as error:
-            return error
-        except DttuiError as error:
-            return AgentError(name, f"{name}: {error.message}", error.hint)
+    async def act(visit: Visit) -> Deployment:
+        done = await deploy(
+            visit.connection,
+            source=shared,
+            on_progress=visit.say,
+            only_upgrade=only_upgrade,
+            allow_downgrade=allow_downgrade,
+            deadline=visit.deadline,
+        )
+        return await _take_over(visit, done) if done.changed else done
 
-    tasks = [asyncio.create_task(one(environment)) for environment in environments]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return await on_each(
+        environments, transport, prompter, act,
+        on_progress=on_progress, deadline_s=deadline_s, concurrency=concurrency,
+    )  # fmt: skip
 
 
-async def _retire_daemon(connection: Connection) -> None:
-    """End the daemon, which may be of the version before; jobs go on, and the next connection starts the new one."""
-    client = await AgentClient.over(connection)
-    try:
-        await client.call("shutdown", None, dict)
-    finally:
-        await client.close()
+class _Retired(BaseModel):
+    """What the end of a daemon left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    had_daemon: bool
+    running: list[dict[str, Any]]
 
 
-def _decode(name: str, model: type[_Answer], result: dict[str, Any]) -> _Answer:
+async def _take_over(visit: Visit, done: Deployment) -> Deployment:
+    """End the daemon of the version before, and let the new one take over what it watched. Jobs do not notice."""
+    request = {"action": "retire", "root": visit.connection.environment.agent_root}
+    answer = await ask_host(visit.connection, request, program=Program.AGENTS)
+    retired = decode(visit.host, _Retired, answer.result)
+    if retired.had_daemon:
+        visit.say(_("letting the new version take over"))
+        client = await AgentClient.over(visit.connection)
+        await client.leave()
+    return replace(done, running=tuple(sorted({clean(str(item.get("job"))) for item in retired.running})))
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """Whether one version of the agent comes after another."""
+    numbers = [tuple(int(part) for part in re.findall(r"\d+", version)[:4]) for version in (one, other)]
+    return numbers[0] > numbers[1]
+
+
+def decode(name: str, model: type[_Answer], result: dict[str, Any]) -> _Answer:
+    """Return what a program on a host answered. Raises AgentError where that makes no sense."""
     try:
         return model.model_validate(result, strict=True)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Runs the deployment program on a host and brings back its answer. Knows nothing of what is asked or why."""
+"""Runs one of our programs on a host and brings back its answer. Knows nothing of what is asked or why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,34 @@ from dttui.services.deploy_refusals import refused
 from dttui.transport.base import ByteStream, Connection, RemoteCommand
 from dttui.transport.commands import NO_PYTHON_EXIT_STATUS, bootstrap_input
 
-_PROGRAM_FILE = Path(__file__).with_name("deploy_program.py")
+_DEPLOY_FILE = Path(__file__).with_name("deploy_program.py")
+_AGENTS_FILE = Path(__file__).with_name("agents_program.py")
 _CHUNK_BYTES = 256 * 1024
 _MAX_OUTPUT_BYTES = 1024 * 1024
 """What the login shell may print, and the program's answer, together."""
+
+
+class Program(Enum):
+    """What is pushed to a host and run there, by the standard library alone."""
+
+    DEPLOYMENT = "deployment"
+    """`probe` and `install`."""
+    AGENTS = "agents"
+    """`inspect`, `retire` and `remove`."""
+
+    def text(self) -> bytes:
+        """Return its source."""
+        if self is Program.DEPLOYMENT:
+            return _DEPLOY_FILE.read_bytes()
+        # The one imports the other, which is no file there: it is put where imports look first.
+        name = "dttui.services.deploy_program"
+        parts = [
+            "import sys, types",
+            f"sys.modules[{name!r}] = module = types.ModuleType({name!r})",
+            f"exec({_DEPLOY_FILE.read_text()!r}, module.__dict__)",
+            f"exec({_AGENTS_FILE.read_text()!r})",
+        ]
+        return "\n".join(parts).encode()
 
 
 @dataclass(frozen=True)
@@ -37,15 +62,16 @@ async def ask_host(
     request: dict[str, Any],
     contents: Sequence[bytes] = (),
     on_step: Callable[[str], None] = lambda step: None,
+    program: Program = Program.DEPLOYMENT,
 ) -> Answer:
-    """Run the program with a request, followed by `contents` as they are.
+    """Run a program with a request, followed by `contents` as they are.
 
     Raises:
         AgentError: the host has no Python that will do, or the program refused or broke.
         HostUnreachableError: the link is gone.
     """
     host = connection.environment.name
-    start = bootstrap_input(_PROGRAM_FILE.read_bytes(), connection.environment.python)
+    start = bootstrap_input(program.text(), connection.environment.python)
     blobs = [start + json.dumps(request).encode() + b"\n", *contents]
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
     # Beside the reading: a program that refuses does not read on, and its reason is what counts.
@@ -115,10 +141,10 @@ async def _ended(host: str, stream: ByteStream, writer: asyncio.Task[None]) -> H
         broken = writer.exception() if writer.done() and not writer.cancelled() else None
         if isinstance(broken, HostUnreachableError):
             return broken
-        return HostUnreachableError(host, _("{host}: the connection ended during the deployment").format(host=host))
+        return HostUnreachableError(host, _("{host}: the connection ended before the answer").format(host=host))
     return AgentError(
         host,
-        _("{host}: the installation ended with exit status {status}: {reason}").format(
+        _("{host}: what was sent there ended with exit status {status}: {reason}").format(
             host=host, status=status, reason=said or _("it said nothing")
         ),
     )

@@ -21,9 +21,12 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+Action = Callable[[Path, dict[str, Any], BinaryIO], dict[str, Any]]
+"""What is done for a request below the agent's root; more of the input may belong to it."""
 
 MARK = b"dttui-deploy: "
 MANIFEST = "manifest.json"
@@ -51,25 +54,25 @@ class Refusal(Exception):
         self.details = details
 
 
-def main(source: io.FileIO) -> int:
-    """Read the request, do it, and say how it ended; return the exit status."""
+def main(source: io.FileIO, actions: Mapping[str, Action]) -> int:
+    """Read the request, do what it names, and say how it ended; return the exit status."""
     os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _stop)
     # A login shell may have printed something without a line end.
     os.write(1, b"\n")
     try:
-        say(**_answer(io.BufferedReader(source)))
+        say(**_answer(io.BufferedReader(source), actions))
     except BrokenPipeError:
         return 1
     return 0
 
 
-def _answer(stream: BinaryIO) -> dict[str, Any]:
+def _answer(stream: BinaryIO, actions: Mapping[str, Action]) -> dict[str, Any]:
     try:
         request = json.loads(stream.readline())
         root = Path(request["root"] or f"/var/tmp/dtagent-{os.getuid()}")  # noqa: S108 - owner and mode are checked
-        return {"result": install(root, request, stream) if request["action"] == "install" else probe(root)}
+        return {"result": actions[request["action"]](root, request, stream)}
     except Refusal as refusal:
         return {"refusal": refusal.code, **refusal.details}
     except BrokenPipeError:
@@ -97,7 +100,7 @@ def probe(root: Path) -> dict[str, Any]:
     """Say what this host is and what is installed. Writes nothing."""
     anchor = inspect_root(root)
     space = os.statvfs(anchor)
-    current = _current(root)
+    current = current_version(root)
     version, reason = None, ""
     if current:
         try:
@@ -132,14 +135,14 @@ def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, 
     agents.mkdir(exist_ok=True)
     staging = agents / f".new-{digest}-{os.getpid()}"
     final = agents / digest
-    with _sole_deployment(agents):
-        previous = _current(root)
-        _remove([path for path in agents.iterdir() if path.name.startswith(".") and not _in_use(path)])
+    with sole_deployment(agents):
+        previous = current_version(root)
+        _remove([path for path in agents.iterdir() if path.name.startswith(".") and not in_use(path)])
         try:
             say(step="receive")
             wheels = _receive(staging / "incoming", request["files"], stream)
             say(step="venv")
-            _run("venv-failed", [sys.executable, "-I", "-m", "venv", "--without-pip", str(staging)], VENV_TIMEOUT_S)
+            run_tool("venv-failed", [sys.executable, "-I", "-m", "venv", "--without-pip", str(staging)], VENV_TIMEOUT_S)
             say(step="install")
             _pip_install(staging, wheels, request["requirements"])
             shutil.rmtree(wheels)
@@ -156,7 +159,7 @@ def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, 
                 with contextlib.suppress(OSError):
                     path.rmdir()
             raise
-        _remove([path for path in agents.iterdir() if path.name not in (digest, previous) and not _in_use(path)])
+        _remove([path for path in agents.iterdir() if path.name not in (digest, previous) and not in_use(path)])
     return {"version": version, "directory": str(final)}
 
 
@@ -170,8 +173,8 @@ def check(venv: Path) -> str:
     except (OSError, ValueError) as error:
         raise Refusal("check-failed", output=str(error)) from error
     python = str(venv / "bin" / "python")
-    _run("check-failed", [python, "-I", "-c", IMPORTS], CHECK_TIMEOUT_S)
-    output = _run("check-failed", [python, "-I", "-m", "dtagent", "--version"], CHECK_TIMEOUT_S)
+    run_tool("check-failed", [python, "-I", "-c", IMPORTS], CHECK_TIMEOUT_S)
+    output = run_tool("check-failed", [python, "-I", "-m", "dtagent", "--version"], CHECK_TIMEOUT_S)
     name, _, version = output.strip().partition(" ")
     if name != "dtagent" or not version:
         raise Refusal("check-failed", output=output)
@@ -216,7 +219,7 @@ def _libc() -> str:
         return ""
 
 
-def _current(root: Path) -> str | None:
+def current_version(root: Path) -> str | None:
     """Return the name of the version in use."""
     try:
         return Path(os.readlink(root / "current")).name
@@ -225,7 +228,8 @@ def _current(root: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _sole_deployment(agents: Path) -> Iterator[None]:
+def sole_deployment(agents: Path) -> Iterator[None]:
+    """Let nobody else install or remove versions meanwhile. Raises Refusal where somebody is at it."""
     descriptor = os.open(agents, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -255,10 +259,10 @@ def _pip_install(venv: Path, wheels: Path, requirements: str) -> None:
     # In the same file system, whose room was looked at; /tmp may be full or small.
     temporary = wheels / "tmp"
     temporary.mkdir()
-    _run("pip-failed", argv, PIP_TIMEOUT_S, TMPDIR=str(temporary))
+    run_tool("pip-failed", argv, PIP_TIMEOUT_S, TMPDIR=str(temporary))
 
 
-def _run(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
+def run_tool(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
     """Run a program without what the user's environment says to Python and pip; return what it printed."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "VIRTUAL_ENV"))
@@ -332,7 +336,7 @@ def switch_current(root: Path, digest: str) -> None:
         os.close(descriptor)
 
 
-def _in_use(version: Path) -> bool:
+def in_use(version: Path) -> bool:
     """Whether a process of ours runs from a version: its command line, environment or mapped files name it."""
     needle = os.fsencode(version.resolve()) + b"/"
     for process in Path("/proc").glob("[0-9]*"):
@@ -349,4 +353,4 @@ def _remove(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(globals()["stdin"]))
+    sys.exit(main(globals()["stdin"], {"probe": lambda root, _request, _stream: probe(root), "install": install}))

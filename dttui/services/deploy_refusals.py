@@ -1,18 +1,18 @@
-"""What to tell a person when the deployment program refused: one message and one hint for each of its codes."""
+"""What to tell a person when a program that was pushed to a host refused: a message and a hint for each code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from dttui.errors import AgentError
+from dttui.errors import AgentError, HostError, RefusedError
 from dttui.i18n import _
 from dttui.sanitize import clean
 
 _MAX_OUTPUT_LINES = 3
 
 
-def refused(host: str, refusal: dict[str, Any]) -> AgentError:
+def refused(host: str, refusal: dict[str, Any]) -> HostError:
     """Return the error for a refusal, `{"refusal": code, …}`, of the program on a host."""
     details = {name: _tail(value) if name == "output" else clean(str(value)) for name, value in refusal.items()}
     describe = _DESCRIPTIONS.get(details["refusal"], _unknown)
@@ -21,7 +21,8 @@ def refused(host: str, refusal: dict[str, Any]) -> AgentError:
         message, hint = message.format(**details), hint.format(**details)
     except KeyError:
         message, hint = _unknown()[0].format(refusal=details["refusal"]), ""
-    return AgentError(host, f"{host}: {message}", hint)
+    kind = RefusedError if details["refusal"] == "jobs-running" else AgentError
+    return kind(host, f"{host}: {message}", hint)
 
 
 def _tail(output: object) -> str:
@@ -30,7 +31,7 @@ def _tail(output: object) -> str:
 
 
 def _unknown() -> tuple[str, str]:
-    return _("the installation was refused: {refusal}"), ""
+    return _("the host refused: {refusal}"), ""
 
 
 _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
@@ -57,6 +58,14 @@ _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
     "disk-full": lambda: (
         _("the disk or your quota was full before the agent was installed; what was begun has been removed ({path})"),
         _("Make room there and deploy again."),
+    ),
+    "jobs-running": lambda: (
+        _("jobs run there: {jobs}"),
+        _("Stop them first, or let --force stop them."),
+    ),
+    "daemon-stays": lambda: (
+        _("the agent's daemon in {path} does not end"),
+        _("Look what it waits for on the host: a disk or a driver that hangs."),
     ),
     "corrupt": lambda: (
         _("{name} did not arrive as it was sent ({received} of {size} bytes); nothing was installed"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import re
@@ -16,7 +17,7 @@ from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
-from dttui.inventory.ssh_hosts import import_ssh_config
+from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
 from dttui.services.launch import Submission
 from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
@@ -99,6 +100,19 @@ def is_there(path: Path) -> bool:
     return path.expanduser().exists()
 
 
+def fingerprint(path: Path) -> str | None:
+    """Return what tells one content of a file from another; `None` where it cannot be read."""
+    try:
+        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def is_unchanged(path: Path, opened: Path | None, known: str | None) -> bool:
+    """Whether a path is that of the opened file, and its content the one whose fingerprint was taken then."""
+    return _is_same_file(path, opened) and known is not None and fingerprint(path) == known
+
+
 def has_comments(path: Path) -> bool:
     """Whether a file seems to have comments in it; `False` where it cannot be read."""
     try:
@@ -110,7 +124,8 @@ def has_comments(path: Path) -> bool:
 
 def importable_hosts(inventory: Inventory) -> list[Environment]:
     """Return the hosts of ~/.ssh/config that the inventory lacks. Raises DocumentError where it cannot be read."""
-    return [item for item in import_ssh_config(locations.ssh_config_file()) if inventory.find(item.name) is None]
+    found = import_ssh_config(locations.ssh_config_file())
+    return [item for item in found if inventory.find(item.name) is None and not is_forge(item)]
 
 
 def import_hosts(path: Path, hosts: Sequence[Environment]) -> Inventory:

@@ -13,7 +13,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan, Severity
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus
+from dttui.services.fleet import EnvironmentStatus
 from dttui.services.launch import Submission, make_local_plan
 from dttui.services.occupation import HostReading, check_room
 from dttui.spec.findings import warning
@@ -62,7 +62,7 @@ def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> lis
     found = []
     for key in state.selected:
         status = statuses.get(key)
-        if status is None or status.state is EnvironmentState.CONNECTING or status.is_usable:
+        if status is None or not status.is_away:
             continue
         code = f"environment-{status.state.value.replace(' ', '-')}"
         message = _("{node} cannot be used now: {reason}").format(node=key, reason=status.reason)

@@ -9,17 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from dtagent.protocol.telemetry import (
-    FactsRequest,
-    HostFacts,
-    HostSample,
-    TelemetryReply,
-    TelemetryRequest,
-)
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
+from dttui.services.telemetry import WATCHED
 from dttui.transport.base import Prompter, Transport
 
 CONNECT_TIMEOUT_S = 20.0
@@ -74,6 +69,11 @@ class EnvironmentStatus:
     def is_usable(self) -> bool:
         """Whether a job could start there."""
         return self.state in (EnvironmentState.IDLE, EnvironmentState.BUSY)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a job could not start there now, as far as is known."""
+        return not self.is_usable and self.state is not EnvironmentState.CONNECTING
 
 
 class Fleet:
@@ -140,13 +140,11 @@ class Fleet:
             self._set(key, self.statuses[key].state, facts=facts)
             after: int | None = None
             while True:
-                reply = await client.call(
-                    "telemetry", TelemetryRequest(after, TELEMETRY_WAIT_S), TelemetryReply, TELEMETRY_WAIT_S + 20
-                )
-                if reply.samples:
-                    after = reply.samples[-1].seq
-                    state, reason = _judge(reply.samples[-1])
-                    self._set(key, state, reason=reason, hint="", sample=reply.samples[-1])
+                samples = await client.telemetry(after, TELEMETRY_WAIT_S, WATCHED)
+                if samples:
+                    after = samples[-1].seq
+                    state, reason = _judge(samples[-1])
+                    self._set(key, state, reason=reason, hint="", sample=samples[-1])
         finally:
             with contextlib.suppress(HostError):
                 await client.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -21,10 +23,18 @@ from pydantic import TypeAdapter, ValidationError
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import Told, _, retell
+from dttui.inventory.models import Inventory
 
+LOG = logging.getLogger("dttui.jobs")
 EVENT = TypeAdapter(Event)
+CLAIM_PATIENCE_S = 0.3
+HEARTBEAT_S = 5.0
+"""How often a controller gives a sign of life."""
+STALLED_S = 20.0
+"""After so long without one nothing is known of its job."""
 MAX_NAMES = 8
 """Jobs that an error names."""
+TAIL_BYTES = 64 * 1024
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -76,6 +86,11 @@ class JobDirectory:
         return self.path / "controller.lock"
 
     @property
+    def stop_request(self) -> Path:
+        """What the controller was asked to do last, `stop` or `kill`; one that comes after it does the same."""
+        return self.path / "stop"
+
+    @property
     def controller_log(self) -> Path:
         """The controller's own log."""
         return self.path / "controller.log"
@@ -83,6 +98,10 @@ class JobDirectory:
     def bound_plan(self, attempt: int) -> Path:
         """The plan of one attempt, without holes."""
         return self.path / "attempts" / str(attempt) / "plan.json"
+
+    def files(self, attempt: int) -> Path:
+        """The list of files that one attempt runs with, as `tree.encode_tree` writes it."""
+        return self.path / "attempts" / str(attempt) / "files.json"
 
     def samples(self, node: str) -> Path:
         """Telemetry of one node, a line a sample."""
@@ -105,6 +124,54 @@ class JobDirectory:
         finally:
             os.close(descriptor)
         return False
+
+    def claim(self) -> int | None:
+        """Take the controller's lock; return its descriptor, or `None` where a controller has it.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + CLAIM_PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    return None
+                time.sleep(0.01)  # Whoever only looks holds it for a moment.
+            else:
+                return descriptor
+
+    def watched_until(self) -> float | None:
+        """Return the Unix time of the controller's last sign of life; `None` where there never was one."""
+        with contextlib.suppress(OSError):
+            return self.lock.stat().st_mtime
+        return None
+
+    def silence(self, now: float) -> str:
+        """Return in words why nobody knows at Unix time `now` what becomes of the job; empty where somebody does."""
+        seen = self.watched_until()
+        since = time.strftime("%F %T", time.localtime(seen)) if seen is not None else ""
+        if not self.has_controller():
+            if not since:
+                return _("no controller watches this job")
+            return _("no controller watches this job since {time}; `dttui attach {id}` finds out").format(
+                time=since, id=self.job_id
+            )
+        if seen is not None and now - seen > STALLED_S:
+            text = _("the controller of this job has not run since {time}: it is stopped, or this machine slept")
+            return text.format(time=since)
+        return ""
+
+    def is_over(self) -> bool:
+        """Whether the job has an outcome."""
+        return any(event.kind is EventKind.OUTCOME for event in _events(self.events))
+
+    def read_inventory(self) -> Inventory:
+        """Return the environments of the job. Raises OSError or ValueError where the launch was never written."""
+        return Inventory.model_validate(json.loads(self.launch.read_text(encoding="utf-8"))["inventory"])
 
     def read_events(self) -> list[Event]:
         """Return all events written so far; a torn last line is left out."""
@@ -166,11 +233,12 @@ def find(job_id: str) -> JobDirectory:
     )
 
 
-def find_to_stop(job_id: str | None) -> JobDirectory:
-    """Return the job that a request to stop means: as `find`, but one that is not over goes before one that is.
+def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
+    """Return the job that a person means who wants to do something to a running one; one that is over comes last.
 
     Args:
-        job_id: an id, the start of one, `last`, or `None` for the one job there is to stop.
+        job_id: an id, the start of one, `last`, or `None` for the one job that is not over.
+        verb: what the person does.
 
     Raises:
         NoSuchJobError: none.
@@ -187,7 +255,7 @@ def find_to_stop(job_id: str | None) -> JobDirectory:
     if len(known) > 1 and job_id != "last":
         raise UsageError(
             _("several jobs are running: {names}").format(names=", ".join(job.job_id for job in known[:MAX_NAMES])),
-            _("Say which: dttui stop JOB"),
+            _("Say which: dttui {verb} JOB").format(verb=verb),
         )
     return JobDirectory(locations.jobs_directory() / known[0].job_id)
 
@@ -198,8 +266,8 @@ def summarize(directory: JobDirectory) -> JobSummary:
     states = [event for event in events if event.kind is EventKind.JOB_STATE]
     state = JobState(states[-1].data["state"]) if states else JobState.PENDING
     reason = states[-1].message if states else ""
-    if not state.is_final and not directory.has_controller():
-        state, reason = JobState.UNKNOWN, _("no controller watches this job")
+    if not state.is_final and (silence := directory.silence(time.time())):
+        state, reason = JobState.UNKNOWN, silence
     plan: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
         plan = json.loads(directory.plan.read_text())
@@ -211,7 +279,7 @@ def summarize(directory: JobDirectory) -> JobSummary:
         state=state,
         reason=reason,
         started_at=events[0].time if events else None,
-        ended_at=events[-1].time if events and state.is_final else None,
+        ended_at=states[-1].time if state.is_final else None,
         nodes=len(nodes) if isinstance(nodes, list) else 0,
         world_size=world_size if isinstance(world_size, int) else 0,
         framework=str(plan.get("framework", "")),
@@ -225,34 +293,81 @@ def list_jobs() -> list[JobSummary]:
 
 
 class EventLog:
-    """Appends to a job's events.jsonl. Only the controller has one."""
+    """Appends to a job's events.jsonl. Only the controller has one; it goes on after what another one wrote.
+
+    What a full disk does not take is kept until there is room: no job ends because of it.
+    """
 
     def __init__(self, directory: JobDirectory) -> None:
         self._path = directory.events
+        cut_torn_line(self._path)
         before = directory.read_events()
-        self._next = len(before)
+        self._next = before[-1].seq + 1 if before else 0
         self.began_at: float | None = before[0].time if before else None
         """Unix time of the first event."""
+        self._unwritten: list[tuple[str, bool]] = []
 
     def add(self, kind: EventKind, message: str, **fields: object) -> Event:
-        """Write one event and return it."""
+        """Write one event and return it; a new state of the job is on the disk by then, with all that came before.
+
+        Where the disk is full, it is so once `flush` has returned true.
+        """
         told = message.recipe if isinstance(message, Told) else None
         event = EVENT.validate_python(
             {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": told, **fields}
         )
-        append_line(self._path, json.dumps(to_wire(event), ensure_ascii=False))
+        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
+        self._unwritten.append((json.dumps(to_wire(event), ensure_ascii=False), durable))
+        self.flush()
         self._next += 1
         self.began_at = self.began_at or event.time
         return event
 
+    def flush(self) -> bool:
+        """Write what could not be written before; return whether everything is on the disk."""
+        while self._unwritten:
+            line, durable = self._unwritten[0]
+            try:
+                append_line(self._path, line, durable=durable)
+            except OSError as error:
+                LOG.warning("cannot write %s: %s", self._path, error)
+                return False
+            del self._unwritten[0]
+        return True
 
-def append_line(path: Path, line: str) -> None:
-    """Append one line in one write, so that a reader never sees half of it mixed with another."""
+
+def append_line(path: Path, line: str, *, durable: bool = False) -> None:
+    """Append one line in one write, so that a reader never sees half of it mixed with another.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, line.encode() + b"\n")
+        data = line.encode() + b"\n"
+        if (written := os.write(descriptor, data)) < len(data):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if durable:
+            os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut off what follows the last newline of a file: a write that a crash interrupted."""
+    with contextlib.suppress(FileNotFoundError), path.open("r+b") as stream:
+        end = position = stream.seek(0, os.SEEK_END)
+        while position > 0:
+            start = max(0, position - TAIL_BYTES)
+            stream.seek(start)
+            found = stream.read(position - start).rfind(b"\n")
+            if found >= 0:
+                position = start + found + 1
+                break
+            position = start
+        if position < end:
+            stream.truncate(position)
 
 
 def parse_event(line: bytes) -> Event | None:

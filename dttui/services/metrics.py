@@ -1,4 +1,4 @@
-"""What a script reports: lines of `DTTUI_METRICS` to metrics. Pure; whatever a line holds, it never raises."""
+"""What ranks report: lines of `DTTUI_METRICS`, or those the agent made of logs, to metrics. Pure; it never raises."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _NAMES = {
     "epoch": "epoch",
     "time": "time",
 }
+PER_GPU = "tokens_per_s_per_gpu"
+"""What some trainers tell instead; it becomes `tokens_per_s` by the number of ranks."""
 MAX_EXTRA = 32
 MAX_LINE_BYTES = 4096
 """A script writes a line in one write of at most so much; what is longer is no line of ours."""
@@ -27,27 +29,35 @@ MAX_QUOTED = 200
 
 
 class MetricStream:
-    """The lines of one node's `DTTUI_METRICS`, as their bytes arrive; it remembers what it could not use."""
+    """One node's lines, as their bytes arrive; it remembers what it could not use."""
 
     def __init__(self) -> None:
         self.unreadable = 0
         """Lines that are no JSON object."""
         self.first_unreadable = ""
-        self.broken = ""
-        """The first line that reported a loss which is no number."""
+        self.skipped_bytes = 0
+        """Of the logs, what the agent did not look for metrics in."""
         self._rest = b""
         self._is_overlong = False
 
-    def feed(self, data: bytes, lowest_rank: int, received: float) -> list[Metric]:
+    def feed(self, data: bytes, lowest_rank: int, received: float, world_size: int = 1) -> list[Metric]:
         """Return the metrics of the lines that `data` completes; the rest is as for `parse_line`."""
+        return [metric for _end, metric in self.feed_placed(data, lowest_rank, received, world_size)]
+
+    def feed_placed(
+        self, data: bytes, lowest_rank: int, received: float, world_size: int = 1
+    ) -> list[tuple[int, Metric]]:
+        """Return the same, each with where in `data` its line ends."""
         *lines, rest = (self._rest + data).split(b"\n")
+        end = -len(self._rest)
         found = []
         for line in lines:
-            metric = None if self._is_overlong else parse_line(line, lowest_rank, received)
-            if metric is not None:
-                found.append(metric)
-                if is_broken(line):
-                    self.broken = self.broken or _quoted(line)
+            end += len(line) + 1
+            body = None if self._is_overlong else _object(line)
+            if body is not None and "at" in body:  # The agent's own note on how far it has read.
+                self.skipped_bytes += int(_finite(body.get("skipped_bytes")) or 0)
+            elif body is not None:
+                found.append((end, _metric(body, lowest_rank, received, world_size)))
             elif line.strip() and not self._is_overlong:
                 self._miss(line)
             self._is_overlong = False
@@ -63,39 +73,50 @@ class MetricStream:
         self.first_unreadable = self.first_unreadable or _quoted(line)
 
 
-def parse_line(line: bytes, lowest_rank: int, received: float) -> Metric | None:
+def parse_line(line: bytes, lowest_rank: int, received: float, world_size: int = 1) -> Metric | None:
     """Decode one line; `None` where it is no JSON object.
 
     Args:
         line: without the newline.
         lowest_rank: the node's, for a line that names no rank.
         received: Unix time, for a line that names none.
+        world_size: the job's, for a speed that is told for each GPU.
     """
+    body = _object(line)
+    return None if body is None else _metric(body, lowest_rank, received, world_size)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
     try:
         body = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, dict):
-        return None
+    return body if isinstance(body, dict) else None
+
+
+def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size: int) -> Metric:
     numbers = {key: number for key, value in body.items() if (number := _finite(value)) is not None}
     known: dict[str, Any] = {_NAMES[key]: number for key, number in numbers.items() if key in _NAMES}
+    if PER_GPU in numbers:
+        known.setdefault("tokens_per_s", numbers[PER_GPU] * world_size)
     rest = [(key, number) for key, number in numbers.items() if key not in _NAMES and key not in ("step", "rank")]
+    broken = [_NAMES[key] for key, value in body.items() if key in _NAMES and _is_broken(value)]
     step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
         rank=int(rank),
         step=None if step is None else int(step),
         extra=dict(rest[:MAX_EXTRA]),
+        not_finite=broken or None,
         **{"time": received, **known},
     )
 
 
-def is_broken(line: bytes) -> bool:
-    """Whether the line reports a loss that is no finite number."""
-    return b"NaN" in line or b"Infinity" in line
-
-
 def _quoted(line: bytes) -> str:
     return line[: 4 * MAX_QUOTED].decode(errors="replace").strip()[:MAX_QUOTED]
+
+
+def _is_broken(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _finite(value: Any) -> float | None:

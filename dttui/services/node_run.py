@@ -10,6 +10,8 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from dtagent.protocol.jobs import (
     AttemptKey,
@@ -17,37 +19,46 @@ from dtagent.protocol.jobs import (
     FollowRequest,
     NodeState,
     NodeStatus,
-    PrepareReply,
-    PrepareRequest,
-    ProcessSpec,
-    StartRequest,
     StopRequest,
-    TextFile,
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, TelemetryRequest
+from dtagent.protocol.telemetry import HostSample
 
-from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
 from dttui.services.agent import AgentClient
-from dttui.services.jobs import JobDirectory, append_line
+from dttui.services.alerts import AlertWatch
+from dttui.services.awake import has_just_woken
+from dttui.services.jobs import JobDirectory, append_line, cut_torn_line
+from dttui.services.log_copy import Cursor, LogCopy
+from dttui.services.metric_copy import MetricsSoFar, Place, append_metric
+from dttui.services.metric_watch import Alert, MetricWatch
 from dttui.services.metrics import MetricStream
-from dttui.services.occupation import HostReading
+from dttui.services.telemetry import WATCHED
 from dttui.transport.base import Prompter, Transport
 
 CONNECT_TIMEOUT_S = 20.0
 RECONNECT_S = 3.0
+PERSON_RETRY_S = 60.0
+"""Between two logins that fail for want of a person or a credential: more of them would lock the account."""
+DISK_RETRY_S = 5.0
+HURRIED_DRAIN_S = 20.0
+"""How long the logs of a node that ended may still take once a stop was forced."""
 FOLLOW_WAIT_S = 10.0
-FACTS_TIMEOUT_S = 60.0
-SAMPLE_WAIT_S = 5.0
-GPU_WAIT_S = 8.0
-"""How long the first reading of the GPUs may take."""
 METRICS_STREAM = "metrics"
+TRAINER_STREAM = "trainer"
+AWAKE_RETRY_S = 0.5
+CONNECTED_POLL_S = 0.2
+LAST_SAMPLE_BYTES = 256 * 1024
+"""One with hundreds of ranks is shorter."""
 MAX_REFUSALS = 5
 """Times in a row that an agent may answer with an error before the node is given up."""
-_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics")
+RETRY_S = 0.5
+"""Between two tries of what may be asked twice."""
+_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics|trainer")
+Reply = TypeVar("Reply")
 
 
 @dataclass
@@ -69,12 +80,33 @@ class NodeRun:
     """Unix time of the last word from it."""
     is_lost: bool = False
     """Given up: it could not be reached when it had to be."""
+    needs_person: str = ""
+    """Why the host lets nobody in, where a credential or an answer is what it takes."""
+    disk_trouble: str = ""
+    """Why what comes from it cannot be written here now."""
+    hurries: bool = False
+    """Whether the end is not to wait for logs that take long to fetch."""
     clock_offset_s: float = 0.0
-    _offsets: dict[str, int] = field(default_factory=dict)
     _refusals: int = 0
+    _retry: asyncio.Event = field(default_factory=asyncio.Event)
+    _last_sample: int | None = None
     metrics: MetricStream = field(default_factory=MetricStream)
     """What the ranks reported."""
+    trainer: MetricStream = field(default_factory=MetricStream)
+    """What was found in their logs."""
+    watch: MetricWatch = field(default_factory=MetricWatch)
+    """Looks at all reports of the attempt; shared by its nodes."""
+    alerts: list[Alert] = field(default_factory=list)
+    """What it found on this node, until that is told."""
+    own_alerts: AlertWatch = field(default_factory=AlertWatch)
+    """Those that the job asks for; shared by its nodes."""
+    world_size: int = 1
+    _is_catching_up: bool = False
+    """Whether what comes may be from before this controller, too old for an alert."""
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.logs = LogCopy(self.directory.logs(self.key.attempt, self.name))
 
     @property
     def name(self) -> str:
@@ -103,6 +135,14 @@ class NodeRun:
         return ended and not self.has_failed and not self.is_lost
 
     @property
+    def is_clean(self) -> bool:
+        """Whether it is known that nothing of the attempt runs there."""
+        status = self.status
+        if self.is_lost or status is None or status.leftovers:
+            return False
+        return status.state.is_final and status.state is not NodeState.UNKILLABLE
+
+    @property
     def has_all_ranks(self) -> bool:
         """Whether every rank runs the user's code, or has already run it."""
         return self.status is not None and set(self.planned.ranks) <= set(self.status.ranks_started)
@@ -117,95 +157,169 @@ class NodeRun:
                 self.clock_offset_s = self.client.clock_offset_s
             return self.client
 
-    async def read_host(self, before: HostReading | None = None) -> HostReading:
-        """Ask what the host is and does now, or what it does after an earlier reading. Raises HostError."""
-        client = await self.connect()
-        facts = before.facts if before is not None else None
-        if facts is None:
-            facts = await client.call("facts", FactsRequest([self.planned.python]), HostFacts, FACTS_TIMEOUT_S)
-        after = before.sample.seq if before is not None else None
-        deadline = time.monotonic() + GPU_WAIT_S
+    async def await_status(self) -> NodeStatus:
+        """Ask what has become of the attempt there, until the host answers. Raises AgentError where it refuses."""
         while True:
-            request = TelemetryRequest(after, SAMPLE_WAIT_S)
-            reply = await client.call("telemetry", request, TelemetryReply, SAMPLE_WAIT_S + 20)
-            sample = reply.samples[-1] if reply.samples else None
-            is_late = time.monotonic() > deadline
-            # A daemon that is only just starting has not heard from the GPUs' driver yet.
-            if sample is not None and (sample.gpus or not facts.gpus or is_late):
-                return HostReading(facts, sample)
-            if is_late:
-                raise AgentError(self.name, _("{host}: the agent does not read its host").format(host=self.name))
-            after = sample.seq if sample is not None else after
-
-    async def prepare(self, master_address: str, port_range: tuple[int, int]) -> PrepareReply:
-        """Make the host ready. Raises HostError."""
-        node = self.planned
-        request = PrepareRequest(
-            key=self.key,
-            node_rank=node.node_rank,
-            python=node.python,
-            master_address=master_address,
-            reserve_port=node.node_rank == 0,
-            port_range=port_range,
-            cuda_slots=node.cuda_slots,
-            required_paths=list(node.required_paths),
-        )
-        return await (await self.connect()).call("prepare", request, PrepareReply)
-
-    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str]) -> None:
-        """Start the bound processes. Raises HostError."""
-        specs = [
-            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank) for item in bound.processes
-        ]
-        files = [TextFile(item.path, item.text, item.executable) for item in bound.files]
-        request = StartRequest(self.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets)
-        self.status = await (await self.connect()).call("start", request, NodeStatus)
+            try:
+                self.status = await (await self.connect()).call("status", self.key, NodeStatus)
+            except HostError as error:
+                await self._lose_link(error)
+                continue
+            self.heard_at, self.silent_since, self.needs_person = time.time(), None, ""
+            self.on_change()
+            return self.status
 
     async def stop(self, *, force: bool) -> None:
         """Ask the host to end its part. Raises HostError."""
         request = StopRequest(self.key, force)
         self.status = await (await self.connect()).call("stop", request, NodeStatus)
 
+    async def end(self, *, force: bool) -> None:
+        """Tell the host to end its part until it hears that, and follow it to its end.
+
+        Raises:
+            HostError: asking again is no use.
+        """
+        while True:
+            try:
+                await self.stop(force=force)
+                break
+            except HostError as error:
+                if not is_undecided(error):
+                    raise
+            await self.drop_link()
+            await asyncio.sleep(RECONNECT_S)
+        await self.follow()
+
+    async def insist(self, method: str, request: object, reply: type[Reply], deadline_s: float) -> Reply:
+        """Ask what may be asked twice until there is an answer, over new connections where one is lost.
+
+        Raises:
+            HostUnreachableError: there was none within the deadline.
+            HostError: asking again is no use.
+        """
+        last: HostError | None = None
+
+        async def ask() -> Reply:
+            nonlocal last
+            while True:
+                try:
+                    return await (await self.connect()).call(method, request, reply, deadline_s)
+                except HostError as error:
+                    if not is_undecided(error):
+                        raise
+                    last = error
+                await self.drop_link()
+                await asyncio.sleep(RETRY_S)
+
+        try:
+            return await asyncio.wait_for(ask(), deadline_s)
+        except asyncio.TimeoutError as error:
+            if last is not None:
+                raise last from error
+            message = _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=round(deadline_s))
+            raise HostUnreachableError(self.name, message) from error
+
+    async def drop_link(self) -> None:
+        """Let go of a connection that is of no use any more; the next call makes another one."""
+        client, self.client = self.client, None
+        if client is not None:
+            with contextlib.suppress(HostUnreachableError):
+                await client.close()
+
     async def follow(self) -> None:
         """Fetch logs, metrics and status until the node's part is over, through any number of lost connections."""
         stamp = ""
+        ended_at: float | None = None
         while not self.is_lost:
             try:
                 # At the end only the rest of the logs is fetched, and after silence any answer is news.
                 wait_s = 0.0 if self.is_over or self.silent_since is not None else FOLLOW_WAIT_S
-                request = FollowRequest(self.key, dict(self._offsets), stamp, wait_s)
-                reply = await (await self.connect()).call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
-                self._store(reply)
+                client = await self.connect()
+                request = FollowRequest(
+                    self.key,
+                    self.logs.offsets,
+                    stamp,
+                    wait_s,
+                    max_bytes=client.pace.grant_bytes,
+                    wants_trainer=True,
+                    inodes=self.logs.inodes,
+                )
+                reply = await client.call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+                is_stored = self._store_if_there_is_room(reply)
+                self._is_catching_up = self._is_catching_up and reply.more
             except HostError as error:
                 await self._lose_link(error)
                 continue
             stamp = reply.stamp
             self._refusals = 0
             self.heard_at = time.time()
+            self.needs_person = ""
             if self.status != reply.status or self.silent_since is not None:
                 self.status = reply.status
                 self.silent_since = None
                 self.on_change()
             if reply.status.state.is_final and not reply.chunks and not reply.more:
-                self._store_metrics(b"\n")  # The last line may have no end of its own.
+                self._store_metrics(METRICS_STREAM, b"\n")  # The last line may have no end of its own.
                 return
+            if reply.status.state.is_final and self.hurries:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > HURRIED_DRAIN_S:
+                    for chunk in reply.chunks:
+                        if chunk.stream not in (METRICS_STREAM, TRAINER_STREAM):
+                            self.logs.break_off(chunk.stream)
+                    return
+            if not is_stored:
+                await asyncio.sleep(DISK_RETRY_S)
 
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""
-        after: int | None = None
-        path = self.directory.samples(self.name)
         while True:
-            try:
-                request = TelemetryRequest(after, FOLLOW_WAIT_S)
-                reply = await (await self.connect()).call("telemetry", request, TelemetryReply, FOLLOW_WAIT_S + 20)
-            except HostError:
-                await asyncio.sleep(RECONNECT_S)  # `follow` says so and connects again.
+            if self.client is None:  # `follow` connects, and says so where it cannot.
+                await asyncio.sleep(CONNECTED_POLL_S)
                 continue
-            if self.silent_since is None:  # It is `follow` that ends a silence.
-                self.heard_at = time.time()
-            for sample in reply.samples:
-                after = sample.seq
-                append_line(path, json.dumps(to_wire(sample)))
+            try:
+                await self._take_samples(FOLLOW_WAIT_S)
+            except HostError:
+                await asyncio.sleep(RECONNECT_S)
+
+    async def catch_up_samples(self, until: float) -> None:
+        """Write the telemetry that came while nobody followed, up to Unix time `until` there. Raises HostError."""
+        while (newest := await self._take_samples(0.0)) and newest.time < until:
+            pass
+
+    async def _take_samples(self, wait_s: float) -> HostSample | None:
+        samples = await (await self.connect()).telemetry(self._last_sample, wait_s, WATCHED)
+        if self.silent_since is None:  # It is `follow` that ends a silence.
+            self.heard_at = time.time()
+        newest = None
+        for sample in samples:
+            is_new = self._last_sample is None or sample.seq > self._last_sample
+            self._last_sample = sample.seq
+            if not is_new:
+                continue
+            newest = sample
+            with contextlib.suppress(OSError):  # `follow` says that there is no room.
+                append_line(self.directory.samples(self.name), json.dumps(to_wire(sample)))
+            if not (self._is_catching_up or self.is_over):
+                self.own_alerts.see_sample(self.name, sample, self.clock_offset_s)
+        if samples and newest is None:
+            # A daemon whose clock was set back counts anew; one that only repeats itself must keep nobody busy.
+            await asyncio.sleep(RECONNECT_S)
+        return newest
+
+    def resume(self, so_far: MetricsSoFar) -> None:
+        """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
+        for stream in (METRICS_STREAM, TRAINER_STREAM):
+            cursor = so_far.cursors.get(Place(self.key.attempt, self.name, stream))
+            if cursor is not None:
+                self.logs.skip(stream, cursor)
+        self._last_sample = last_sample(self.directory.samples(self.name))
+        self._is_catching_up = True
+
+    def retry_now(self) -> None:
+        """Try at once to reach a host that is silent: something has changed."""
+        self._retry.set()
 
     async def close(self) -> None:
         """Let go of the connection."""
@@ -220,39 +334,84 @@ class NodeRun:
                 raise error
             await asyncio.sleep(RECONNECT_S)
             return
-        if self.silent_since is None:
+        if self.silent_since is None and not has_just_woken():  # Else it was this process that was silent.
             self.silent_since = time.time()
             self.on_change()
-        client, self.client = self.client, None
-        if client is not None:
-            with contextlib.suppress(HostUnreachableError):
-                await client.close()
-        await asyncio.sleep(RECONNECT_S)
+        needs_person = isinstance(error, (AuthenticationError, HostKeyError))
+        if needs_person and not self.needs_person:
+            self.needs_person = error.message
+            self.on_change()
+        await self.drop_link()
+        pause_s = PERSON_RETRY_S if needs_person else RECONNECT_S if self.silent_since is not None else AWAKE_RETRY_S
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._retry.wait(), pause_s)
+        self._retry.clear()
+
+    def _store_if_there_is_room(self, reply: FollowReply) -> bool:
+        """Return whether all was written; a full disk here is no reason to end anything there."""
+        trouble = ""
+        try:
+            self._store(reply)
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if trouble != self.disk_trouble:
+            self.disk_trouble = trouble
+            self.on_change()
+        return not trouble
 
     def _store(self, reply: FollowReply) -> None:
-        folder = self.directory.logs(self.key.attempt, self.name)
         for chunk in reply.chunks:
             # Names become file names and offsets decide what is new: an agent is not trusted with either.
-            if chunk.offset != self._offsets.get(chunk.stream, 0) or not self._is_own_stream(chunk.stream):
+            data = _decoded(chunk.data)
+            if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
                 raise AgentError(
                     self.name, _("{host}: the agent sends logs that were not asked for").format(host=self.name), code=0
                 )
-            data = base64.b64decode(chunk.data)
-            self._offsets[chunk.stream] = chunk.offset + len(data)
-            if chunk.stream == METRICS_STREAM:
-                self._store_metrics(data)
-                continue
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (folder / chunk.stream).open("ab") as stream:
-                stream.write(data)
+            if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
+                self.logs.advance(chunk, data)
+                self._store_metrics(chunk.stream, data)
+            else:
+                self.logs.write(chunk, data)
+                if not self._is_catching_up:
+                    self.own_alerts.see_log(self.name, chunk.stream, data)
 
     def _is_own_stream(self, stream: str) -> bool:
         name, _dot, _kind = stream.partition(".")
-        return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or int(name) in self.planned.ranks)
+        return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or name in map(str, self.planned.ranks))
 
-    def _store_metrics(self, data: bytes) -> None:
-        before = (self.metrics.broken, self.metrics.unreadable > 0)
-        for metric in self.metrics.feed(data, self.planned.ranks[0], time.time()):
-            append_line(self.directory.metrics, json.dumps(to_wire(metric)))
-        if before != (self.metrics.broken, self.metrics.unreadable > 0):
+    def _store_metrics(self, name: str, data: bytes) -> None:
+        stream = self.metrics if name == METRICS_STREAM else self.trainer
+        before = (stream.unreadable > 0, stream.skipped_bytes > 0)
+        place, cursor = Place(self.key.attempt, self.name, name), self.logs.place(name)
+        for end, metric in stream.feed_placed(data, self.planned.ranks[0], time.time(), self.world_size):
+            with contextlib.suppress(OSError):
+                append_metric(self.directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
+            self.alerts += self.watch.feed(metric)
+            if not self._is_catching_up:
+                self.own_alerts.see_metric(self.name, metric)
+        if self.alerts or before != (stream.unreadable > 0, stream.skipped_bytes > 0):
             self.on_change()
+
+
+def is_undecided(error: HostError) -> bool:
+    """Whether an error leaves open if what was asked for happens: there was no answer, or none that settles it."""
+    if isinstance(error, AgentError):
+        return error.code in (ErrorCode.TIMED_OUT, ErrorCode.BUSY)
+    return isinstance(error, HostUnreachableError)
+
+
+def last_sample(path: Path) -> int | None:
+    """Return the number of the newest sample that is kept, `None` where there is none; an unfinished one is cut off."""
+    cut_torn_line(path)
+    with contextlib.suppress(OSError, ValueError, IndexError, KeyError, TypeError), path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - LAST_SAMPLE_BYTES))
+        return int(json.loads(stream.read().splitlines()[-1])["seq"])
+    return None
+
+
+def _decoded(text: str) -> bytes | None:
+    """Return the bytes of a chunk, `None` where its text stands for none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

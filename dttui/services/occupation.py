@@ -43,17 +43,30 @@ def check_room(plan: Plan, inventory: Inventory, readings: Mapping[str, HostRead
     return [finding for finding in found if finding is not None]
 
 
+def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
+    """Return how many GPUs are free, and of how many.
+
+    Args:
+        sample: what the host does.
+        slots: number of simulated GPUs; 0 where they are not.
+    """
+    if slots:
+        return max(0, slots - sum(max(1, len(ranks)) for ranks in sample.ranks.values())), slots
+    return sum(not _holders(gpu, sample) for gpu in sample.gpus), len(sample.gpus)
+
+
 def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | None:
     """Compare what is free with what the job uses; `slots` is the number of simulated GPUs."""
+    free, _every = count_free(sample, slots)
     if slots:
         who = [_("job {id}").format(id=job) for job in sample.ranks]
-        wanted, free = node.slots, max(0, slots - sum(max(1, len(ranks)) for ranks in sample.ranks.values()))
+        wanted = node.slots
     else:
         held = {gpu.index: _holders(gpu, sample) for gpu in sample.gpus}
         who = [
             _("GPU {index}: {who}").format(index=index, who=", ".join(names)) for index, names in held.items() if names
         ]
-        wanted, free = node.cuda_slots, sum(not names for names in held.values())
+        wanted = node.cuda_slots
     if free >= wanted or not who:
         return None
     message = ngettext(

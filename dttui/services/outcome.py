@@ -8,27 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
+from dttui.services.diagnosis_causes import any_is_consequence
+from dttui.services.diagnosis_exceptions import headline
 from dttui.services.follow import tail
 from dttui.services.jobs import JobDirectory
 from dttui.services.node_run import NodeRun
+from dttui.services.redaction import redact
 
 TAIL_LINES = 30
 MAX_ERROR_LENGTH = 300
-_PEER_IS_GONE = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "remote process exited or there was a network error",
-    "Connection refused",
-    "DistNetworkError",
-    "NCCL communicator was aborted",
-    "Timed out waiting",
-    "timed out waiting",
-    "Watchdog caught collective operation timeout",
-)
-"""What gloo, NCCL and torch's store say of a peer that is no longer there (read in their sources and logs)."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +71,33 @@ def _left(status: NodeStatus) -> str:
     return ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
 
 
-def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun]) -> list[FoundFailure]:
-    """Return what failed, the first cause first. Ranks that were merely ended by our own stop are left out."""
+def last_words(node: NodeRun) -> dict[str, Any]:
+    """Return what a node's last status says of its processes, as data for the event that tells its end."""
+    status = node.status
+    if status is None or not status.state.is_final:
+        return {}
+    return {
+        "clock_offset_s": node.clock_offset_s,
+        "ranks_started": status.ranks_started,
+        "exits": {item.name: -item.signal if item.signal else item.exit_code for item in status.exits},
+        "usage": to_wire(status.usage),
+    }
+
+
+def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun], secrets: Iterable[str] = ()) -> list[FoundFailure]:
+    """Return what failed, the first cause first. Ranks that were merely ended by our own stop are left out.
+
+    Args:
+        directory: holds the logs.
+        nodes: of the attempt.
+        secrets: values that no text may hold.
+    """
     found: list[FoundFailure] = []
     for node in nodes:
-        found.extend(_of_node(directory, node))
-    return sorted(found, key=lambda failure: (is_consequence(failure.data), failure.time))
+        found.extend(_of_node(directory, node, tuple(secrets)))
+    return sorted(
+        found, key=lambda failure: (failure.data.get("uncleared", False), is_consequence(failure.data), failure.time)
+    )
 
 
 def is_consequence(data: dict[str, Any]) -> bool:
@@ -95,11 +107,14 @@ def is_consequence(data: dict[str, Any]) -> bool:
     """
     if data.get("signal") == signal.SIGTERM:
         return True
-    told = data.get("error") or ("" if data.get("exit_code") is not None else "\n".join(data.get("tail", [])[-5:]))
-    return any(words in told for words in _PEER_IS_GONE)
+    error = data.get("error")
+    if error and not error.startswith("SystemExit"):
+        return any_is_consequence(error, data.get("traceback"), ())
+    # What a script that chose its exit code had logged before says nothing of why it did.
+    return data.get("exit_code") is None and any_is_consequence(None, None, data.get("tail", []))
 
 
-def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
+def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -> list[FoundFailure]:
     status = node.status
     if status is None:
         return []
@@ -114,24 +129,22 @@ def _of_node(directory: JobDirectory, node: NodeRun) -> list[FoundFailure]:
         if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
         lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
-        found.append(_failure(node, rank, failure, lines))
+        found.append(_failure(node, rank, failure, lines, secrets))
     launcher = next(
         (item for item in status.exits if not item.name.isdigit() and _is_own_fault(item, ended_by_us)), None
     )
     if launcher is not None and not found:
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
         failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
-        found.append(_failure(node, None, failure, lines))
+        found.append(_failure(node, None, failure, lines, secrets))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
         left = _left(status)
         message = told("{host}: {reason}", host=node.name, reason=status.reason)
         if left:
             message = told("{host}: these processes cannot be ended: {left}", host=node.name, left=left)
-        found.append(
-            FoundFailure(
-                node.name, None, message, {"time": status.started_at or 0.0, "tail": [], "uncleared": bool(left)}
-            )
-        )
+        marks = {"uncleared": bool(left), "lost": status.state is NodeState.LOST}
+        # When it happened nobody knows; this is when it was told.
+        found.append(FoundFailure(node.name, None, message, {"time": node.heard_at, "tail": [], **marks}))
     return found
 
 
@@ -142,7 +155,9 @@ def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
     return item.exit_code != 0
 
 
-def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str]) -> FoundFailure:
+def _failure(
+    node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str], secrets: tuple[str, ...]
+) -> FoundFailure:
     who = told("rank {rank} on {host}", rank=rank, host=node.name)
     if rank is None:
         who = told("the launcher on {host}", host=node.name)
@@ -151,8 +166,9 @@ def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[
         how = told("{who} was ended by signal {name}", who=who, name=name)
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
-    if failure.error and failure.error.strip() and not failure.error.startswith("SystemExit"):
-        how = told("{what}: {why}", what=how, why=failure.error.strip().splitlines()[0][:MAX_ERROR_LENGTH])
+    error = redact(failure.error, secrets) if failure.error else failure.error
+    if error and error.strip() and not error.startswith("SystemExit"):
+        how = told("{what}: {why}", what=how, why=headline(error)[:MAX_ERROR_LENGTH])
     return FoundFailure(
         node.name,
         rank,
@@ -161,8 +177,8 @@ def _failure(node: NodeRun, rank: int | None, failure: RankFailure, lines: list[
             "time": failure.time - node.clock_offset_s,
             "exit_code": failure.exit_code,
             "signal": failure.signal,
-            "error": failure.error,
-            "traceback": failure.traceback,
-            "tail": lines,
+            "error": error,
+            "traceback": redact(failure.traceback, secrets) if failure.traceback else failure.traceback,
+            "tail": [redact(line, secrets) for line in lines],
         },
     )

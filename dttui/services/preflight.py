@@ -1,69 +1,124 @@
-"""Checks of the hosts before anything is started there. Pure: facts in, findings out."""
+"""Checks of the hosts' software before anything is started there. Pure: facts in, findings and differences out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from dtagent.protocol.telemetry import HostFacts, PythonFacts
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
-from dttui.planning.models import Finding, Plan, Severity
+from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.services.preflight_board import Drift, Judgement
+from dttui.spec.findings import error, warning
+
+_Told = Callable[[HostFacts, PythonFacts], str | None]
 
 
 def check_hosts(plan: Plan, facts: Mapping[str, HostFacts]) -> list[Finding]:
-    """Return what the facts of the chosen hosts say against the plan: interpreters, packages, their versions."""
-    findings: list[Finding] = []
-    pythons = {node.name: _python(facts.get(node.name), node.python) for node in plan.nodes}
-    for name, python in pythons.items():
-        if python is None or python.error:
-            reason = python.error if python and python.error else _("nothing is known of it")
-            findings.append(
-                _error(
-                    "python-missing",
-                    name,
-                    _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason),
-                    _("Set `python` of this environment in the inventory.")
-                    if plan.python is None
-                    else _("Correct run.python of the job, or leave it out: then `python` of the environment counts."),
-                )
-            )
-            continue
-        for package in get_framework(plan.framework).requires:
-            if package not in python.packages:
-                findings.append(
-                    _error(
-                        "package-missing",
-                        name,
-                        _("{host}: {python} has no {package}").format(host=name, python=python.path, package=package),
-                        _("Install it there, or set `python` of this environment to an interpreter that has it.")
-                        if plan.python is None
-                        else _("Install it there, or name another interpreter by run.python of the job, or none."),
-                    )
-                )
-    for package in get_framework(plan.framework).requires:
-        versions = {
-            name: python.packages[package] for name, python in pythons.items() if python and package in python.packages
-        }
-        if len(set(versions.values())) > 1:
-            told = ", ".join(f"{name}: {version}" for name, version in versions.items())
-            findings.append(
-                Finding(
-                    code="drift",
-                    severity=Severity.WARNING,
-                    subject=package,
-                    message=_("the hosts have different versions of {package}: {versions}").format(
-                        package=package, versions=told
-                    ),
-                    hint=_("Install the same version everywhere."),
-                )
-            )
-    return findings
+    """Return what the facts of the hosts that gave some say against the plan: logging out, software, differences."""
+    nodes = [node for node in plan.nodes if node.name in facts]
+    found = [finding for node in nodes for finding in check_logout(node, facts[node.name])]
+    found += [finding for node in nodes for finding in judge_software(plan, node, facts[node.name]).findings]
+    return found + drift_findings(plan, differences(plan, facts))
 
 
-def _python(facts: HostFacts | None, path: str) -> PythonFacts | None:
-    return next((item for item in facts.pythons if item.path == path), None) if facts else None
+def check_logout(node: PlannedNode, facts: HostFacts) -> list[Finding]:
+    """Name a host that ends a job when a connection is lost; with simulated GPUs it is the person's own session."""
+    if node.simulated or not facts.logout_kills:
+        return []
+    message = _("{host}: systemd would kill the job there as soon as the connection is lost").format(host=node.name)
+    hint = _("Run there once: {command}").format(command=f"loginctl enable-linger {facts.user}")
+    return [error("logout-kills", node.name, message, hint)]
 
 
-def _error(code: str, subject: str, message: str, hint: str) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, subject=subject, message=message, hint=hint)
+def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement:
+    """Say whether a host has the interpreter and packages of the job."""
+    name, python = node.name, _python(facts, node.python)
+    if python is None or python.error:
+        reason = python.error if python and python.error else _("nothing is known of it")
+        message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
+        hint = (
+            _("Set `python` of this environment in the inventory.")
+            if plan.python is None
+            else _("Correct run.python of the job, or leave it out: then `python` of the environment counts.")
+        )
+        return Judgement(node.python, (error("python-missing", name, message, hint),))
+    wanted = get_framework(plan.framework).requires
+    told = [f"Python {python.version}", *(f"{name} {python.packages.get(name, '–')}" for name in wanted)]
+    if python.torch_cuda and "torch" in wanted:
+        told.append(f"CUDA {python.torch_cuda}")
+    if python.nccl and plan.backend == "nccl":
+        told.append(f"NCCL {python.nccl}")
+    if facts.driver_version:
+        told.append(_("driver {version}").format(version=facts.driver_version))
+    hint = (
+        _("Install it there, or set `python` of this environment to an interpreter that has it.")
+        if plan.python is None
+        else _("Install it there, or name another interpreter by run.python of the job, or none.")
+    )
+    text = _("{host}: {python} has no {package}")
+    findings = tuple(
+        error("package-missing", name, text.format(host=name, python=python.path, package=package), hint)
+        for package in wanted
+        if package not in python.packages
+    )
+    return Judgement(" · ".join(told), findings)
+
+
+def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]:
+    """Return what is not the same on all nodes that told it: who has what most have, and who differs."""
+    items: dict[str, _Told] = {
+        "Python": lambda _host, python: python.version,
+        **{package: _package(package) for package in ("torch", *get_framework(plan.framework).requires)},
+        "CUDA": lambda _host, python: python.torch_cuda,
+        "ROCm": lambda _host, python: python.torch_rocm,
+    }
+    if plan.backend == "nccl":
+        items["NCCL"] = lambda _host, python: python.nccl
+        items["driver"] = lambda host, _python: host.driver_version
+    pairs = {
+        node.name: (facts[node.name], python)
+        for node in plan.nodes
+        if node.name in facts and (python := _python(facts[node.name], node.python)) and not python.error
+    }
+    found = []
+    for item, tell in items.items():
+        values = {name: value for name, pair in pairs.items() if (value := tell(*pair)) is not None}
+        if item in ("CUDA", "ROCm"):  # A build without it differs from one with it.
+            values = {name: tell(*pair) or _("none") for name, pair in pairs.items() if pair[1].packages.get("torch")}
+        if len(set(values.values())) > 1:
+            found.append(_drift(item, values))
+    return tuple(found)
+
+
+def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
+    """Return a finding a difference; of NCCL, whose versions do not talk to each other, it is an error."""
+    found = []
+    for item in drift:
+        told = ", ".join(f"{name}: {value}" for value, names in item.others.items() for name in names)
+        message = _("the hosts have different versions of {package}: most {usual}, {others}").format(
+            package=item.item, usual=item.usual, others=told
+        )
+        make = error if item.item == "NCCL" else warning
+        code = "nccl-drift" if item.item == "NCCL" else "drift"
+        found.append(make(code, item.item, message, _("Install the same version everywhere.")))
+    return found
+
+
+def _drift(item: str, values: Mapping[str, str]) -> Drift:
+    usual = Counter(values.values()).most_common(1)[0][0]  # Of two that are as common, that of the lower rank.
+    by_value: dict[str, tuple[str, ...]] = {}
+    for name, value in values.items():
+        by_value[value] = (*by_value.get(value, ()), name)
+    usual_nodes = by_value.pop(usual)
+    return Drift(item, usual, usual_nodes, by_value)
+
+
+def _package(name: str) -> _Told:
+    return lambda _host, python: python.packages.get(name)
+
+
+def _python(facts: HostFacts, path: str) -> PythonFacts | None:
+    return next((item for item in facts.pythons if item.path == path), None)

@@ -1,26 +1,21 @@
-"""The working directory that goes to every host: which files, how large at most, and the sending itself."""
+"""The working directory that goes to every host: which of its files, and how much at most."""
 
 from __future__ import annotations
 
-import base64
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
-from dtagent.protocol.jobs import AttemptKey, UploadRequest
-from dtagent.protocol.rpc import MAX_CHUNK_BYTES
+from dtagent.protocol.tree import MAX_BYTES, MAX_FILES, problem_of
 
-from dttui.errors import AgentError, UsageError
+from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.services.agent import AgentClient
+from dttui.services.gitignore import IgnoreRules, list_with_git
 
-MAX_BYTES = 64 * 1000**2
-MAX_FILES = 5000
-MAX_STEPS_BACK = 3
-"""Times that a host may ask for a part of a file again."""
 SKIPPED = {".git", ".hg", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
 PRIVATE = (".*", "*.env", "*.pem", "id_rsa", "id_ed25519", "id_ecdsa")
 """Names of what may hold secrets, which no rank needs and every host would keep."""
@@ -42,9 +37,9 @@ class Upload:
 
     files: tuple[UploadFile, ...]
     left_out: tuple[str, ...]
-    """Fit to be shown: what may hold secrets, and links that lead elsewhere. Caches and version control go untold."""
+    """Fit to be shown: what may hold secrets, what git ignores, links that lead elsewhere. Caches go untold."""
     misnamed: tuple[str, ...]
-    """Fit to be shown: files whose name is not UTF-8."""
+    """Fit to be shown: files whose name no host would take."""
 
 
 def survey(directory: Path) -> Upload:
@@ -58,105 +53,98 @@ def survey(directory: Path) -> Upload:
     misnamed: list[str] = []
     root = directory.resolve()
     total = 0
-    for path, is_wanted in _walk(directory, root):
-        relative = path.relative_to(directory).as_posix()
+    by_part: Counter[str] = Counter()
+    for relative, is_wanted in _listed(directory, root):
+        path = directory / relative
         if not is_wanted:
             left_out.append(_shown(relative))
             continue
         if not path.is_file():
             continue
-        if not _is_utf8(relative):
+        if problem_of(relative):
             misnamed.append(_shown(relative))
             continue
         info = path.stat()
         total += info.st_size
+        by_part[relative.partition("/")[0]] += info.st_size
         files.append(UploadFile(path, relative, info.st_size, bool(info.st_mode & 0o100)))
         if total > MAX_BYTES or len(files) > MAX_FILES:
+            name, size = by_part.most_common(1)[0]
             raise UsageError(
-                _("{path} is too large to send: more than {files} files or {size} MB").format(
-                    path=os.path.normpath(directory), files=MAX_FILES, size=MAX_BYTES // 1000**2
+                _(
+                    "{path} is too large to send: more than {files} files or {size} MB; {name} alone has {part} MB"
+                ).format(
+                    path=os.path.normpath(directory),
+                    files=MAX_FILES,
+                    size=MAX_BYTES // 1000**2,
+                    name=_shown(name),
+                    part=size // 1000**2,
                 ),
-                _("Put the data on the hosts; make workdir an absolute path there, or a smaller directory here."),
+                _("Put the data on the hosts, name it in .gitignore, or make workdir an absolute path there."),
             )
-    return Upload(tuple(files), tuple(left_out), tuple(misnamed))
+    return Upload(tuple(files), tuple(sorted(set(left_out))), tuple(misnamed))
 
 
-def list_upload(directory: Path) -> list[UploadFile]:
-    """Return the files to send; see `survey`."""
-    return list(survey(directory).files)
+def _listed(directory: Path, root: Path) -> Iterator[tuple[str, bool]]:
+    """Yield what there is of a directory, as git has it where it is a checkout, with whether it may be sent."""
+    listed = list_with_git(directory)
+    if listed is None:
+        yield from _walk(directory, "", root, IgnoreRules())
+        return
+    kept, ignored = listed
+    for relative in kept:
+        parts = PurePath(relative).parts
+        if SKIPPED.intersection(parts):
+            continue
+        path = directory / relative
+        if path.is_dir() and not path.is_symlink():  # Another repository inside this one.
+            yield from _walk(path, relative, root, IgnoreRules())
+        elif any(map(_is_private, parts)):
+            first = next(index for index, part in enumerate(parts) if _is_private(part))
+            yield "/".join(parts[: first + 1]), False
+        else:
+            yield relative, _stays_inside(path, root)
+    for relative in ignored:
+        if not SKIPPED.intersection(PurePath(relative).parts) and not relative.endswith((".pyc", ".pyo")):
+            yield relative, False
 
 
-async def send(client: AgentClient, key: AttemptKey, files: list[UploadFile]) -> int:
-    """Send the files to one host, going on where an earlier try ended; return the bytes sent.
-
-    Raises:
-        HostError: the host cannot be reached, or its agent does not take the files as it should.
-        UsageError: a file changed meanwhile.
-    """
-    sent = 0
-    for file in files:
-        with file.path.open("rb") as stream:
-            offset = steps_back = 0
-            while True:
-                stream.seek(offset)
-                data = stream.read(min(MAX_CHUNK_BYTES, file.size - offset))
-                if not data and offset < file.size:
-                    raise UsageError(_("{path} became shorter while it was sent").format(path=file.path))
-                request = UploadRequest(key, file.relative, offset, base64.b64encode(data).decode(), file.executable)
-                length = await client.call("upload", request, int)
-                sent += len(data)
-                steps_back += offset > 0 and length <= offset
-                # The first answer may be anything up to the size: it tells what an earlier try left there.
-                is_stuck = offset == length == 0 < file.size
-                if not 0 <= length <= file.size or is_stuck or steps_back > MAX_STEPS_BACK:
-                    raise AgentError(
-                        client.name,
-                        _("{host}: the agent does not take {path}: it has {length} of {size} bytes").format(
-                            host=client.name, path=file.relative, length=length, size=file.size
-                        ),
-                        _("Upgrade the agent: dttui agents deploy {host}").format(host=client.name),
-                    )
-                offset = length
-                if offset == file.size:
-                    break
-    return sent
-
-
-def _walk(directory: Path, root: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield each file, and each directory that is left out, with whether it may be sent."""
-    for parent, names, files in os.walk(directory):
-        kept = []
-        for name in sorted(set(names) - SKIPPED):
-            path = Path(parent, name)
-            if _is_private(name) or path.is_symlink():
-                yield path, False  # A linked directory is never entered: it may lead outside, or round in a circle.
-            else:
-                kept.append(name)
-        names[:] = kept
-        for name in sorted(files):
-            path = Path(parent, name)
-            yield path, not _is_private(name) and (not path.is_symlink() or _stays_inside(path, root))
-
-
-def _stays_inside(link: Path, root: Path) -> bool:
-    """Whether a link leads to what would be sent under its own name too."""
+def _walk(directory: Path, prefix: str, root: Path, rules: IgnoreRules) -> Iterator[tuple[str, bool]]:
+    """Yield each file below a directory, and each directory that is left out, with whether it may be sent."""
+    rules.enter(directory, prefix)
     try:
-        target = PurePath(os.path.realpath(link)).relative_to(root)
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except OSError:
+        yield prefix, False
+        return
+    for entry in entries:
+        relative = f"{prefix}/{entry.name}" if prefix else entry.name
+        is_directory = os.path.isdir(entry.path)
+        if is_directory and entry.name in SKIPPED:
+            continue
+        is_ignored = rules.ignores(relative, is_directory=is_directory and not entry.is_symlink())
+        if _is_private(entry.name) or is_ignored:
+            yield relative, False
+        elif is_directory and not entry.is_symlink():
+            yield from _walk(Path(entry.path), relative, root, rules)
+        else:
+            # A linked directory is never entered: it may lead outside, or round in a circle.
+            yield relative, not is_directory and _stays_inside(Path(entry.path), root)
+
+
+def _stays_inside(path: Path, root: Path) -> bool:
+    """Whether a link leads to a file that would be sent under its own name too; whatever is no link does."""
+    if not path.is_symlink():
+        return True
+    try:
+        target = PurePath(os.path.realpath(path)).relative_to(root)
     except ValueError:
         return False
-    return not any(_is_private(part) for part in target.parts)
+    return not path.is_dir() and not any(_is_private(part) for part in target.parts)
 
 
 def _is_private(name: str) -> bool:
     return any(fnmatchcase(name.lower(), pattern) for pattern in PRIVATE)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shown(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan, PlannedNode
+from dttui.services.preflight_board import Cell, Check, cells_from_data
 
 HISTORY = 2000
 """Points of a metric that are kept for a plot."""
@@ -31,6 +32,16 @@ class SlotView:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Absence:
+    """A node that has not all its ranks, long after the start."""
+
+    has_come: bool | None
+    """Whether its launcher has reached the rendezvous; `None` where that is not known."""
+    said: str
+    """Last line of its launcher's stderr."""
+
+
 @dataclass
 class NodeView:
     """One node of the job."""
@@ -43,8 +54,12 @@ class NodeView:
     gpu_ids: tuple[int, ...] = ()
     checkpoints: str | None = None
     """Absolute path of `DTTUI_CHECKPOINT_DIR` on the host, once it is known."""
+    usage: dict[str, float] | None = None
+    """`user_cpu_s`, `system_cpu_s` and `peak_memory_mib` of all processes there, once they have ended."""
     heard_at: float | None = None
     """Unix time of the last word from a host that has fallen silent; `None` while it talks."""
+    absence: Absence | None = None
+    """What is known of a node that the others wait for; `None` while nobody does."""
 
     @property
     def is_over(self) -> bool:
@@ -103,6 +118,8 @@ class JobView:
     plan: Plan | None = None
     state: JobState = JobState.PENDING
     reason: str = ""
+    progress: str = ""
+    """How far the state is that the job is in; empty where that says nothing."""
     attempt: int = 0
     started_at: float | None = None
     """Unix time of the first event."""
@@ -116,6 +133,8 @@ class JobView:
     findings: list[Event] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     """The first cause comes first."""
+    checks: dict[str, dict[Check, Cell]] = field(default_factory=dict)
+    """Node → what the preflight has come to there."""
     metrics: deque[Metric] = field(default_factory=lambda: deque(maxlen=HISTORY))
     """Of the lowest rank that reports, in order of arrival."""
 
@@ -126,22 +145,32 @@ class JobView:
 
     def apply(self, event: Event) -> None:
         """Take one event in."""
-        self.events.append(event)
+        if event.kind is not EventKind.PREFLIGHT:  # Of no words; the board shows it.
+            self.events.append(event)
         self.started_at = self.started_at or event.time
         if event.attempt is not None:
             self.attempt = event.attempt
         if event.kind is EventKind.JOB_STATE:
             self.state = JobState(event.data["state"])
-            self.reason = event.message
+            self.reason, self.progress = event.message, ""
+            for node in self.nodes.values():
+                node.absence = None
             if self.state is JobState.RUNNING:
-                self.running_at = event.time
+                self.running_at = self.running_at or event.time
+            elif self.state is JobState.UNKNOWN:
+                self.lose(event.data.get("since", event.time), event.message)
         elif event.kind is EventKind.NODE_STATE and event.node in self.nodes:
             node = self.nodes[event.node]
             node.state = str(event.data.get("state", ""))
             node.message = event.message
             node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
             node.checkpoints = event.data.get("checkpoints", node.checkpoints)
+            node.usage = event.data.get("usage")
             node.heard_at = event.data.get("heard_at", event.time) if node.state == "unknown" else None
+        elif event.kind is EventKind.PREFLIGHT and event.node is not None:
+            self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
+        elif event.kind is EventKind.PROGRESS:
+            self._go_on(event)
         elif event.kind is EventKind.FINDING:
             self.findings.append(event)
         elif event.kind is EventKind.RANK_FAILED:
@@ -150,12 +179,21 @@ class JobView:
             self.ended_at = event.time
             self.exit_code = int(event.data["exit_code"])
 
+    def lose(self, since: float, reason: str) -> None:
+        """Take in that since a Unix time nothing is known of the job, nor of the nodes that were not over by then."""
+        self.state, self.reason = JobState.UNKNOWN, reason
+        for node in self.nodes.values():
+            if not node.is_over:
+                node.state, node.message, node.heard_at = "unknown", "", node.heard_at or since
+
     def add_metric(self, metric: Metric) -> None:
         """Take one report in; only one rank's are kept, since all ranks report the same step."""
         if self.metrics and metric.rank > self.metrics[-1].rank:
             return
         if self.metrics and metric.rank < self.metrics[-1].rank:
             self.metrics.clear()
+        if self.metrics and metric.step is not None and metric.step == self.metrics[-1].step:
+            metric = _joined(self.metrics.pop(), metric)
         self.metrics.append(metric)
 
     @property
@@ -172,8 +210,8 @@ class JobView:
     def headline(self, now: float) -> str:
         """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
         silences = self.silences(now)
-        if not silences:
-            return self.reason
+        if not silences or self.state is JobState.UNKNOWN:
+            return self.progress or self.reason
         name, seconds = max(silences.items(), key=lambda item: item[1])
         if len(silences) == 1:
             return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
@@ -195,6 +233,16 @@ class JobView:
             lines.append(f"{line} {more}" if others else line)
         return tuple(lines)
 
+    def _go_on(self, event: Event) -> None:
+        """Take in how far the launch or the rendezvous is; other progress is for the list of events alone."""
+        if "ready_nodes" in event.data or "missing" in event.data:
+            self.progress = event.message
+        missing = event.data.get("missing")
+        if isinstance(missing, dict):
+            for name, node in self.nodes.items():
+                told = missing.get(name)
+                node.absence = Absence(told.get("has_come"), str(told.get("said", ""))) if told is not None else None
+
     def _fail(self, event: Event) -> None:
         data = event.data
         self.failures.append(
@@ -210,3 +258,9 @@ class JobView:
                 time=float(data.get("time", event.time)),
             )
         )
+
+
+def _joined(earlier: Metric, later: Metric) -> Metric:
+    """Return what two reports say of one step: a trainer may use several lines for it."""
+    known = {name: value for name, value in vars(later).items() if value is not None and name != "extra"}
+    return replace(earlier, **known, extra={**earlier.extra, **later.extra})

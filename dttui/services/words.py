@@ -55,6 +55,25 @@ def environment_state_name(state: EnvironmentState) -> str:
     }[state]
 
 
+def agent_outcome_name(outcome: str) -> str:
+    """Return the name of what became of a host's agent, or of the state it is in."""
+    return {
+        "installed": _("installed"),
+        "upgraded": _("upgraded"),
+        "downgraded": _("downgraded"),
+        "repaired": _("repaired"),
+        "up-to-date": _("up to date"),
+        "outdated": _("outdated"),
+        "broken": _("broken"),
+        "none": _("no agent"),
+        "embedded": _("embedded"),
+        "removed": _("removed"),
+        "refused": _("refused"),
+        "unreachable": _("unreachable"),
+        "failed": _("failed"),
+    }.get(outcome, outcome)
+
+
 def measure_name(key: str) -> str:
     """Return the name of a measure that ranks report; the key itself for one of the script's own."""
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -9,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dttui.i18n import _
-from dttui.spec.forms import intended_form
+from dttui.spec.forms import intended_form, intended_scalar
 from dttui.spec.problems import (
+    MAX_PROBLEMS,
     DocumentError,
     PathKey,
     PlacedValueError,
@@ -19,16 +21,23 @@ from dttui.spec.problems import (
     format_path,
     printable,
     shown,
+    with_hint,
 )
 from dttui.spec.schema_walk import key_homes, keys_of, literal_choices, models_at
+from dttui.spec.synonyms import meant
 from dttui.spec.text import describe_pattern
+from dttui.spec.wide_marks import wide_mark
 from dttui.spec.yaml_source import Source
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-_MAX_KEYS_LISTED = 12
-_FORMS = ("tuple_type", "dict_type", "model_type", "model_attributes_type")
+_MAX_KEYS_LISTED = 16
+_MAX_REMEDIES = 200
+"""Problems that a remedy is looked for: a document with more mistakes than that was never a job."""
+_FORMS = ("tuple_type", "dict_type", "model_type", "model_attributes_type", "literal_error")
 """Mistakes of a value that has another form than wanted."""
+_SCALARS = ("int_type", "int_from_float", "float_type", "bool_type")
+"""Mistakes of a number or a truth value that is written as something else."""
 
 
 def validate(source: Source, model: type[ModelT]) -> ModelT:
@@ -86,14 +95,15 @@ def _path(detail: ErrorDetails, source: Source) -> PathKey:
 
 
 def _problems(error: ValidationError, source: Source, model: type[BaseModel]) -> list[Problem]:
-    details = error.errors(include_url=False)
-    unknown = {_path(detail, source) for detail in details if detail["type"] == "extra_forbidden"}
+    details = error.errors(include_url=False)[:MAX_PROBLEMS]
+    misspelt = [detail for detail in details if detail["type"] == "extra_forbidden"]
+    unknown = {_path(detail, source) for detail in misspelt[:_MAX_REMEDIES]}
     problems: list[Problem] = []
     for detail in details:
         path = _path(detail, source)
         if detail["type"] == "missing" and _is_misspelt(path, unknown):
             continue
-        problems += _problems_of(detail, path, source, model)
+        problems += _problems_of(detail, path, source, model, with_remedy=len(problems) < _MAX_REMEDIES)
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
@@ -103,41 +113,60 @@ def _is_misspelt(missing: PathKey, unknown: set[PathKey]) -> bool:
     return any(path[:-1] == missing[:-1] and did_you_mean(str(path[-1]), [wanted]) for path in unknown)
 
 
-def _problems_of(detail: ErrorDetails, path: PathKey, source: Source, model: type[BaseModel]) -> list[Problem]:
+def _problems_of(
+    detail: ErrorDetails, path: PathKey, source: Source, model: type[BaseModel], *, with_remedy: bool
+) -> list[Problem]:
     context: Mapping[str, Any] = detail.get("ctx", {})
     fault = context.get("error")
     if isinstance(fault, PlacedValueError):
-        places = [((*path, *below), message) for below, message in fault.faults]
+        places = [((*path, *below), message) for below, message in fault.faults[:MAX_PROBLEMS]]
         return [source.problem(place, source.mark(place), message) for place, message in places]
     if detail["type"] == "missing":
         message = _('the key "{key}" is missing').format(key=path[-1])
         return [source.problem(path[:-1], source.key_mark(path[:-1]), message)]
     if detail["type"] == "extra_forbidden":
-        return [source.problem(path, source.key_mark(path), _("unknown key"), _remedy(path, model))]
+        remedy = _remedy(path, model) if with_remedy else ""
+        return [source.problem(path, source.key_mark(path), _("unknown key"), remedy)]
     of_key = "[key]" in detail["loc"]
     mark = source.key_mark(path) if of_key else source.mark(path)
     value = str(path[-1]) if of_key else source.value(path)
-    hint = ""
-    if detail["type"] == "literal_error" and isinstance(value, str):
-        hint = did_you_mean(value, literal_choices(model, path))
-    if not hint and not of_key and path and (detail["type"] in _FORMS or detail["type"] == "literal_error"):
-        form = intended_form(model, path, value)
-        hint = _("write {form}").format(form=form) if form else ""
+    hint = _hint(detail["type"], path, value, model) if with_remedy and not of_key else ""
     return [source.problem(path, mark, _expected(detail, context, value), hint)]
+
+
+def _hint(kind: str, path: PathKey, value: Any, model: type[BaseModel]) -> str:
+    """Return what to write instead of a value: the nearest of those that are valid, or its proper form."""
+    if kind == "literal_error" and isinstance(value, str):
+        near = did_you_mean(value, literal_choices(model, path))
+        if near:
+            return near
+    form = ""
+    if path and kind in _FORMS:
+        form = intended_form(model, path, value)
+    elif path and kind in _SCALARS:
+        form = intended_scalar(path, value, is_whole=kind.startswith("int"), is_truth=kind.startswith("bool"))
+    return _("write {form}").format(form=form) if form else ""
 
 
 def _remedy(path: PathKey, model: type[BaseModel]) -> str:
     """Return what to do about an unknown key: its nearest spelling, the place it belongs to, or the valid keys."""
     key = str(path[-1])
     known = sorted({name for item in models_at(model, path[:-1]) for name in keys_of(item)})
+    if wide := wide_mark(key):
+        return wide
     near = did_you_mean(key, known)
+    homes = key_homes(model).get(key, ())
+    if near and (not homes or meant(key, known)):
+        return near
+    depth = min(map(len, homes), default=0)
+    nearest_homes = [home for home in homes if len(home) == depth]
+    if len(nearest_homes) == 1:
+        return _("it belongs to {path}").format(path=format_path(nearest_homes[0]))
     if near:
         return near
-    homes = key_homes(model).get(key, ())
-    if len(homes) == 1:
-        return _("it belongs to {path}").format(path=format_path(homes[0]))
     if known and len(known) <= _MAX_KEYS_LISTED:
-        return _("known keys: {keys}").format(keys=", ".join(known))
+        told = _("known keys: {keys}").format(keys=", ".join(known))
+        return with_hint(told, _("keys of the script's own go below settings") if "settings" in known else "")
     return ""
 
 
@@ -147,8 +176,9 @@ def _expected(detail: ErrorDetails, context: Mapping[str, Any], value: object) -
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        choices = str(context["expected"]).replace("'", "")
-        wanted = _("one of {choices}").format(choices=choices) if " or " in choices else choices
+        *others, last = re.findall("'([^']*)'", str(context["expected"]))
+        choices = _("{choices} or {last}").format(choices=", ".join(others), last=last)
+        wanted = _("one of {choices}").format(choices=choices) if others else last
     elif kind == "string_pattern_mismatch":
         wanted = describe_pattern(str(context["pattern"]))
     else:

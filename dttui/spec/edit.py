@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dttui.spec.loader import ROOT_KEY, dump_job, parse_document
+from dttui.spec.loader import ROOT_KEY, parse_document
 from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError
 from dttui.spec.splices import Splices
@@ -18,17 +18,12 @@ from dttui.spec.yaml_reader import parse_yaml
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-def edit_job(text: str, job: Job) -> str:
+def edited_in_place(text: str, job: Job) -> str | None:
     """Return a job file's text, changed so that it loads to exactly `job`.
 
-    Where a node cannot be edited in place, the smallest one around it that can is written anew; for a text that is no
-    job file of the present version, that is the whole of it.
+    Where a node cannot be edited in place, the smallest one around it that can is written anew. `None` where that would
+    be the whole of the file, or where the text is no job file of the present version.
     """
-    return edited_in_place(text, job) or dump_job(job)
-
-
-def edited_in_place(text: str, job: Job) -> str | None:
-    """Return the changed text as `edit_job` does; `None` where the whole file would have to be written anew."""
     body = text.removeprefix(_BYTE_ORDER_MARK)
     if not body or not (old := _loaded(body)) or not _is_present_version(body):
         return None

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.spec.json_comments import blank_comments
+from dttui.spec.json_text import blank_comments, with_pairs_joined
 from dttui.spec.loader import parse_document
 from dttui.spec.models import JobDocument
 from dttui.spec.problems import PathKey
@@ -197,7 +197,7 @@ class _Formatter:
             return [self._flow(node, path)]
         lines = LINE_BREAK.split(page.text[node.start : node.end])
         if len(lines) == 1:
-            return lines
+            return [with_pairs_joined(lines[0])] if node.style == '"' else lines
         if node.style in ("|", ">"):
             return [lines[0], *_shifted(lines[0], lines[1:], indent)]
         if _ODD_BREAK.search(page.text, node.start, node.end) and page.text[node.start] in ("'", '"'):
@@ -208,7 +208,7 @@ class _Formatter:
     def _flow(self, node: Node, path: PathKey) -> str:
         """Return a value on one line, in brackets where it is a collection."""
         if node.kind not in ("mapping", "sequence"):
-            return self._page.text[node.start : node.end] or "null"
+            return self._inline(node, "", path)[0] or "null"
         parts = []
         for index, entry in enumerate(self._ordered(node, path)):
             if entry.key is None:

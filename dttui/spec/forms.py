@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
+from decimal import Decimal
 from typing import Any, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from dttui.spec.problems import PathKey, printable
 from dttui.spec.schema_walk import annotations_at, keys_of, models_at
+from dttui.spec.yaml_writer import flow
 
 _MAX_LENGTH = 70
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_NUMBER = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?(?:e[0-9]{1,2})?)\s*([kmgbt]?)b?", re.IGNORECASE)
 
 
 def intended_form(model: type[BaseModel], path: PathKey, value: Any) -> str:
@@ -20,9 +26,26 @@ def intended_form(model: type[BaseModel], path: PathKey, value: Any) -> str:
     `args: --steps 30` was meant as `args: [--steps, '30']`, and `gpu: 2` as `gpu: {count: 2}`.
     """
     meant = _meant(model, path, value)
-    if meant is None:
+    return "" if meant is None else _entry(path, meant)
+
+
+def intended_scalar(path: PathKey, value: Any, *, is_whole: bool, is_truth: bool) -> str:
+    """Return `key: value` with a number or a truth value that is written as text: `"4"`, `8.0`, `7B`, `yes`."""
+    if is_truth:
+        truth = _TRUTHS.get(value.casefold()) if isinstance(value, str) else None
+        return "" if truth is None else _entry(path, truth)
+    match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+    number = Decimal(match[1]) * _SCALES[match[2].casefold()] if match else value
+    if not isinstance(number, (Decimal, float)):
         return ""
-    written = yaml.safe_dump(meant, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6).strip()
+    is_integral = math.isfinite(number) and number == int(number)
+    if is_whole and not is_integral:
+        return ""
+    return _entry(path, int(number) if is_integral else float(number))
+
+
+def _entry(path: PathKey, meant: Any) -> str:
+    written = flow(meant)
     if len(written) > _MAX_LENGTH:
         return ""
     return printable(f"{path[-1]}: {written}" if isinstance(path[-1], str) else written)
@@ -37,9 +60,24 @@ def _meant(model: type[BaseModel], path: PathKey, value: Any) -> Any:
     if dict in kinds:
         return _as_mapping(value)
     for section in models_at(model, path):
+        if (parts := _parts(section, value)) is not None:
+            return parts
         for name in keys_of(section):
             if _fits(section, {name: value}):
                 return {name: _plain(value)}
+    return None
+
+
+def _parts(section: type[BaseModel], value: Any) -> dict[str, Any] | None:
+    """Return `key:value` without its blank, or a command line of Python, as the keys of a section."""
+    text = value if isinstance(value, str) else ""
+    key, _colon, rest = text.partition(":")
+    if rest and _fits(section, {key: rest}):
+        return {key: rest}
+    words = text.split()
+    if len(words) > 1 and words[0].startswith("python") and "script" in keys_of(section):
+        script = {"script": words[1], "args": tuple(words[2:])} if words[2:] else {"script": words[1]}
+        return _plain(script) if _fits(section, script) else None
     return None
 
 
@@ -56,6 +94,8 @@ def _as_list(model: type[BaseModel], path: PathKey, value: Any) -> list[Any] | N
             return shlex.split(value) or None
         except ValueError:  # A quote that never closes.
             return None
+    if isinstance(value, dict):
+        return list(value) or None
     return [str(value)] if isinstance(value, (int, float)) else None
 
 

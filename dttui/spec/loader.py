@@ -13,6 +13,7 @@ from dttui.spec.findings import Finding
 from dttui.spec.models import Job, JobDocument
 from dttui.spec.problems import DocumentError, Problem, did_you_mean, shown
 from dttui.spec.versions import migrated
+from dttui.spec.wide_marks import note_commas
 from dttui.spec.yaml_composer import compose
 from dttui.spec.yaml_reader import decode, read_bytes
 from dttui.spec.yaml_source import Source
@@ -87,7 +88,7 @@ def _job_file(source: Source) -> Loaded:
     problem = _top_problem(source)
     if problem:
         raise DocumentError([problem])
-    return Loaded(validate(migrated(source), JobDocument).distributed_training)
+    return Loaded(validate(migrated(source), JobDocument).distributed_training, note_commas(source))
 
 
 def _merged(of_yaml: tuple[Problem, ...], of_job: tuple[Problem, ...]) -> list[Problem]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from dttui.i18n import _
+from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
 from dttui.spec.effects import ESTIMATED, FOR_SCRIPT, LAUNCHED, UNUSED, VERIFIED
-from dttui.spec.problems import PathKey, PlacedValueError
-from dttui.spec.text import ENV_NAME, INTERFACE_NAME, MODULE_NAME, Label, ProgramPath, Text
+from dttui.spec.free_values import FreeValues
+from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, with_hint
+from dttui.spec.text import DURATION, ENV_NAME, INTERFACE_NAME, MODULE_NAME, Label, ProgramPath, Text
 from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds, Number
+
+MOST_PARAMETERS = 1e18
+MOST_LAYERS = 10_000
+MOST_COUNT = 10**9
+"""Bounds of what an estimate is made of: far above all models there are, and small enough to be searched."""
 
 FrameworkName = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
 
@@ -39,7 +45,7 @@ class DataSharding(Section):
 class DataParallel(Section):
     """Settings of data parallelism."""
 
-    batch_size: int | None = Field(default=None, gt=0)
+    batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Global batch size, shared out among all ranks."""
     num_workers: int | None = Field(default=None, ge=0)
     """Loader processes a rank."""
@@ -68,12 +74,14 @@ class ModelParallel(Section):
 class PipelineParallel(Section):
     """Settings of pipeline parallelism."""
 
-    micro_batch_size: int | None = Field(default=None, gt=0)
+    micro_batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Samples a micro-batch."""
     pipeline_stages: int | None = Field(default=None, gt=0)
     """Pipeline stages."""
     schedule: Literal["1F1B", "GPipe", "Interleaved"] | None = None
     """Order of forward and backward passes."""
+    virtual_stages: int | None = Field(default=None, ge=1, json_schema_extra=ESTIMATED)
+    """Chunks of layers on each rank, for the schedule Interleaved; the script finds it in the file of DTTUI_CONFIG."""
 
 
 class Strategy(Section):
@@ -95,6 +103,16 @@ class Strategy(Section):
     """Pipeline parallel degree."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     """ZeRO stage."""
+    sequence_parallel: bool | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Whether tensor parallel ranks also share out what lies between their layers, along the sequence.
+
+    The script finds it in the file that DTTUI_CONFIG names.
+    """
+    recomputation: Literal["none", "selective", "full"] | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Which activations are computed again in the backward pass instead of kept: those of attention, or all.
+
+    The script finds it in the file that DTTUI_CONFIG names.
+    """
 
 
 class GpuRequest(Section):
@@ -170,11 +188,36 @@ class Node(Section):
     """Its network."""
 
 
+class NodeGroup(Section):
+    """Nodes that are nearer to each other than to all others: a rack, a switch, a room."""
+
+    name: Label = Field(max_length=80, json_schema_extra=UNUSED)
+    """Name."""
+    nodes: tuple[Label, ...] = Field(min_length=1, json_schema_extra=UNUSED)
+    """Ids of nodes of the job."""
+
+
+class GroupLink(Section):
+    """What the network carries between groups, a node."""
+
+    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=UNUSED)
+    """Bandwidth."""
+    latency: Nanoseconds | None = Field(default=None, json_schema_extra=UNUSED)
+    """Latency."""
+
+
 class Topology(Section):
-    """How the nodes are connected; no effect yet: what a link carries is said by `network`."""
+    """How the nodes are connected; checked, and of no effect yet: what a node's own link carries is said by `network`.
+
+    Zones need not be written here: the inventory has them.
+    """
 
     type: str | None = Field(default=None, json_schema_extra=UNUSED)
     """`ring`, `fat_tree`, …; no effect yet."""
+    groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=UNUSED)
+    """Which nodes are near to each other; no effect yet."""
+    between_groups: GroupLink | None = Field(default=None, json_schema_extra=UNUSED)
+    """What the network carries from one group to another; no effect yet."""
 
 
 class Cluster(Section):
@@ -199,15 +242,36 @@ class Cluster(Section):
                 faults.append((("nodes", index, "role"), message))
             elif node.role == "master":
                 master = node.id
+        faults += self._misgrouped(seen)
         if faults:
             raise PlacedValueError(*faults)
         return self
+
+    def _misgrouped(self, nodes: set[str]) -> Iterator[tuple[PathKey, str]]:
+        """Yield where a group holds what is no node, or a node that another holds already."""
+        grouped: dict[str, str] = {}
+        for index, group in enumerate(self.topology.groups if self.topology is not None else ()):
+            for place, node in enumerate(group.nodes):
+                path = ("topology", "groups", index, "nodes", place)
+                if node not in nodes:
+                    message = _('"{node}" is no node of the job').format(node=node)
+                    near = did_you_mean(node, nodes)
+                    yield path, with_hint(message, near)
+                elif node in grouped:
+                    yield (
+                        path,
+                        _('node "{node}" is in the group "{group}" already').format(node=node, group=grouped[node]),
+                    )
+                grouped.setdefault(node, group.name)
 
     @property
     def master(self) -> Node | None:
         """The node with `role: master`, else the first; `None` without nodes."""
         marked = next((node for node in self.nodes if node.role == "master"), None)
         return marked or (self.nodes[0] if self.nodes else None)
+
+
+ReductionName = Literal["sum", "mean", "max", "min"]
 
 
 class AllReduce(Section):
@@ -217,6 +281,8 @@ class AllReduce(Section):
     """Algorithm."""
     buffer_size: int | None = Field(default=None, gt=0)
     """Bytes a bucket."""
+    op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """What becomes of the ranks' values; `sum` where nothing is said."""
 
 
 class Broadcast(Section):
@@ -233,6 +299,22 @@ class Gather(Section):
     """Algorithm."""
 
 
+class AllGather(Section):
+    """Settings of all-gather."""
+
+    algorithm: Literal["ring", "tree", "linear"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Algorithm."""
+
+
+class ReduceScatter(Section):
+    """Settings of reduce-scatter."""
+
+    algorithm: Literal["ring", "tree", "butterfly"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Algorithm."""
+    op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """What becomes of the ranks' values; `sum` where nothing is said."""
+
+
 class CollectiveOps(Section):
     """Settings of collective operations: another place for `allreduce`, `broadcast` and `gather` of `communication`.
 
@@ -245,6 +327,10 @@ class CollectiveOps(Section):
     """Broadcast."""
     gather: Gather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Gather."""
+    allgather: AllGather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """All-gather."""
+    reduce_scatter: ReduceScatter | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Reduce-scatter."""
 
 
 class Communication(Section):
@@ -270,7 +356,7 @@ class Communication(Section):
     def _agree(self) -> Communication:
         other = self.collective_ops or CollectiveOps()
         faults: list[tuple[PathKey, str]] = []
-        for name in CollectiveOps.model_fields:
+        for name in CollectiveOps.model_fields.keys() & Communication.model_fields.keys():
             here, there = getattr(self, name), getattr(other, name)
             if here is not None and there is not None and here != there:
                 message = _("this is not what {other} says; give it once").format(other=f"collective_ops.{name}")
@@ -302,30 +388,58 @@ class Logging(Section):
     """Line format."""
 
 
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    faults = [(path, _("expected a number that JSON can hold")) for path in _infinite_paths(value, ())]
-    if faults:
-        raise PlacedValueError(*faults)
-    return value
-
-
-def _infinite_paths(value: Any, path: PathKey) -> Iterator[PathKey]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield path
-    elif isinstance(value, (dict, list, tuple)):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _infinite_paths(item, (*path, key))
-
-
 class Visualization(Section):
     """Dashboards of the script's own: it finds this in the file that DTTUI_CONFIG names."""
 
     enabled: bool = Field(default=False, json_schema_extra=FOR_SCRIPT)
     """Whether it is on."""
-    dashboard: Annotated[dict[str, Any], AfterValidator(_finite)] | None = Field(
-        default=None, json_schema_extra=FOR_SCRIPT
-    )
+    dashboard: FreeValues | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """Its settings, any keys and values."""
+
+
+def _condition(parse: Callable[[str], object]) -> AfterValidator:
+    """Return the check that text can be parsed; it stays as it was written."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+class Alert(Section):
+    """What raises an alert: exactly one of `log`, `metric` and `state`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in ("log", "metric", "state")
+            ]
+        }
+    )
+
+    name: Annotated[Label, Field(max_length=80)] | None = None
+    """What it is called; by default what it waits for."""
+    log: Annotated[str, _condition(parse_pattern)] | None = None
+    """Regular expression of Python's, looked for in each line of the ranks' output; of a line the first 4 KB count."""
+    metric: Annotated[str, _condition(parse_metric)] | None = None
+    """`loss > 10`, `gpu.temperature > 85`, `gpu.utilization < 5 for 10m`: what ranks report, `gpu.…` or `host.…`."""
+    state: Annotated[str, _condition(parse_state)] | None = None
+    """`node unknown for 2m`, `rank failed`, `job failed`."""
+    every: Annotated[str, Field(pattern=DURATION)] = "5m"
+    """Of the same rank, GPU or host it is raised at most once in so long, `30s`, `5m`, `2h`; and of all, five times."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Alert:
+        given = [name for name in ("log", "metric", "state") if getattr(self, name) is not None]
+        if len(given) != 1:
+            message = _("give exactly one of log, metric and state")
+            raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
+        return self
+
+
+ToldKind = Literal["alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "outcome"]
 
 
 class Monitoring(Section):
@@ -333,6 +447,12 @@ class Monitoring(Section):
 
     metrics: tuple[str, ...] = ()
     """Names of metrics; an open list."""
+    alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
+    """What to raise an alert about while the job runs."""
+    on_event: tuple[Text, ...] | None = Field(default=None, min_length=1)
+    """Program and arguments, run on the login node for each event, which is JSON on its standard input; no shell."""
+    on_event_kinds: tuple[ToldKind, ...] = ("alert", "metric_alert", "rank_failed", "outcome")
+    """Events that it is run for."""
     logging: Logging | None = None
     """Logging."""
     visualization: Visualization | None = None
@@ -390,17 +510,17 @@ class Model(Section):
 
     name: str | None = None
     """Name."""
-    parameters: Number | None = Field(default=None, gt=0)
+    parameters: Number | None = Field(default=None, gt=0, le=MOST_PARAMETERS)
     """Parameters, 7e9."""
-    layers: int | None = Field(default=None, gt=0)
+    layers: int | None = Field(default=None, gt=0, le=MOST_LAYERS)
     """Transformer layers."""
-    hidden_size: int | None = Field(default=None, gt=0)
+    hidden_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Hidden size."""
-    heads: int | None = Field(default=None, gt=0)
+    heads: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Attention heads."""
-    seq_length: int | None = Field(default=None, gt=0)
+    seq_length: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Tokens a sample."""
-    vocab_size: int | None = Field(default=None, gt=0)
+    vocab_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
     """Vocabulary."""
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None = None
     """Training precision."""
@@ -483,6 +603,11 @@ class Job(Section):
     """What is watched."""
     model: Model | None = None
     """The model, for estimates."""
+    settings: FreeValues = Field(default_factory=dict, json_schema_extra=FOR_SCRIPT)
+    """The script's own: epochs, learning rate, optimizer, any keys and values.
+
+    The script finds them in the file that DTTUI_CONFIG names.
+    """
     recovery: Recovery = Recovery()
     """What happens after a failure."""
 

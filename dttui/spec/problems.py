@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 from dttui.errors import UsageError
 from dttui.i18n import _
+from dttui.spec.synonyms import meant
 
 PathKey = tuple[str | int, ...]
 """Where a value is in a document: keys and list indices from the top."""
 
 _MAX_LINE_WIDTH = 100
 _MAX_VALUE_LENGTH = 60
+MAX_PROBLEMS = 1000
+"""Problems of a document that are told at once; one with more was never meant as a job."""
+_MAX_RENDERED = 100
+"""Problems that the message of an error holds; there may be more in it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column or 1}"
-        said = f"{self.message}; {self.hint}" if self.hint else self.message
+        said = with_hint(self.message, self.hint)
         key = format_path(self.path)
         return f"{place}: {key}: {said}" if key else f"{place}: {said}"
 
@@ -49,16 +54,20 @@ class Problem:
         column = max((self.column or 1) - 1, 0)
         start = max(0, column - _MAX_LINE_WIDTH + 20)
         window = printable(self.source_line[start : start + _MAX_LINE_WIDTH].expandtabs(1).rstrip())
-        indent = _width(window[: column - start])
+        indent = text_width(window[: column - start])
         return f"{self}\n    {window}\n    {' ' * indent}^"
 
 
 class DocumentError(UsageError):
-    """A job.yaml or inventory that cannot be used. The message holds every problem that was found."""
+    """A job.yaml or inventory that cannot be used, with every problem that was found; the message holds the first."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        super().__init__("\n".join(problem.render() for problem in self.problems))
+        told = [problem.render() for problem in self.problems[:_MAX_RENDERED]]
+        more = len(self.problems) - len(told)
+        if more:
+            told.append(_("mistakes not shown here: {count}").format(count=more))
+        super().__init__("\n".join(told))
 
 
 class PlacedValueError(ValueError):
@@ -67,6 +76,11 @@ class PlacedValueError(ValueError):
     def __init__(self, *faults: tuple[PathKey, str]) -> None:
         super().__init__("; ".join(message for _path, message in faults))
         self.faults = faults
+
+
+def with_hint(message: str, hint: str) -> str:
+    """Return what is wrong, followed by what to do where something is known."""
+    return _("{message}; {hint}").format(message=message, hint=hint) if hint else message
 
 
 def format_path(path: PathKey) -> str:
@@ -79,8 +93,11 @@ def format_path(path: PathKey) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` was most likely meant to be; `None` where none is near."""
+    known = tuple(known)
     folded = {item.casefold().replace("_", "-"): item for item in known}
     wanted = word.casefold().replace("_", "-")
+    if wanted not in folded and (other := meant(word, known)):
+        return other
     close = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
     if not close and len(wanted) >= 3:
         close = [item for item in folded if wanted in item or (len(item) >= 3 and item in wanted)][:1]
@@ -119,8 +136,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
 
 
-def _width(text: str) -> int:
-    """Columns the text takes in a terminal."""
+def text_width(text: str) -> int:
+    """Return how many columns the text takes in a terminal."""
     return sum(
         0 if unicodedata.category(character) in ("Mn", "Me") else 1 + (unicodedata.east_asian_width(character) in "WF")
         for character in text

@@ -19,6 +19,9 @@ HOST_NAME = r"^[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%@\[\]-]*$"
 USER_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 """A login name."""
 
+DURATION = r"^([0-9]{1,6}(?:\.[0-9]{1,3})?) ?(s|m|min|h)$"
+"""A duration of seconds, minutes or hours."""
+
 
 def _no_nul(text: str) -> str:
     if "\0" in text:
@@ -28,7 +31,8 @@ def _no_nul(text: str) -> str:
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError(_("must consist of printable characters"))
+        code = next(ord(character) for character in text if not character.isprintable())
+        raise ValueError(_("must consist of printable characters: U+{code:04X} is none").format(code=code))
     if not text.strip():
         raise ValueError(_("must not be blank"))
     return text
@@ -56,5 +60,6 @@ def describe_pattern(pattern: str) -> str:
         INTERFACE_NAME: _("the name of a network interface, such as eth0"),
         HOST_NAME: _("a host name, an address or an ssh alias"),
         USER_NAME: _("a login name"),
+        DURATION: _("a duration, such as 30s, 10m or 2h"),
     }
     return names.get(pattern) or _("text that matches {pattern}").format(pattern=pattern)

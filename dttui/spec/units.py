@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from string import ascii_letters
 from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from dttui.i18n import _
+from dttui.spec.problems import shown, with_hint
 
 _BYTES = {
     "B": 1,
@@ -28,10 +30,16 @@ _NANOSECONDS = {
 }
 
 
+_MICRO, _GREEK_MU = "\u00b5", "\u03bc"
+"""Two characters that look the same; keyboards have either."""
+
 MAX_QUANTITY = 2**63 - 1
 """Largest quantity, in its smallest unit: what a signed integer of 64 bits holds."""
 
-_QUANTITY = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([A-Za-zµ]+)\s*")
+MIN_BARE_BYTES = 1024**2
+"""Smallest size that is taken for bytes where it has no unit; `memory: 80` was meant otherwise."""
+
+_QUANTITY = re.compile(r"\s*([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*([A-Za-z\u00b5]+)\s*")
 
 
 class Quantity(int):
@@ -42,17 +50,31 @@ class Quantity(int):
 
 
 def _parse(text: Any, units: dict[str, int], bare: bool, example: str) -> Quantity:
-    if isinstance(text, int) and not isinstance(text, bool) and (bare or isinstance(text, Quantity)):
-        return _bounded(text, text.written if isinstance(text, Quantity) else None)
+    if isinstance(text, Quantity):
+        return _bounded(text, text.written)
+    if bare and type(text) is int and not 0 < text < MIN_BARE_BYTES:
+        return _bounded(text, None)
+    text = text.replace(_GREEK_MU, _MICRO) if isinstance(text, str) else text
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     scale = next((s for u, s in units.items() if match and u.lower() == match[2].lower()), None)
     if match is None or scale is None:
-        message = _("expected a number with a unit ({units}), such as {example}")
-        raise ValueError(message.format(units=", ".join(units), example=example))
+        message = _("expected a number with a unit ({units}), such as {example}, found {value}")
+        told = message.format(units=", ".join(units), example=example, value=shown(text))
+        meant = _meant(match, text, units, example)
+        raise ValueError(with_hint(told, meant))
     value = Decimal(match[1]) * scale
     if value != value.to_integral_value():
         raise ValueError(_("{text} is not a whole number of the smallest unit").format(text=text.strip()))
     return _bounded(int(value), text.strip())
+
+
+def _meant(match: re.Match[str] | None, text: Any, units: dict[str, int], example: str) -> str:
+    """Return a question for the quantity that was meant: with the unit that begins like the one that is there."""
+    number, unit = (match[1], match[2]) if match is not None else (text, example.lstrip("0123456789"))
+    near = next((known for known in units if known.casefold().startswith(str(unit).casefold())), None)
+    if near is None or isinstance(number, bool) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", str(number)):
+        return ""
+    return _('did you mean "{word}"?').format(word=f"{number}{near}")
 
 
 def _bounded(value: int, written: str | None) -> Quantity:
@@ -93,7 +115,11 @@ def format_bytes(value: int) -> str:
 
 def _pattern(units: dict[str, int]) -> str:
     """Return the pattern of a quantity for the JSON Schema, which knows no flag for either case."""
-    spelt = "|".join("".join(f"[{c.upper()}{c.lower()}]" if c.isascii() else c for c in unit) for unit in units)
+    letters = {
+        **{letter: f"[{letter.upper()}{letter.lower()}]" for letter in ascii_letters},
+        _MICRO: f"[{_MICRO}{_GREEK_MU}]",
+    }
+    spelt = "|".join("".join(letters[letter] for letter in unit) for unit in units)
     return rf"^\s*[0-9]{{1,19}}(\.[0-9]{{1,9}})?\s*({spelt})\s*$"
 
 
@@ -109,6 +135,7 @@ Bytes = Annotated[
             "type": ["string", "integer"],
             "pattern": _pattern(_BYTES),
             "minimum": 0,
+            "not": {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": MIN_BARE_BYTES},
             "maximum": MAX_QUANTITY,
             "examples": ["16GB", "80GiB"],
         }

@@ -22,7 +22,7 @@ Migration = Callable[[dict[str, Any]], dict[str, Any]]
 MIGRATIONS: Mapping[str, Migration] = {}
 """By the version that each begins with. There is one version so far, so there are none."""
 
-_LATER_VERSION = re.compile(r"dttui/v([2-9]|[1-9][0-9]{1,5})")
+_VERSION = re.compile(r"dttui/v([0-9]{1,6})")
 
 
 def migrated(source: Source, migrations: Mapping[str, Migration] = MIGRATIONS) -> Source:
@@ -44,9 +44,15 @@ def migrated(source: Source, migrations: Mapping[str, Migration] = MIGRATIONS) -
 
 
 def _refusal(version: object) -> tuple[str, str]:
-    if isinstance(version, str) and _LATER_VERSION.fullmatch(version):
+    """Return why a version is refused, and what to do: it is a later one, an earlier one, or none at all."""
+    found, present = _VERSION.fullmatch(version) if isinstance(version, str) else None, _VERSION.fullmatch(CURRENT)
+    if found is None or present is None:
+        message = _("expected {wanted}, found {value}").format(wanted=CURRENT, value=shown(version))
+        return message, did_you_mean(version, [CURRENT]) if isinstance(version, str) else ""
+    if int(found[1]) > int(present[1]):
         message = _("this file is written in {version}, which this dttui does not know; it reads {current}")
         hint = _("upgrade dttui: pip install --upgrade dttui")
-        return message.format(version=version, current=CURRENT), hint
-    message = _("expected {wanted}, found {value}").format(wanted=CURRENT, value=shown(version))
-    return message, did_you_mean(version, [CURRENT]) if isinstance(version, str) else ""
+    else:
+        message = _("this file is written in {version}, which dttui reads no more; it reads {current}")
+        hint = _("dttui schema prints what a file of {current} holds").format(current=CURRENT)
+    return message.format(version=version, current=CURRENT), hint

@@ -7,19 +7,20 @@ may come once: 396 bytes of aliases can stand for 387 million values, and a dupl
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Protocol
 
 import yaml
 
 from dttui.i18n import _
-from dttui.spec.json_comments import blank_comments
-from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
+from dttui.spec.json_text import NOT_NUMBERS, is_json, yaml_events
+from dttui.spec.problems import MAX_PROBLEMS, DocumentError, PathKey, Problem, did_you_mean, printable, shown
+from dttui.spec.wide_marks import find_slip
+from dttui.spec.yaml_mistakes import explain, half_of_a_pair
 from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
 
 MAX_DEPTH = 50
 """Deepest nesting, aliases followed."""
-MAX_VALUES = 200_000
+MAX_VALUES = 100_000
 """Most values in a document."""
 MAX_ALIASED_VALUES = 10_000
 """Most values that aliases may stand for in all."""
@@ -34,6 +35,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULL = ("", "~", "null", "Null", "NULL")
 _TOO_LONG = object()
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def compose(text: str, name: str) -> Source:
@@ -58,7 +60,8 @@ class _Composer:
     """Builds a Source from the parser's events, in one pass and without recursion."""
 
     def __init__(self, text: str, name: str) -> None:
-        self._text = blank_comments(text)
+        self._text = text
+        self._is_json = is_json(text)
         self._source = Source(name, None, tuple(LINE_BREAK.split(text)), None)
         self._root: Value | None = None
         self._stack: list[Value] = []
@@ -72,7 +75,7 @@ class _Composer:
         """Return the document, with its problems; see the function."""
         documents = 0
         try:
-            for event in yaml.parse(self._text, Loader=_PARSER):
+            for event in yaml_events(self._text, _PARSER):
                 if isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
@@ -94,6 +97,8 @@ class _Composer:
 
     def _enter(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event.start_mark)
+        if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+            raise self._fatal(event, half_of_a_pair())
         if self._stack and isinstance(self._stack[-1].items, dict) and self._keys[-1] is None:
             self._take_key(event, mark)
             return
@@ -168,7 +173,7 @@ class _Composer:
         name = str(event.anchor)
         value = self._anchors.get(name)
         if value is None:
-            hint = did_you_mean(name, self._anchors)
+            hint = did_you_mean(name, self._anchors) or _("put it in quotes if it is text")
             raise self._fatal(event, _('no anchor "{name}" before this').format(name=printable(name)), hint)
         if value.open:
             raise self._fatal(event, _('alias "{name}" is inside what it stands for').format(name=printable(name)))
@@ -187,6 +192,9 @@ class _Composer:
         elif event.tag is None and event.implicit[0]:
             value.written = text
             value.data = plain_scalar(text)
+            if self._is_json and text in NOT_NUMBERS:
+                message = _("{value} is no value of JSON").format(value=text)
+                self._report(self._place_of_next(), _mark(event.start_mark), message)
             if value.data is _TOO_LONG:
                 raise self._fatal(event, _("a number of {count} digits is too long").format(count=len(text)))
         else:
@@ -228,23 +236,22 @@ class _Composer:
         return (*self._path(), len(items) if isinstance(items, list) else str(self._keys[-1]))
 
     def _report(self, path: PathKey, mark: Mark, message: str, hint: str = "") -> None:
-        self._problems.append(self._source.problem(path, mark, message, hint))
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(self._source.problem(path, mark, message, hint))
 
     def _fatal(self, event: yaml.Event, message: str, hint: str = "") -> DocumentError:
         self._report((), _mark(event.start_mark), message, hint)
         return DocumentError(self._problems)
 
     def _syntax_problem(self, error: yaml.YAMLError) -> Problem:
-        mark = _mark(getattr(error, "problem_mark", None) or getattr(error, "context_mark", None))
-        context, context_mark = getattr(error, "context", None), getattr(error, "context_mark", None)
-        if context and context_mark is not None:
-            context = _("{what} that began in line {line}").format(what=context, line=context_mark.line + 1)
-        parts = [part for part in (context, getattr(error, "problem", None)) if part]
-        message = _("not valid YAML: {reason}").format(reason=printable(", ".join(parts) or str(error)))
-        problem = self._source.problem((), mark, message)
-        if "\t" in problem.source_line[: len(problem.source_line) - len(problem.source_line.lstrip())]:
-            return replace(problem, hint=_("indent with spaces, not with tabs"))
-        return problem
+        mistake = explain(error, self._source.lines)
+        language = "JSON" if self._is_json else "YAML"
+        if slip := find_slip(self._source.lines, mistake.line, mistake.column):
+            line, column, hint = slip
+            message = _("not valid {language}").format(language=language)
+            return self._source.problem((), Mark(line + 1, column + 1), message, hint)
+        message = _("not valid {language}: {reason}").format(language=language, reason=mistake.reason)
+        return self._source.problem((), Mark(mistake.line + 1, mistake.column + 1), message, mistake.hint)
 
 
 def plain_scalar(text: str) -> Any:

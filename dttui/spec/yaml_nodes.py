@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from dttui.spec.json_comments import blank_comments
+from dttui.spec.json_text import yaml_events
 from dttui.spec.yaml_source import LINE_BREAK
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -120,7 +120,7 @@ class YamlText:
         stack: list[Node] = []
         keys: list[Node | None] = []
         root: Node | None = None
-        for event in yaml.parse(blank_comments(self.text), Loader=_PARSER):
+        for event in yaml_events(self.text, _PARSER):
             if isinstance(event, yaml.CollectionEndEvent):
                 node = stack.pop()
                 keys.pop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import re
 import shlex
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, closing
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,33 +53,37 @@ class Authentication:
     _asked_password: bool = False
     """In the course of keyboard-interactive; asking once more for the method of that name would lead nowhere."""
     _exhausted: set[str] = field(default_factory=set)
+    _agent: SshAgent = field(init=False)
+    _candidates: deque[KeyFile | AgentKey] | None = field(default=None, init=False)
+    """What keys may come of, in order; `None` before anything was looked at."""
+    _identities: deque[Identity] = field(default_factory=deque, init=False)
+    """Keys that can be tried now, before the next candidate."""
 
-    async def run(self) -> None:
-        """Return once the server is satisfied.
+    def __post_init__(self) -> None:
+        self._agent = SshAgent(self.hop.target.agent_socket)
+
+    def begin(self) -> bool:
+        """Go as far as nobody has to be asked, and return whether the server is satisfied. Blocking.
+
+        One step for what is nearly always enough: each change of threads costs more than most of what is done.
+
+        Raises:
+            HostUnreachableError: The connection broke.
+        """
+        outcome = self._first_key()
+        if outcome is False:
+            return self._needs_nothing() or (self._usable("publickey") and self._publickey() is True)
+        return outcome is True
+
+    async def finish(self) -> None:
+        """Return once the server is satisfied, where `begin` was not enough.
 
         Raises:
             AuthenticationError: It is not, and there is nothing left to try.
             HostUnreachableError: The connection broke.
         """
-        if await self._needs_nothing():
-            return
-        with closing(SshAgent(self.hop.target.agent_socket)) as agent:
-            async with aclosing(self._identities(agent)) as identities:
-                await self._run(identities)
-
-    async def _needs_nothing(self) -> bool:
-        """Also how one learns what the server wants; this attempt is not held against us."""
-        try:
-            self._offered = await self._call(self.link.transport.auth_none, self._user)
-        except paramiko.BadAuthenticationType as error:
-            self._offered = list(error.allowed_types)
-        except paramiko.AuthenticationException:
-            return False
-        return not self._offered
-
-    async def _run(self, identities: AsyncGenerator[Identity, None]) -> None:
         methods: dict[str, Callable[[], Awaitable[bool]]] = {
-            "publickey": lambda: self._publickey(identities),
+            "publickey": self._publickey_unlocking,
             "keyboard-interactive": self._keyboard_interactive,
             "password": self._password,
         }
@@ -90,6 +94,38 @@ class Authentication:
                 raise self._refused()
             authenticated = await methods[method]()
 
+    def close(self) -> None:
+        """Let go of the agent; a thread that waits for it gets an error."""
+        self._agent.close()
+
+    def _first_key(self) -> bool | None:
+        """Try the first key before asking what the server wants: where it is the right one that saves two round trips.
+
+        Not an RSA key: which signatures the server takes may not have come yet. Not an agent's: it may ask its owner.
+        """
+        if "publickey" not in self.hop.target.methods:
+            return False
+        self._candidates = self._find_candidates()
+        first = self._candidates[0] if self._candidates else None
+        if not isinstance(first, KeyFile) or first.locked or first.problem:
+            return False
+        self._identities.extend(self._open(self._candidates.popleft()))
+        if "rsa" in self._identities[0].key.get_name():
+            return False
+        self._offered = ["publickey"]
+        identity = self._identities.popleft()
+        return self._attempt(identity.label, self.link.transport.auth_publickey, identity.key)
+
+    def _needs_nothing(self) -> bool:
+        """Also how one learns what the server wants; this attempt is not held against us."""
+        try:
+            self._offered = self._call(self.link.transport.auth_none, self._user)
+        except paramiko.BadAuthenticationType as error:
+            self._offered = list(error.allowed_types)
+        except paramiko.AuthenticationException:
+            return False
+        return not self._offered
+
     @property
     def _user(self) -> str:
         return self.hop.target.user
@@ -97,11 +133,11 @@ class Authentication:
     def _usable(self, method: str) -> bool:
         return method in self._offered and method in self.hop.target.methods and method not in self._exhausted
 
-    async def _attempt(self, label: str, function: Callable[..., list[str]], *arguments: object) -> bool | None:
+    def _attempt(self, label: str, function: Callable[..., list[str]], *arguments: object) -> bool | None:
         """True when it was right, False when it was wrong, `None` when it was right and the server wants more."""
         self._tried.append(label)
         try:
-            remaining = await self._call(function, self._user, *arguments)
+            remaining = self._call(function, self._user, *arguments)
         except paramiko.BadAuthenticationType as error:
             self._offered = list(error.allowed_types)
             return False
@@ -113,9 +149,9 @@ class Authentication:
         self._exhausted.clear()
         return None
 
-    async def _call(self, function: Callable[..., list[str]], *arguments: object) -> list[str]:
+    def _call(self, function: Callable[..., list[str]], *arguments: object) -> list[str]:
         try:
-            return await self.threads.connecting(self.link.call, function, *arguments)
+            return self.link.call(function, *arguments)
         except (paramiko.SSHException, EOFError, OSError) as error:
             if isinstance(error, paramiko.AuthenticationException) and self.link.is_alive:
                 raise
@@ -124,12 +160,23 @@ class Authentication:
                 raise self._refused() from error
             raise self._hung_up(error) from error
 
-    async def _publickey(self, identities: AsyncGenerator[Identity, None]) -> bool:
-        async for identity in identities:
+    def _publickey(self) -> bool | KeyFile:
+        """Blocking. Return the file that has to be unlocked before it can go on."""
+        if self._candidates is None:
+            self._candidates = self._find_candidates()
+        while self._identities or self._candidates:
+            if not self._identities:
+                candidate = self._candidates[0]
+                if isinstance(candidate, KeyFile) and candidate.locked:
+                    return candidate
+                self._identities.extend(self._open(candidate))
+                self._candidates.popleft()
+                continue
+            identity = self._identities.popleft()
             if not self._takes(identity.key):
                 self._unusable.append(_("{key}: the server takes no RSA key").format(key=identity.label))
                 continue
-            outcome = await self._attempt(identity.label, self.link.transport.auth_publickey, identity.key)
+            outcome = self._attempt(identity.label, self.link.transport.auth_publickey, identity.key)
             if outcome is not False:
                 return outcome is True
             if "publickey" not in self._offered:
@@ -137,34 +184,41 @@ class Authentication:
         self._exhausted.add("publickey")
         return False
 
+    async def _publickey_unlocking(self) -> bool:
+        while isinstance(outcome := await self.threads.connecting(self._publickey), KeyFile):
+            silent = self.hop.target.prompts == 0
+            if silent or not await self.unlocker.unlock(outcome, self.hop.title, self.questions):
+                self._locked.append(outcome.path)
+                self._unusable.append(_("{key}: locked by a passphrase").format(key=outcome.path))
+                if self._candidates:
+                    self._candidates.popleft()
+        return outcome
+
     def _takes(self, key: paramiko.PKey) -> bool:
         """Whether there is a signature algorithm for a key. For RSA without one paramiko would end the connection."""
         algorithms = getattr(self.link.transport, "server_extensions", {}).get("server-sig-algs", b"")
         return "rsa" not in key.get_name() or not algorithms or b"rsa-sha2-" in bytes(algorithms)
 
-    async def _identities(self, agent: SshAgent) -> AsyncGenerator[Identity, None]:
-        """Yield what there is: the inventory's key, open files, the agent's keys, and files that need a passphrase.
+    def _find_candidates(self) -> deque[KeyFile | AgentKey]:
+        """Blocking. The inventory's key, open files, the agent's keys, and files that need a passphrase.
 
         A key that an agent holds is used from there, without its passphrase.
         """
         target = self.hop.target
-        in_agent = {key.blob: key for key in await self.threads.connecting(agent.keys)}
-        files = await self.threads.connecting(self._key_files)
+        in_agent = {key.blob: key for key in self._agent.keys()}  # noqa: SIM118 - no dictionary
+        found: deque[KeyFile | AgentKey] = deque()
         locked = []
-        for file in files:
+        for file in self._key_files():
             if file.public_blob in in_agent:
-                yield _from_agent(agent, in_agent.pop(file.public_blob))
+                found.append(in_agent.pop(file.public_blob))
             elif file.locked and file.path != target.identity_file:
                 locked.append(file)
             else:
-                for identity in await self._open(file):
-                    yield identity
+                found.append(file)
         if not target.identities_only:
-            for key in in_agent.values():
-                yield _from_agent(agent, key)
-        for file in locked:
-            for identity in await self._open(file):
-                yield identity
+            found.extend(in_agent.values())
+        found.extend(locked)
+        return found
 
     def _key_files(self) -> list[KeyFile]:
         target = self.hop.target
@@ -181,23 +235,21 @@ class Authentication:
                 files.append(file)
         return files
 
-    async def _open(self, file: KeyFile) -> Sequence[Identity]:
-        if file.problem:
-            self._unusable.append(f"{file.path}: {file.problem}")
+    def _open(self, candidate: KeyFile | AgentKey) -> Sequence[Identity]:
+        if isinstance(candidate, AgentKey):
+            signer = AgentSigner(self._agent, candidate)
+            label = _("agent key {name}").format(name=clean(candidate.comment or signer.get_name()))
+            return (Identity(signer, label),)
+        if candidate.problem:
+            self._unusable.append(f"{candidate.path}: {candidate.problem}")
             return ()
-        if file.locked:
-            silent = self.hop.target.prompts == 0
-            if silent or not await self.unlocker.unlock(file, self.hop.title, self.questions):
-                self._locked.append(file.path)
-                self._unusable.append(_("{key}: locked by a passphrase").format(key=file.path))
-                return ()
-        return await self.threads.connecting(file.identities, self.hop.target.certificate_files)
+        return candidate.identities(self.hop.target.certificate_files)
 
     async def _keyboard_interactive(self) -> bool:
         for _attempt in range(self.hop.target.prompts):
             asked = self._questions_asked
-            outcome = await self._attempt(
-                "keyboard-interactive", self.link.transport.auth_interactive, self._answer_in_thread
+            outcome = await self.threads.connecting(
+                self._attempt, "keyboard-interactive", self.link.transport.auth_interactive, self._answer_in_thread
             )
             if outcome is not False:
                 return outcome is True
@@ -237,7 +289,7 @@ class Authentication:
             if answer is None:
                 self._declined = True
                 return False
-            outcome = await self._attempt("password", self._send_password, answer)
+            outcome = await self.threads.connecting(self._attempt, "password", self._send_password, answer)
             if outcome is not False:
                 return outcome is True
             if "password" not in self._offered:
@@ -252,7 +304,8 @@ class Authentication:
     def _hung_up(self, error: Exception) -> HostUnreachableError | AuthenticationError:
         target = self.hop.target
         reason = self.link.words.farewell or clean(str(error)) or _("no reason given")
-        if not self._tried:
+        if not self._tried or not self.link.words.farewell:
+            # A server that has had enough says so; without a word it is as likely the network, and worth another try.
             message = _("{host} closed the connection before the login: {reason}")
             hint = _("`ssh -v {name} true` shows more.").format(name=target.name)
             return HostUnreachableError(
@@ -298,8 +351,3 @@ class Authentication:
         return _("The server wants a login that dttui has not; `ssh -v {name} true` shows which.").format(
             name=target.name
         )
-
-
-def _from_agent(agent: SshAgent, key: AgentKey) -> Identity:
-    signer = AgentSigner(agent, key)
-    return Identity(signer, _("agent key {name}").format(name=clean(key.comment or signer.get_name())))

@@ -16,7 +16,7 @@ from dttui.transport.base import RemoteCommand
 from dttui.transport.deadline import Deadline
 from dttui.transport.jumps import OpenLink
 from dttui.transport.stream import ChannelStream
-from dttui.transport.threads import Threads
+from dttui.transport.threads import Threads, Wakeups
 
 COMMAND_TIMEOUT_S = 20.0
 """How long a host may take to start a command on a connection that stands."""
@@ -86,13 +86,19 @@ class SshConnection:
         await asyncio.shield(self._closing)
 
     async def _start(self, command: RemoteCommand) -> ChannelStream:
-        link = self._opened.link
-        if not link.is_alive:
+        if not self._opened.link.is_alive:
             raise self._failed(_("the connection to {host} is lost").format(host=self._name))
-        channel = await self._threads.connecting(link.call, link.transport.open_session, None, None, COMMAND_TIMEOUT_S)
-        stream = ChannelStream(channel, link, self._threads, self._environment)
-        await stream.start(command)
+        stream = await self._threads.connecting(self._open, command, self._threads.wakeups)
+        stream.listen()
         self._streams.add(stream)
+        return stream
+
+    def _open(self, command: RemoteCommand, wakeups: Wakeups) -> ChannelStream:
+        """Blocking: a step through the pool costs more than what it waits for."""
+        link = self._opened.link
+        channel = link.call(link.transport.open_session, None, None, COMMAND_TIMEOUT_S)
+        stream = ChannelStream(channel, link, self._threads, wakeups, self._environment)
+        stream.start(command)
         return stream
 
     async def _close(self) -> None:

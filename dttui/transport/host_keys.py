@@ -97,18 +97,33 @@ class HostKeyCheck:
         """Lines of all files read so far that could not be used."""
         return self.cache.warnings
 
-    async def known(self, hop: Hop) -> Entries:
-        """Return what the files say about a host now."""
-        return await self.threads.connecting(self._entries, hop)
+    def known(self, hop: Hop) -> Entries:
+        """Return what the files say about a host now. Blocking."""
+        known = self.cache.load(hop.files)
+        own = tuple(known.find(hop.target.known_as))
+        if hop.target.port == DEFAULT_PORT or hop.target.host_key_alias:
+            return Entries(own)
+        return Entries(own, tuple(known.find(hop.target.hostname)))
 
-    async def verify(self, hop: Hop, key: HostKey, questions: Questions) -> None:
-        """Return if the key is, or now becomes, a known one.
+    def vouched_for(self, hop: Hop, key: HostKey, known: Entries | None = None) -> bool:
+        """Whether the key is a known one. Blocking, unless told what is `known`.
 
         Raises:
-            HostKeyError: Unknown and not confirmed, changed, or revoked.
+            HostKeyError: It is known to be wrong.
         """
-        if await self._vouched_for(hop, key):
-            return
+        verdict, entries = (known or self.known(hop)).judge(key)
+        if verdict is Verdict.REVOKED:
+            raise _revoked(hop, key, entries)
+        if verdict is Verdict.CHANGED:
+            raise _changed(hop, key, entries)
+        return verdict is Verdict.KNOWN
+
+    async def confirm(self, hop: Hop, key: HostKey, questions: Questions) -> None:
+        """Return if a key that nothing vouches for is to be taken; it is a known one then.
+
+        Raises:
+            HostKeyError: Nobody confirmed it, or it has changed or been revoked meanwhile.
+        """
         policy = hop.target.unknown_key_policy
         if policy is UnknownKeyPolicy.ACCEPT:
             await self.trust(hop, key)
@@ -121,7 +136,7 @@ class HostKeyCheck:
         Raises:
             HostKeyError: It has changed or is revoked, or the file cannot be written.
         """
-        if await self._vouched_for(hop, key):
+        if await self.threads.connecting(self.vouched_for, hop, key):
             return
         path = hop.writable_file
         try:
@@ -134,15 +149,6 @@ class HostKeyCheck:
                 ),
                 fingerprint=key.fingerprint,
             ) from error
-
-    async def _vouched_for(self, hop: Hop, key: HostKey) -> bool:
-        """Whether the key is known. Raises HostKeyError where it is known to be wrong."""
-        verdict, entries = (await self.known(hop)).judge(key)
-        if verdict is Verdict.REVOKED:
-            raise _revoked(hop, key, entries)
-        if verdict is Verdict.CHANGED:
-            raise _changed(hop, key, entries)
-        return verdict is Verdict.KNOWN
 
     async def _confirmed(self, hop: Hop, key: HostKey, questions: Questions) -> bool:
         """Whether a person says yes; the key is a known one then."""
@@ -165,20 +171,13 @@ class HostKeyCheck:
         with questions.deadline.paused():
             async with questions.turn:
                 # While this one waited for its turn, the same question may have been answered.
-                if (await self.known(hop)).judge(key)[0] is Verdict.KNOWN:
+                if (await self.threads.connecting(self.known, hop)).judge(key)[0] is Verdict.KNOWN:
                     return True
                 answer = await questions.ask_in_turn(prompt)
                 if answer is None or answer.strip() not in {"yes", key.fingerprint}:
                     return False
                 await self.trust(hop, key)
                 return True
-
-    def _entries(self, hop: Hop) -> Entries:
-        known = self.cache.load(hop.files)
-        own = tuple(known.find(hop.target.known_as))
-        if hop.target.port == DEFAULT_PORT or hop.target.host_key_alias:
-            return Entries(own)
-        return Entries(own, tuple(known.find(hop.target.hostname)))
 
 
 def _unknown(hop: Hop, key: HostKey) -> HostKeyError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import io
 import threading
 from collections.abc import Sequence
@@ -55,6 +56,8 @@ class KeyFile:
     """Why the file is of no use, if it is not."""
     _data: bytes = field(default=b"", repr=False)
     _private: _PrivateKey | None = field(default=None, repr=False)
+    _usable: paramiko.PKey | None = field(default=None, repr=False)
+    """The same as paramiko wants it."""
 
     @classmethod
     def parse(cls, path: Path, data: bytes) -> KeyFile:
@@ -86,14 +89,15 @@ class KeyFile:
         """Return what to try: its certificates, from beside it or from `certificate_files`, then the key itself."""
         if self._private is None:
             return []
+        plain = self._usable = self._usable or _to_paramiko(self._private)
         found = []
         for path in dict.fromkeys((Path(f"{self.path}-cert.pub"), *certificate_files)):
             certificate = _certificate(path)
-            key = _to_paramiko(self._private) if certificate else None
-            if certificate and key and _certifies(certificate, key):
+            if certificate and _certifies(certificate, plain):
+                key = copy.copy(plain)
                 key.public_blob = certificate
                 found.append(Identity(key, str(path)))
-        return [*found, Identity(_to_paramiko(self._private), str(self.path))]
+        return [*found, Identity(plain, str(self.path))]
 
 
 class KeyRing:

@@ -98,7 +98,7 @@ class KnownHostsFile:
         """Return the keys known for a name, which is `host` or `[host]:port` in lower case."""
         found = list(self.plain.get(name, ()))
         found += [entry.known for entry in self.hashed if _hash(entry.salt, name) == entry.digest]
-        found += [entry.known for entry in self.patterns if _matches(entry.patterns, name)]
+        found += [entry.known for entry in self.patterns if matches(entry.patterns, name)]
         return found
 
     def _add(self, fields: list[str], path: Path, number: int) -> None:
@@ -222,8 +222,8 @@ def _hash(salt: bytes, name: str) -> bytes:
     return hmac.digest(salt, name.encode(), "sha1")
 
 
-def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    """A negated pattern that matches overrules all others of its line."""
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether a line's patterns mean a name; a negated one that matches overrules all others."""
     if any(pattern.startswith("!") and _glob(pattern[1:], name) for pattern in patterns):
         return False
     return any(not pattern.startswith("!") and _glob(pattern, name) for pattern in patterns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import socket
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import paramiko
+from paramiko.packet import Packetizer
 from paramiko.ssh_exception import IncompatiblePeer
 
 from dttui.errors import HostUnreachableError
@@ -48,7 +50,7 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 _A_DAY_S = 86_400.0
 _IDLE_WAKE_S = 5.0
-"""How often an idle connection's thread looks around. paramiko's own 0.1 s costs a tenth of a core at 1,000 hosts."""
+"""How often a connection's thread looks around. paramiko's own 0.1 s costs a tenth of a core at 1,000 hosts."""
 _KEEPALIVE_S = 15
 _JOIN_S = 5.0
 _REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
@@ -75,6 +77,19 @@ class _ServerWords(logging.Logger):
         super().log(level, msg, *args, **kwargs)
 
 
+class _Packetizer(Packetizer):
+    """Without paramiko's time limit of a handshake, which is a thread a connection: ours is around the whole."""
+
+    def start_handshake(self, timeout: float) -> None:
+        """Start no timer."""
+
+
+class _Transport(paramiko.Transport):
+    """Looks around less often from the start; `Link.settle` sees to it where paramiko has no such attribute."""
+
+    _active_check_timeout = _IDLE_WAKE_S
+
+
 class Link:
     """A connection to one SSH server. Its methods block, except `is_alive` and `kill`."""
 
@@ -90,7 +105,7 @@ class Link:
         self._sock = way.socket if isinstance(way, ProxyCommand) else way
         self._closing = threading.Lock()
         self._closed = False
-        self.transport = paramiko.Transport(self._sock)
+        self.transport = _Transport(self._sock, packetizer_class=_Packetizer)
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
@@ -154,8 +169,6 @@ class Link:
         self._sock.close()
         if self.transport.ident is not None:
             self.transport.join(_JOIN_S)
-        # Otherwise the timer of a key exchange that failed keeps its thread.
-        self.transport.packetizer.complete_handshake()
         if self._proxy is not None:
             self._proxy.end()
 
@@ -205,6 +218,7 @@ def _restrict(transport: paramiko.Transport, known_types: Iterable[str]) -> None
     options.key_types = _available((*preferred, *_HOST_KEYS), options.key_types)
 
 
-def _available(wanted: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
+@functools.cache
+def _available(wanted: tuple[str, ...], offered: tuple[str, ...]) -> tuple[str, ...]:
     names = set(offered)
     return tuple(dict.fromkeys(name for name in wanted if name in names))

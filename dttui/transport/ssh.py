@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import resource
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import paramiko
 
@@ -22,7 +23,7 @@ from dttui.transport.authentication import Authentication
 from dttui.transport.base import Prompter
 from dttui.transport.connection import SshConnection
 from dttui.transport.deadline import Deadline
-from dttui.transport.host_keys import Hop, HostKeyCheck
+from dttui.transport.host_keys import Entries, Hop, HostKeyCheck
 from dttui.transport.jumps import Jumps, OpenLink, Route
 from dttui.transport.keys import KeyRing
 from dttui.transport.known_hosts import HostKey
@@ -36,6 +37,14 @@ T = TypeVar("T")
 
 MAX_HOPS = 8
 OPEN_FILES = 16_384
+
+
+class _Prospect(NamedTuple):
+    """What is known of the last server of a route before it is contacted."""
+
+    keys: Entries
+    addresses: Sequence[sockets.Address]
+    """None where it is not this machine that connects to it."""
 
 
 class SshTransport:
@@ -100,9 +109,8 @@ class SshTransport:
             raise
 
     async def _connect(self, environment: Environment, prompter: Prompter, deadline: Deadline) -> SshConnection:
-        deadline.stage = _("reading the ssh configuration")
-        route = await self._threads.connecting(self._route, environment)
-        opened = await self._establish(route, prompter, deadline)
+        route, prospect = await self._threads.connecting(self._look_ahead, environment, deadline)
+        opened = await self._establish(route, prompter, deadline, prospect)
         address = opened.link.address
         if not address:
             address = await self._threads.connecting(sockets.resolve_address, route[-1].target.hostname)
@@ -111,9 +119,8 @@ class SshTransport:
         return connection
 
     async def _fetch(self, environment: Environment, deadline: Deadline) -> HostKey:
-        deadline.stage = _("reading the ssh configuration")
-        route = await self._threads.connecting(self._route, environment)
-        opened = await self._reach(route, Nobody(), deadline)
+        route, prospect = await self._threads.connecting(self._look_ahead, environment, deadline)
+        opened = await self._reach(route, Nobody(), deadline, prospect)
         try:
             deadline.stage = _("exchanging keys")
             return await self._threads.connecting(opened.link.handshake)
@@ -123,6 +130,20 @@ class SshTransport:
     async def _connect_jump(self, route: Route, prompter: Prompter, timeout_s: float) -> OpenLink:
         deadline = Deadline(timeout_s)
         return await self._within(deadline, route[-1].environment, self._establish(route, prompter, deadline))
+
+    def _look_ahead(self, environment: Environment, deadline: Deadline) -> tuple[Route, _Prospect]:
+        """Blocking."""
+        deadline.stage = _("reading the ssh configuration")
+        route = self._route(environment)
+        return route, self._prospect(route, deadline)
+
+    def _prospect(self, route: Route, deadline: Deadline) -> _Prospect:
+        """Blocking."""
+        target = route[-1].target
+        deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
+        is_direct = len(route) == 1 and not target.proxy_command
+        addresses = sockets.look_up(target) if is_direct else ()
+        return _Prospect(self._host_keys.known(route[-1]), addresses)
 
     def _route(self, environment: Environment) -> Route:
         """Blocking. The servers to pass, the environment's own last."""
@@ -147,17 +168,24 @@ class SshTransport:
                 )
         return route
 
-    async def _establish(self, route: Route, prompter: Prompter, deadline: Deadline) -> OpenLink:
+    async def _establish(
+        self, route: Route, prompter: Prompter, deadline: Deadline, prospect: _Prospect | None = None
+    ) -> OpenLink:
         hop = route[-1]
-        opened = await self._reach(route, prompter, deadline)
+        if prospect is None:
+            prospect = await self._threads.connecting(self._prospect, route, deadline)
+        opened = await self._reach(route, prompter, deadline, prospect)
         questions = Questions(prompter, deadline, self._turn)
+        login = Authentication(hop, opened.link, self._threads, self._ring, self._unlocker, questions)
         try:
-            deadline.stage = _("exchanging keys")
-            key = await self._threads.connecting(opened.link.handshake)
-            await self._host_keys.verify(hop, key, questions)
-            deadline.stage = _("logging in as {user}").format(user=hop.target.user)
-            login = Authentication(hop, opened.link, self._threads, self._ring, self._unlocker, questions)
-            await login.run()
+            with closing(login):
+                unknown, is_satisfied = await self._threads.connecting(self._enter, login, prospect, deadline)
+                if unknown is not None:
+                    await self._host_keys.confirm(hop, unknown, questions)
+                    deadline.stage = _logging_in(hop)
+                    is_satisfied = await self._threads.connecting(login.begin)
+                if not is_satisfied:
+                    await login.finish()
             opened.link.settle()
         except BaseException:
             questions.abandon()
@@ -165,24 +193,34 @@ class SshTransport:
             raise
         return opened
 
-    async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline) -> OpenLink:
+    def _enter(self, login: Authentication, prospect: _Prospect, deadline: Deadline) -> tuple[HostKey | None, bool]:
+        """Exchange keys, and where the host's is known, go on to log in. Blocking. Raises HostError.
+
+        Returns the key where it is not known, and whether the server is satisfied.
+        """
+        deadline.stage = _("exchanging keys")
+        key = login.link.handshake()
+        if not self._host_keys.vouched_for(login.hop, key, prospect.keys):
+            return key, False
+        deadline.stage = _logging_in(login.hop)
+        return None, login.begin()
+
+    async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline, prospect: _Prospect) -> OpenLink:
         """Get as far as a byte pipe to the last server of the route."""
-        hop = route[-1]
-        target = hop.target
-        known_types = (await self._host_keys.known(hop)).types
-        deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
+        target = route[-1].target
+        known_types = prospect.keys.types
         if len(route) > 1:
             return await self._reach_by_jump(route, prompter, deadline, known_types)
         if target.proxy_command:
             return OpenLink(Link(sockets.ProxyCommand(target), target, known_types), self._threads)
-        sock = await sockets.connect(target, self._threads)
+        sock = await sockets.connect(target, prospect.addresses)
         link = Link(sock, target, known_types)
         with contextlib.suppress(OSError):
             link.address = sock.peer_address
         return OpenLink(link, self._threads)
 
     async def _reach_by_jump(
-        self, route: Route, prompter: Prompter, deadline: Deadline, known_types: list[str]
+        self, route: Route, prompter: Prompter, deadline: Deadline, known_types: Sequence[str]
     ) -> OpenLink:
         target, jump = route[-1].target, route[-2].target
         with deadline.paused():  # It has a time limit of its own, and perhaps someone to answer it.
@@ -210,6 +248,10 @@ class SshTransport:
     async def _discard(self, opened: OpenLink) -> None:
         opened.link.kill()
         await asyncio.shield(asyncio.ensure_future(opened.close()))
+
+
+def _logging_in(hop: Hop) -> str:
+    return _("logging in as {user}").format(user=hop.target.user)
 
 
 def _quiet_paramiko() -> None:

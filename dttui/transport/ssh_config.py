@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
+import functools
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -18,6 +19,7 @@ from pathlib import Path
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.transport.config_blocks import ConfigBlocks, Likeness, transferable
 from dttui.transport.known_hosts import DEFAULT_PORT, entry_name
 
 CACHE_S = 60.0
@@ -83,14 +85,32 @@ class Target:
         return self.host_key_alias.lower() if self.host_key_alias else entry_name(self.hostname, self.port)
 
 
+Options = dict[str, list[str]]
+
+
+@dataclass
+class _Shared:
+    """What `ssh -G` says of all hosts that are alike; `None` where each has to be asked for."""
+
+    until: float = 0.0
+    options: Options | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the first one is asked for."""
+
+
 @dataclass
 class SshConfig:
-    """Asks `ssh -G`; only where there is no ssh, reads the user's file by paramiko's parser. Blocking; thread-safe."""
+    """Asks `ssh -G`, once for all hosts that the configuration treats alike; blocking, and safe to use from threads.
+
+    Only where there is no ssh it reads the user's file by paramiko's parser.
+    """
 
     config_file: Path | None = None
     """Read instead of the user's and the system's files."""
     binary: str | None = field(default_factory=lambda: shutil.which("ssh"))
     _cache: dict[HostQuery, tuple[float, Target]] = field(default_factory=dict, init=False)
+    _blocks: tuple[float, ConfigBlocks] | None = field(default=None, init=False)
+    _shared: dict[tuple[object, Likeness], _Shared] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def resolve(self, query: HostQuery) -> Target:
@@ -103,13 +123,34 @@ class SshConfig:
             cached = self._cache.get(query)
         if cached and time.monotonic() < cached[0]:
             return cached[1]
-        options = self._ask_ssh(query) if self.binary else self._parse(query)
+        options = self._ask(query) if self.binary else self._parse(query)
         target = _target(query, options)
         with self._lock:
             self._cache[query] = (time.monotonic() + CACHE_S, target)
         return target
 
-    def _ask_ssh(self, query: HostQuery) -> dict[str, list[str]]:
+    def _ask(self, query: HostQuery) -> Options:
+        host = query.host.strip("[]")
+        likeness = self._read_blocks().likeness(host)
+        if likeness is None:
+            return self._ask_ssh(query)
+        with self._lock:
+            shared = self._shared.setdefault(((query.user, query.port, query.proxy_jump), likeness), _Shared())
+        with shared.lock:
+            if time.monotonic() >= shared.until:
+                options = self._ask_ssh(query)
+                shared.options = options if transferable(options, host) else None
+                shared.until = time.monotonic() + CACHE_S
+                return options
+        return {**shared.options, "host": [host], "hostname": [host]} if shared.options else self._ask_ssh(query)
+
+    def _read_blocks(self) -> ConfigBlocks:
+        with self._lock:
+            if self._blocks is None or time.monotonic() >= self._blocks[0]:
+                self._blocks = (time.monotonic() + CACHE_S, ConfigBlocks(self.config_file))
+            return self._blocks[1]
+
+    def _ask_ssh(self, query: HostQuery) -> Options:
         command = [self.binary or "ssh", "-G"]
         if self.config_file:
             command += ["-F", str(self.config_file)]
@@ -129,13 +170,13 @@ class SshConfig:
         if done.returncode != 0:
             lines = clean(done.stderr.decode("utf-8", "replace")).strip().splitlines()
             raise _unreadable(query, lines[0] if lines else str(done.returncode))
-        options: dict[str, list[str]] = {}
+        options: Options = {}
         for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
             keyword, _space, value = line.partition(" ")
             options.setdefault(keyword.lower(), []).append(value)
         return options
 
-    def _parse(self, query: HostQuery) -> dict[str, list[str]]:
+    def _parse(self, query: HostQuery) -> Options:
         """Knows less than ssh does: no Include, no Match beyond the basics."""
         from paramiko import SSHConfig, SSHException  # Start-up: paramiko costs 130 ms and is seldom needed here.
 
@@ -263,10 +304,15 @@ def _tokens(name: str, hostname: str, port: int, user: str, alias: str | None) -
 
 
 def _local_user() -> str:
+    return _user_name(os.getuid())
+
+
+@functools.cache
+def _user_name(uid: int) -> str:
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # A container's uid without a name.
-        return str(os.getuid())
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # A container's uid without a name.
+        return str(uid)
 
 
 def _expand(value: str, tokens: Mapping[str, str]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paramiko
@@ -17,7 +16,7 @@ from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS
 from dttui.transport.link import Link
-from dttui.transport.threads import Threads
+from dttui.transport.threads import Threads, Wakeups
 
 READ_BYTES = 128 * 1024
 WRITE_BYTES = 32 * 1024
@@ -29,52 +28,74 @@ STDERR_GRACE_S = 2.0
 """How long the rest of stderr is waited for after the command ended: a child it left behind may keep it open."""
 
 
-class _LoopEvent(threading.Event):
-    """An event that paramiko's thread sets and a coroutine waits for."""
+class _LoopEvent:
+    """What paramiko's thread sets in place of a `threading.Event`, and a coroutine waits for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+    __slots__ = ("_reached", "_set", "_wakeups")
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._set = False
+        self._reached = asyncio.Event()
+
+    def is_set(self) -> bool:
+        """Whether it is set now, as its thread sees it."""
+        return self._set
 
     def set(self) -> None:
         """Called in paramiko's thread."""
-        if not self.is_set():
-            super().set()
-            with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
-                self._loop.call_soon_threadsafe(self._wake.set)
+        if not self._set:
+            self._set = True
+            self._wakeups.call(self._reached.set)
+
+    def clear(self) -> None:
+        """Called by paramiko once all has been read."""
+        self._set = False
 
     async def reached(self) -> None:
         """Return once it is set."""
-        while not self.is_set():
-            self._wake.clear()
-            if not self.is_set():
-                await self._wake.wait()
+        while not self._set:
+            self._reached.clear()
+            if not self._set:
+                await self._reached.wait()
 
 
 class _Inlet:
     """What comes in by one of a channel's buffers. A cancelled read loses nothing: the next one gets its bytes."""
 
-    def __init__(self, buffer: BufferedPipe[Any], receive: Callable[[int], bytes], threads: Threads) -> None:
+    def __init__(
+        self,
+        channel: paramiko.Channel,
+        buffer: BufferedPipe[Any],
+        receive: Callable[[int], bytes],
+        threads: Threads,
+        wakeups: Wakeups,
+    ) -> None:
+        self._channel = channel
+        self._buffer = buffer
         self._receive = receive
         self._threads = threads
-        self._ready = _LoopEvent()
+        self._ready = _LoopEvent(wakeups)
         self._under_way: asyncio.Future[bytes] | None = None
-        buffer.set_event(self._ready)
+        buffer.set_event(self._ready)  # type: ignore[arg-type]  # it only sets and clears it
 
-    async def take(self) -> bytes:
-        """Return the next bytes, `b""` at the end."""
+    async def take(self, others: Sequence[_Inlet]) -> bytes:
+        """Return the next bytes, `b""` at the end. `others` are those of the same channel."""
         if self._under_way is None:
             await self._ready.reached()
-            self._under_way = asyncio.ensure_future(self._threads.traffic(self._take))
+            waiting = min(len(self._buffer), READ_BYTES)
+            # Telling the other side of new room may have to wait until the socket takes that: then in a thread.
+            room = self._channel.in_window_threshold - self._channel.in_window_sofar
+            if waiting <= room and all(inlet._under_way is None for inlet in others):
+                return self._take(waiting or READ_BYTES)
+            self._under_way = asyncio.ensure_future(self._threads.traffic(self._take, READ_BYTES))
         data = await asyncio.shield(self._under_way)
         self._under_way = None
         return data
 
-    def _take(self) -> bytes:
-        # In a thread: it may have to tell the other side of new room, and wait until the socket takes that.
+    def _take(self, most: int) -> bytes:
         try:
-            return self._receive(READ_BYTES)
+            return self._receive(most)
         except (paramiko.SSHException, EOFError, OSError):
             return b""
 
@@ -85,28 +106,35 @@ class ChannelStream:
     When the link dies, reading ends with `b""`, writing raises HostUnreachableError, and the exit status is `None`.
     """
 
-    def __init__(self, channel: paramiko.Channel, link: Link, threads: Threads, environment: Environment) -> None:
+    def __init__(
+        self, channel: paramiko.Channel, link: Link, threads: Threads, wakeups: Wakeups, environment: Environment
+    ) -> None:
         """Take over a channel to `environment` on which nothing has been started yet."""
         self._environment = environment
         self._channel = channel
         self._link = link
         self._threads = threads
         self._writing = asyncio.Lock()
-        self._stdout = _Inlet(channel.in_buffer, channel.recv, threads)
-        self._stderr = _Inlet(channel.in_stderr_buffer, channel.recv_stderr, threads)
+        self._stdout = _Inlet(channel, channel.in_buffer, channel.recv, threads, wakeups)
+        self._stderr = _Inlet(channel, channel.in_stderr_buffer, channel.recv_stderr, threads, wakeups)
+        self._inlets = (self._stdout, self._stderr)
         self._stderr_tail = bytearray()
         self._stderr_reader: asyncio.Task[None] | None = None
-        self._ended = channel.status_event = _LoopEvent()
+        self._ended = _LoopEvent(wakeups)
+        channel.status_event = self._ended  # type: ignore[assignment]  # it is only set
         channel.settimeout(WRITE_SLICE_S)
 
-    async def start(self, command: RemoteCommand) -> None:
-        """Have the host run it. Raises SSHException, EOFError or OSError."""
-        await self._threads.connecting(self._link.call, self._channel.exec_command, COMMANDS[command])
+    def start(self, command: RemoteCommand) -> None:
+        """Have the host run it. Blocking. Raises SSHException, EOFError or OSError."""
+        self._link.call(self._channel.exec_command, COMMANDS[command])
+
+    def listen(self) -> None:
+        """Begin to keep its stderr."""
         self._stderr_reader = asyncio.create_task(self._keep_stderr())
 
     async def read(self) -> bytes:
         """Return the next bytes of its stdout; `b""` at the end."""
-        return await self._stdout.take()
+        return await self._stdout.take(self._inlets)
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`, waiting while the other side does not read.
@@ -142,14 +170,15 @@ class ChannelStream:
 
     async def close(self) -> None:
         """Let go of it; the host closes its stdin and output."""
-        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-            await self._threads.traffic(self._link.call, self._channel.close)
+        if not self._channel.closed:
+            with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+                await self._threads.traffic(self._link.call, self._channel.close)
         if self._stderr_reader is not None:
             self._stderr_reader.cancel()
             await asyncio.wait({self._stderr_reader})
 
     async def _keep_stderr(self) -> None:
-        while data := await self._stderr.take():
+        while data := await self._stderr.take(self._inlets):
             self._stderr_tail += data
             del self._stderr_tail[:-STDERR_KEPT_BYTES]
 

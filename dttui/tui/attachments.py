@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dttui.services.control import ControllerClient
+from dttui.services.control import ControllerClient, ensure_controller, stop_job
 from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompter
 
@@ -17,12 +17,8 @@ class Attachments:
         self._clients: dict[str, ControllerClient] = {}
         self._turn = asyncio.Lock()
 
-    async def attach(self, directory: JobDirectory, *, wait: bool) -> ControllerClient:
-        """Return the conversation with a job's controller.
-
-        Args:
-            directory: the job.
-            wait: the controller is only just starting.
+    async def attach(self, directory: JobDirectory) -> ControllerClient:
+        """Return the conversation with a job's controller; with a new one where that has died.
 
         Raises:
             NotFinishedError: no controller is there.
@@ -30,16 +26,14 @@ class Attachments:
         async with self._turn:
             client = self._clients.get(directory.job_id)
             if client is None or not directory.has_controller():
-                client = await ControllerClient.connect(directory, self._prompter, wait=wait)
+                ensure_controller(directory, expects_client=True)
+                client = await ControllerClient.connect(directory, self._prompter)
                 self._clients[directory.job_id] = client
             return client
 
     async def stop(self, directory: JobDirectory, *, force: bool) -> None:
         """Ask for a job to be stopped. Raises NotFinishedError where no controller is there."""
-        if not directory.has_controller():
-            self._clients.pop(directory.job_id, None)
-        client = await self.attach(directory, wait=False)
-        await client.stop(force=force)
+        await stop_job(directory, force=force, prompter=self._prompter)
 
     async def close(self) -> None:
         """Leave all; the jobs go on."""

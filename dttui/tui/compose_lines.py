@@ -36,7 +36,7 @@ def ticked_line(ticked: int, environments: int, total: Aggregate | None) -> Cont
 
 
 def readiness(
-    missing: Sequence[Finding], *, has_errors: bool, is_planned: bool, was_refused: bool, has_begun: bool
+    missing: Sequence[Finding], *, has_errors: bool, is_planned: bool, was_refused: bool, ticked: int, unusable: int
 ) -> Content:
     """Return whether the job can be launched, and the first thing that is missing.
 
@@ -45,12 +45,20 @@ def readiness(
         has_errors: whether the plan has errors.
         is_planned: whether there is a plan.
         was_refused: whether a launch was tried in vain, so that what is missing is no longer a gentle hint.
-        has_begun: whether anything is ticked.
+        ticked: environments.
+        unusable: of these, those that cannot be used now; it forbids nothing, since it may be over at the launch.
     """
     if missing and was_refused:
         return Content.styled(f"✗ {missing[0].message}", "$finding-error")
     if missing:
-        return Content.styled(f"○ {missing[0].message}" if has_begun else "", "$muted")
+        return Content.styled(f"○ {missing[0].message}" if ticked else "", "$muted")
     if has_errors:
         return Content.styled("✗ " + _("the errors above forbid the launch"), "$finding-error")
+    if unusable and is_planned:
+        told = ngettext(
+            "{unusable} of {count} host cannot be used now",
+            "{unusable} of {count} hosts cannot be used now",
+            ticked,
+        )
+        return Content.styled("⚠ " + told.format(unusable=unusable, count=ticked), "$finding-warning")
     return Content.styled("✓ " + _("ready to launch") if is_planned else "", "$state-succeeded")

@@ -35,7 +35,7 @@ def _mark(event: Event) -> tuple[str, str]:
     if event.kind is EventKind.NODE_STATE:
         node = words.node_state(str(event.data.get("state", "")))
         return node.symbol, f"${node.colour}"
-    if event.kind is EventKind.FINDING:
+    if event.kind in (EventKind.FINDING, EventKind.METRIC_ALERT, EventKind.ALERT):
         known = {item.value for item in Severity}
         level = event.data.get("severity")
         severity = words.severity(Severity(level) if level in known else Severity.INFO)

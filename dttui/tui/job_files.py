@@ -39,7 +39,12 @@ def apply_options(*, demo: bool, inventory_path: Path | None) -> tuple[str, ...]
 
 
 async def save(
-    app: App[Any], submission: Submission, suggestion: Path, options: Sequence[str], opened: Path | None
+    app: App[Any],
+    submission: Submission,
+    suggestion: Path,
+    options: Sequence[str],
+    opened: Path | None,
+    known: str | None,
 ) -> tuple[Submission, Path] | None:
     """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker.
 
@@ -49,6 +54,7 @@ async def save(
         suggestion: the path to begin with.
         options: what `dttui --apply` needs besides the file; see `apply_options`.
         opened: the file that the job was read from; saved there again, comments and form stay.
+        known: fingerprint of that file as it was read, so that a change by somebody else is noticed.
     """
     text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
     answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), str(suggestion)))
@@ -57,7 +63,11 @@ async def save(
     path = Path(answer)
     if await asyncio.to_thread(documents.is_there, path):
         keeps_comments = await asyncio.to_thread(documents.keeps_comments, path, submission, opened=opened)
-        if not await _may_replace(app, path, keeps_comments=keeps_comments):
+        is_ours = await asyncio.to_thread(documents.is_unchanged, path, opened, known)
+        if not (is_ours and keeps_comments) and not await _may_replace(app, path, keeps_comments=keeps_comments):
+            app.notify(
+                _("Not saved: {file} is as it was.").format(file=clean(answer)), severity="warning", markup=False
+            )
             return None
     try:
         saved = await asyncio.to_thread(documents.save_job, path, submission, opened=opened)

@@ -226,6 +226,9 @@ def node_row(
         slots = [SlotCell(slot.rank, None, None, None, None, "") for slot in slots if slot.rank in failed_ranks]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
     note = line(node.message) if node.state == "stopped" else ""
+    if node.absence is not None and not has_ended:
+        arrived = _("has joined, and waits") if node.absence.has_come else _("has not joined")
+        note = f"{arrived} · {line(node.absence.said)}" if node.absence.said else arrived
     if silence is not None:
         note = _("no word for {span}").format(span=words.duration(silence))
     return NodeRow(

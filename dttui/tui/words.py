@@ -10,9 +10,11 @@ from dtagent.protocol.events import JobState
 
 from dttui.i18n import _
 from dttui.planning.models import Severity
+from dttui.sanitize import clean
 from dttui.services.words import node_state_name
 from dttui.services.words import state_name as state_name
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _MINUTE_S = 60
 _HOUR_S = 3600
 _DAY_S = 86400
@@ -29,6 +31,11 @@ class StateWord:
 
     def __str__(self) -> str:
         return f"{self.symbol} {self.word}"
+
+    @property
+    def unbroken(self) -> str:
+        """Symbol and word, which no line break parts."""
+        return f"{self.symbol}{_NO_BREAK}{self.word}"
 
 
 def job_state(state: JobState) -> StateWord:
@@ -87,6 +94,11 @@ def duration(seconds: float) -> str:
     if whole < _DAY_S:
         return _("{hours}h {minutes}m").format(hours=whole // _HOUR_S, minutes=whole % _HOUR_S // _MINUTE_S)
     return _("{days}d {hours}h").format(days=whole // _DAY_S, hours=whole % _DAY_S // _HOUR_S)
+
+
+def hint(text: str) -> str:
+    """Return what to do, after an arrow that no line break parts from it."""
+    return f"  →{_NO_BREAK}{clean(text)}" if text else ""
 
 
 def age(seconds: float) -> str:

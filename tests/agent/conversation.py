@@ -121,23 +121,26 @@ class Conversation:
             DEADLINE_S,
         )
 
-    def streams(self, job_id: str) -> dict[str, bytes]:
+    def streams(self, job_id: str, **more: Any) -> dict[str, bytes]:
         """Follow attempt 0 to its end and return what every stream held."""
         found: dict[str, bytes] = {}
         stamp = ""
+        is_over = False
         while True:
             request = {
                 "key": {"job_id": job_id, "attempt": 0},
                 "offsets": {name: len(data) for name, data in found.items()},
                 "stamp": stamp,
-                "wait_s": 5,
+                "wait_s": 0 if is_over else 5,
+                **more,
             }
             reply = self.call("follow", request)
             stamp = reply["stamp"]
             for chunk in reply["chunks"]:
                 assert chunk["offset"] == len(found.get(chunk["stream"], b""))
                 found[chunk["stream"]] = found.get(chunk["stream"], b"") + base64.b64decode(chunk["data"])
-            if reply["status"]["state"] in ("ended", "lost") and not reply["chunks"]:
+            is_over = reply["status"]["state"] in ("ended", "lost")
+            if is_over and not reply["chunks"]:
                 return found
 
 

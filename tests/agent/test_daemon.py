@@ -29,7 +29,17 @@ def agent(tmp_path: Path) -> Iterator[Conversation]:
 
 def test_hello_agrees_on_a_common_version_and_refuses_without_one(agent: Conversation) -> None:
     assert agent.call("hello", {"versions": [99, 1], "later": "field"})["version"] == 1
-    assert agent.ask("hello", {"versions": [99]})["error"]["code"] == 1
+    for versions, remedy in (([99], "upgrade the agent"), ([0], "upgrade dttui"), ([], "upgrade dttui")):
+        error = agent.ask("hello", {"versions": versions, "client": "dttui 9"})["error"]
+        assert (error["code"], error["data"]["versions"]) == (1, [1])
+        assert "speaks protocol versions [1]" in error["message"]
+        assert f"dttui 9 speaks {versions}; {remedy}" in error["message"]
+
+
+def test_a_newer_client_is_understood_as_far_as_its_calls_are_known(agent: Conversation) -> None:
+    agent.prepare("newer", colour="blue", key={"job_id": "newer", "attempt": 0, "lane": 3})
+    assert agent.call("status", {"job_id": "newer", "attempt": 0, "verbose": True})["state"] == "prepared"
+    assert agent.ask("subscribe", {"to": "everything"})["error"]["code"] == -32601
 
 
 def test_two_bridges_share_one_daemon(agent: Conversation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -265,3 +266,87 @@ def test_a_signal_without_a_name_is_a_number(script: Callable[[str], str]) -> No
     unnamed = signal.SIGRTMIN + 5
     path = script(f"#!/bin/sh\nkill -{unnamed} $$\n")
     assert examine(path).error == f"{path} was ended by signal {unnamed}"
+
+
+def settle(directory: Path) -> None:
+    """Make the last change to a directory long ago, as that of an installation is."""
+    for path in (directory, *directory.rglob("*")):
+        os.utime(path, ns=(10**18, 10**18), follow_symlinks=False)
+
+
+def test_what_torch_was_built_for_is_read_without_importing_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, "torch", "2.13.0+cu130")
+    install(tmp_path, "nvidia-nccl-cu13", "2.29.7")
+    (tmp_path / "torch" / "version.py").write_text(
+        "__version__ = '2.13.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\ngit_version = 'cf30153'\n"
+        "hip: Optional[str] = None\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = examine(sys.executable)
+    assert (found.torch_cuda, found.torch_rocm, found.torch_git, found.nccl) == ("13.0", None, "cf30153", "2.29.7")
+    assert found.packages["torch"] == "2.13.0+cu130"
+    assert (found.environment, found.error) == ("venv" if sys.prefix != sys.base_prefix else None, None)
+
+
+def test_a_torch_without_metadata_is_found_by_its_own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (package / "version.py").write_text('__version__ = "2.9.0a0+git1234"\nhip = "6.4.1"\n')
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    found = examine(str(python))
+    assert (found.packages, found.torch_rocm, found.torch_cuda) == ({"torch": "2.9.0a0+git1234"}, "6.4.1", None)
+
+
+def test_an_editable_installation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, "megatron-core", "0.16.1")
+    (metadata,) = tmp_path.glob("*.dist-info")
+    (metadata / "direct_url.json").write_text('{"url": "file:///src", "dir_info": {"editable": true}}')
+    install(tmp_path, "deepspeed", "0.19.8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert examine(sys.executable).editable == ["megatron-core"]
+
+
+def test_a_conda_environment_tells_its_own_nccl(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True, timeout=60)
+    (tmp_path / "env" / "conda-meta").mkdir()
+    (tmp_path / "env" / "conda-meta" / "nccl-2.27.3.1-h4d09622_0.json").write_text("{}")
+    found = examine(str(tmp_path / "env" / "bin" / "python"))
+    assert (found.environment, found.nccl) == ("conda", "2.27.3.1")
+
+
+def test_metadata_that_cannot_be_read_hides_that_package_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(tmp_path, "accelerate", "1.15.0")
+    install(tmp_path, "horovod", "0.28.1")
+    (next(tmp_path.glob("horovod-*")) / "METADATA").write_bytes(b"\xff\xfe no version here")
+    (next(tmp_path.glob("accelerate-*")) / "direct_url.json").write_text("{ half a")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = examine(sys.executable)
+    assert found.error is None
+    assert found.packages["accelerate"] == "1.15.0"
+    assert "horovod" not in found.packages
+
+
+def test_an_answer_is_remembered_until_something_is_installed(
+    script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count, site = tmp_path / "count", tmp_path / "site"
+    site.mkdir()
+    path = script(f'#!/bin/sh\necho >> {count}\nexec {sys.executable} -S "$@"\n')
+    settle(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    assert [examine(path).packages for _again in range(3)] == [{}] * 3
+    assert count.read_text().count("\n") == 1
+    install(site, "deepspeed", "0.19.8")
+    assert examine(path).packages == {"deepspeed": "0.19.8"}
+
+
+def test_a_refusal_is_not_remembered(script: Callable[[str], str], tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    path = script(f'#!/bin/sh\n[ -e {gate} ] || exit 3\nexec {sys.executable} "$@"\n')
+    assert examine(path).error == f"{path} exits with 3"
+    gate.touch()
+    assert examine(path).error is None

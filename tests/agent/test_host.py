@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from dtagent import processes
-from dtagent.host import HostProbe, RankProcesses
-from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
+from dtagent.host import HostProbe
+from dtagent.protocol.telemetry import DeviceRate, GpuSample, HostSample, RankSample
+from dtagent.rank_use import RankProcesses
 
 MIB = 1024 * 1024
 
@@ -55,6 +55,48 @@ def sample_until(
     raise AssertionError(f"not within {deadline_s} s: {rank}")
 
 
+class FakeMachine:
+    """The files of /proc and /sys that the probe reads, under a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.proc = directory / "proc"
+        self.sys = directory / "sys"
+        (self.proc / "self/net").mkdir(parents=True)
+        (self.sys / "block").mkdir(parents=True)
+        self.cpu("cpu 0 0 0 0")
+        self.network()
+        self.disks()
+        self.write("proc/meminfo", "MemTotal: 2048 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n")
+        self.write("proc/self/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
+
+    def write(self, path: str, text: str) -> None:
+        target = self.proc.parent / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def cpu(self, *lines: str) -> None:
+        self.write("proc/stat", "\n".join(lines) + "\nintr 1 2 3\nctxt 4\n")
+
+    def network(self, **counters: tuple[int, int, int]) -> None:
+        rows = [f"{name}: {got} 1 {bad} 0 0 0 0 0 {sent} 1 0 1 0 0 0 0" for name, (got, sent, bad) in counters.items()]
+        self.write("proc/self/net/dev", "\n".join(["Inter-| Receive", " face |bytes", *rows]) + "\n")
+
+    def disks(self, **counters: tuple[int, int, int]) -> None:
+        rows = [
+            f" 259 0 {name} 1 0 {read} 4 5 6 {wrote} 8 0 {busy_ms} 9"
+            for name, (read, wrote, busy_ms) in counters.items()
+        ]
+        self.write("proc/diskstats", "".join(row + "\n" for row in rows))
+
+    def probe(self, clock: Clock) -> HostProbe:
+        return HostProbe(self.proc, clock, self.proc, self.sys)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeMachine:
+    return FakeMachine(tmp_path)
+
+
 def test_a_reading_of_this_machine_is_whole(tmp_path: Path) -> None:
     probe = HostProbe(tmp_path)
     gpus = [GpuSample(0)]
@@ -66,57 +108,110 @@ def test_a_reading_of_this_machine_is_whole(tmp_path: Path) -> None:
     assert first.memory_total_mib == psutil.virtual_memory().total // MIB
     assert first.memory_used_mib is not None
     assert 0 < first.memory_used_mib < first.memory_total_mib
-    assert first.load1 is not None
-    assert first.load1 >= 0
+    assert None not in (first.load1, first.load5, first.load15)
     assert first.swap_used_mib is not None
+    assert first.swap_total_mib == psutil.swap_memory().total // MIB
     assert first.disk_free_mib is not None
     assert first.disk_free_mib > 0
+    assert first.file_systems is not None
+    root = next(item for item in first.file_systems if item.mount == "/")
+    assert 0 < root.used_mib <= root.total_mib
     second = probe.sample(2, {}, [])
     assert second.seq == 2
 
 
-def test_cpu_use_is_busy_time_over_all_time_since_the_reading_before(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # Guest time is counted in user already; waiting for a disk is idle.
-    readings = iter(
-        [
-            {"user": 100, "system": 50, "idle": 800, "iowait": 50, "guest": 20},
-            {"user": 130, "system": 60, "idle": 850, "iowait": 60, "guest": 30},
-            {"user": 130, "system": 60, "idle": 850, "iowait": 60, "guest": 30},
-            {"user": 230, "system": 60, "idle": 845, "iowait": 55, "guest": 30},
-        ]
-    )
-    zero = psutil.cpu_times()._replace(**dict.fromkeys(psutil.cpu_times()._fields, 0.0))
-    monkeypatch.setattr(psutil, "cpu_times", lambda: zero._replace(**next(readings)))
-    probe = HostProbe(tmp_path)
-    percents = [probe.sample(seq, {}, []).cpu_percent for seq in range(4)]
+def test_cpu_use_is_busy_time_over_all_time_since_the_reading_before(machine: FakeMachine) -> None:
+    # Guest time, the ninth, is counted in user already; waiting for a disk, the fifth, is idle.
+    readings = ["100 0 50 800 50 0 0 0 20", "130 0 60 850 60 0 0 0 30", "130 0 60 850 60 0 0 0 30", "230 0 60 845 55"]
+    probe = machine.probe(Clock())
+    percents = []
+    for seq, reading in enumerate(readings):
+        machine.cpu(f"cpu  {reading}", f"cpu0 {reading}")
+        percents.append(probe.sample(seq, {}, []).cpu_percent)
     assert percents == [None, 40.0, None, 100.0]
 
 
-def test_network_rates_are_differences_by_interface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def counters(**interfaces: tuple[int, int]) -> dict[str, SimpleNamespace]:
-        return {name: SimpleNamespace(bytes_recv=r, bytes_sent=s) for name, (r, s) in interfaces.items()}
+def test_each_cpu_is_told_only_where_it_is_wanted(machine: FakeMachine) -> None:
+    probe = machine.probe(Clock())
+    cores = []
+    for ticks in range(1, 5):
+        machine.cpu(f"cpu {ticks} 0 0 {ticks} 0", f"cpu0 {2 * ticks} 0 0 0 0", f"cpu1 0 0 0 {2 * ticks} 0")
+        sample = probe.sample(ticks, {}, [], with_cores=ticks > 1)
+        cores.append(sample.core_percents)
+    assert cores == [None, None, [100, 0], [100, 0]]
+    assert sample.cpu_count == 2
+    assert sample.cpu_percent == 50.0
 
-    readings = iter(
-        [
-            counters(lo=(5, 5), eth0=(1000, 2000), ib0=(900, 900)),
-            counters(lo=(9, 9), eth0=(5000, 2500), ib0=(10, 10), eth1=(70, 70)),
-            counters(eth0=(5000, 2500), ib0=(210, 10), eth1=(70, 70)),
-        ]
-    )
-    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: next(readings))
+
+def test_network_rates_and_errors_are_told_by_interface(machine: FakeMachine) -> None:
     clock = Clock()
-    probe = HostProbe(tmp_path, clock)
+    probe = machine.probe(clock)
+    machine.network(lo=(5, 5, 0), eth0=(1000, 2000, 3), ib0=(900, 900, 0), veth12=(7, 7, 0))
     assert probe.sample(1, {}, []).network_receive_bytes_per_s == {}
     clock.now += 2
+    machine.network(lo=(9, 9, 0), eth0=(5000, 2500, 4), ib0=(10, 10, 0), eth1=(70, 70, 0), veth12=(9, 9, 0))
     second = probe.sample(2, {}, [])
-    # ib0 was made anew and eth1 has just come: neither has a rate yet, and the loopback never has one.
+    # ib0 was made anew and eth1 has just come: neither has a rate yet; the loopback and containers' cables never do.
     assert second.network_receive_bytes_per_s == {"eth0": 2000.0}
     assert second.network_transmit_bytes_per_s == {"eth0": 250.0}
+    assert second.network_errors == {"eth0": 5, "ib0": 1, "eth1": 1}
     clock.now += 1
+    machine.network(eth0=(5000, 2500, 4), ib0=(210, 10, 0), eth1=(70, 70, 0))
     third = probe.sample(3, {}, [])
     assert third.network_receive_bytes_per_s == {"eth0": 0.0, "ib0": 200.0, "eth1": 0.0}
+
+
+def test_disk_rates_count_sectors_of_disks_and_not_of_their_parts(machine: FakeMachine) -> None:
+    for name in ("nvme0n1", "dm-0"):
+        (machine.sys / "block" / name).mkdir()
+    (machine.sys / "block/nvme0n1/device").mkdir()
+    clock = Clock()
+    probe = machine.probe(clock)
+    machine.disks(nvme0n1=(10, 20, 100), nvme0n1p1=(10, 20, 100), **{"dm-0": (1, 1, 1)})
+    assert probe.sample(1, {}, []).disks == []
+    clock.now += 2
+    machine.disks(nvme0n1=(30, 60, 1100), nvme0n1p1=(30, 60, 1100), **{"dm-0": (9, 9, 9)})
+    assert probe.sample(2, {}, []).disks == [DeviceRate("nvme0n1", 5120, 10240, busy_percent=50.0)]
+
+
+def test_rdma_ports_are_counted_in_words_of_four_bytes(machine: FakeMachine) -> None:
+    counters = "sys/class/infiniband/mlx5_0/ports/1/counters"
+
+    def write(received: int, sent: int) -> None:
+        machine.write(f"{counters}/port_rcv_data", f"{received}\n")
+        machine.write(f"{counters}/port_xmit_data", f"{sent}\n")
+        machine.write(f"{counters}/symbol_error", "2\n")
+        machine.write(f"{counters}/link_downed", "1\n")
+
+    clock = Clock()
+    probe = machine.probe(clock)
+    write(100, 200)
+    assert probe.sample(1, {}, []).rdma is None
+    clock.now += 1
+    write(1100, 200)
+    assert probe.sample(2, {}, []).rdma == [DeviceRate("mlx5_0/1", 4000, 0, errors=3)]
+
+
+def test_file_systems_behind_a_network_are_left_out_and_none_is_told_twice(machine: FakeMachine) -> None:
+    here = machine.proc
+    machine.write(
+        "proc/self/mountinfo",
+        "1 0 0:30 / / rw shared:1 - overlay overlay rw\n"
+        f"2 1 8:1 / {here} rw - ext4 /dev/sda1 rw\n"
+        f"3 1 8:1 /x {machine.sys} rw - ext4 /dev/sda1 rw\n"
+        f"4 1 0:44 / {machine.sys} rw - nfs4 server:/home rw\n"
+        "5 1 0:5 / /proc rw - proc proc rw\n",
+    )
+    sample = machine.probe(Clock()).sample(1, {}, [])
+    assert sample.file_systems is not None
+    assert [item.mount for item in sample.file_systems] == ["/", str(here)]
+
+
+def test_a_kernel_that_tells_nothing_gives_a_sample_of_nothing(tmp_path: Path) -> None:
+    sample = HostProbe(tmp_path / "none", proc=tmp_path / "proc", sys=tmp_path / "sys").sample(1, {}, [])
+    assert (sample.cpu_percent, sample.memory_total_mib, sample.disk_free_mib) == (None, None, None)
+    assert (sample.disks, sample.rdma, sample.file_systems, sample.network_errors) == (None, None, None, None)
+    assert sample.network_receive_bytes_per_s == {}
 
 
 def test_the_loopback_is_left_out_whatever_passes_over_it(tmp_path: Path) -> None:
@@ -127,17 +222,6 @@ def test_the_loopback_is_left_out_whatever_passes_over_it(tmp_path: Path) -> Non
         sample = probe.sample(2, {}, [])
     assert "lo" not in sample.network_receive_bytes_per_s
     assert set(sample.network_receive_bytes_per_s) == set(sample.network_transmit_bytes_per_s)
-
-
-def test_a_metric_that_cannot_be_read_is_none_and_the_others_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OSError("no such file")
-
-    monkeypatch.setattr(psutil, "virtual_memory", refuse)
-    sample = HostProbe(Path("/nonexistent/directory")).sample(1, {}, [])
-    assert (sample.memory_used_mib, sample.memory_total_mib, sample.disk_free_mib) == (None, None, None)
-    assert sample.load1 is not None
-    assert sample.swap_used_mib is not None
 
 
 def test_a_rank_is_the_sum_of_its_process_and_its_descendants(tmp_path: Path) -> None:

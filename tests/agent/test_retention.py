@@ -105,7 +105,7 @@ def test_an_attempt_that_was_cleared_is_none_any_more(attempts: Attempts, tmp_pa
         make_attempt(tmp_path, name, time.time())
     files = make_attempt(tmp_path, "old", OLD, checkpoint=checkpoint)
     remove_old(attempts)
-    assert [status.key.job_id for status in attempts.all()] == ["new1", "new2"]
+    assert [key.job_id for key in attempts.known_keys()] == ["new1", "new2"]
     with pytest.raises(RpcError) as caught:
         attempts.status(AttemptKey("old", 0))
     assert caught.value.code == ErrorCode.NO_SUCH_ATTEMPT

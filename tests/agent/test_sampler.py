@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from dtagent.host import RankProcesses
-from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest
+from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest, TelemetrySelection
+from dtagent.rank_use import RankProcesses
 from dtagent.sampler import MOST_SAMPLES, Sampler
 
 from tests.agent.nvml_stub import run_child
@@ -27,28 +27,39 @@ class FakeHost:
         self.go.set()
         self.processes: RankProcesses = {}
 
-    def sample(self, seq: int, processes: RankProcesses, gpus: list[GpuSample]) -> HostSample:
+    def sample(
+        self, seq: int, processes: RankProcesses, gpus: list[GpuSample], *, with_cores: bool = False
+    ) -> HostSample:
         assert self.go.wait(20)
         self.processes = processes
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
-        return HostSample(seq=seq, time=float(seq), gpus=gpus)
+        return HostSample(seq=seq, time=float(seq), gpus=gpus, core_percents=[1] if with_cores else None)
 
 
 class FakeGpus:
-    """One GPU whose driver can be made to hang or fail."""
+    """GPUs whose driver can be made to hang at some of them, or fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
         self.go = threading.Event()
         self.go.set()
+        self.hanging = range(count)
+        """Which of them wait for `go`."""
         self.failure: Exception | None = None
 
-    def sample(self) -> list[GpuSample]:
-        assert self.go.wait(20)
+    def refresh(self) -> int:
+        return self.count
+
+    def read(self, index: int) -> GpuSample:
+        assert index not in self.hanging or self.go.wait(20)
         if self.failure is not None:
             raise self.failure
-        return [GpuSample(0, temperature_c=40)]
+        return GpuSample(index, temperature_c=40)
+
+    def asking(self, index: int) -> str:
+        return f"nvmlOfGpu{index}"
 
 
 @contextmanager
@@ -143,24 +154,69 @@ async def test_many_followers_are_woken_by_one_sample() -> None:
     assert all(reply.samples[0].seq == 1 for reply in replies)
 
 
-async def test_samples_that_have_left_the_ring_are_counted_as_missed() -> None:
-    sampler = await stopped_after(20, ring_samples=5)
+async def test_samples_that_have_left_the_ring_are_counted_as_missed_and_every_thirtieth_is_left() -> None:
+    sampler = await stopped_after(300, ring_samples=60)
     newest = sampler.latest()
     assert newest is not None
-    kept = [newest.seq - 4 + index for index in range(5)]
 
-    async def ask(after: int, most: int = 60) -> tuple[list[int], int]:
+    async def ask(after: int, most: int = 300) -> tuple[list[int], int]:
         reply = await sampler.follow(TelemetryRequest(after_seq=after, wait_s=0, max_samples=most))
         return [sample.seq for sample in reply.samples], reply.missed
 
-    assert await ask(0) == (kept, kept[0] - 1)
-    assert await ask(kept[0] - 3) == (kept, 2)
-    assert await ask(kept[0] - 1) == (kept, 0)
-    assert await ask(kept[1]) == (kept[2:], 0)
-    assert await ask(kept[-1]) == ([], 0)
-    assert await ask(0, most=2) == (kept[:2], kept[0] - 1)
-    assert await ask(kept[1], most=2) == (kept[2:4], 0)
-    assert await ask(0, most=-1) == (kept[:1], kept[0] - 1)
+    kept, missed = await ask(0)
+    assert kept[:3] == [30, 60, 90]
+    assert kept[-60:] == list(range(newest.seq - 59, newest.seq + 1))
+    assert missed == newest.seq - len(kept)
+    assert await ask(0, most=2) == ([30, 60], 58)
+    assert await ask(30, most=2) == ([60, 90], 58)
+    assert await ask(45, most=1) == ([60], 14)
+    assert await ask(newest.seq - 3) == ([newest.seq - 2, newest.seq - 1, newest.seq], 0)
+    assert await ask(newest.seq) == ([], 0)
+    assert await ask(0, most=-1) == ([30], 29)
+
+
+async def test_a_client_gets_the_rate_it_asks_for_and_has_missed_nothing_then() -> None:
+    sampler = await stopped_after(100)
+    request = TelemetryRequest(after_seq=0, wait_s=0, max_samples=4, interval_s=0.02)
+    reply = await sampler.follow(request)  # The sampler's own interval is 0.001 s.
+    assert [sample.seq for sample in reply.samples] == [20, 40, 60, 80]
+    assert reply.missed == 0
+
+
+async def test_a_client_waits_for_the_sample_that_is_due_at_its_rate() -> None:
+    with sampling(FakeHost()) as sampler:
+        first = (await sampler.follow(TelemetryRequest())).samples[0]
+        reply = await sampler.follow(TelemetryRequest(after_seq=first.seq, interval_s=5 * INTERVAL_S))
+    assert [sample.seq for sample in reply.samples] == [first.seq + 5]
+
+
+async def test_a_client_gets_the_fields_it_asks_for_in_its_order_and_none_for_those_unknown() -> None:
+    sampler = await stopped_after(3)
+    select = TelemetrySelection(["load1", "moon_phase"], ["temperature_c", "index", "colour"], ["rank"])
+    reply = await sampler.follow(TelemetryRequest(after_seq=0, wait_s=0, max_samples=1, select=select))
+    assert reply.samples == []
+    assert reply.rows == [[1, 1.0, [None, None], [[40], [0], None], {}]]
+
+
+async def test_each_cpu_is_read_once_somebody_asks_for_it_by_name() -> None:
+    select = TelemetrySelection(["core_percents"])
+    with sampling(FakeHost()) as sampler:
+        before = (await sampler.follow(TelemetryRequest())).samples[0]
+        assert before.core_percents is None
+        await sampler.follow(TelemetryRequest(select=select))
+        after = await until(sampler, lambda sample: sample.core_percents is not None)
+    assert after.core_percents == [1]
+
+
+async def test_a_client_that_left_another_daemon_gets_all_of_this_one() -> None:
+    sampler = Sampler(FakeHost(), FakeGpus(), lambda: {}, INTERVAL_S, first_seq=5000)
+    sampler.start()
+    try:
+        reply = await asyncio.wait_for(sampler.follow(TelemetryRequest(after_seq=4990)), 20)
+    finally:
+        sampler.stop()
+    assert reply.samples[0].seq == 5000
+    assert reply.missed == 9
 
 
 async def test_a_reply_is_bounded_whatever_is_asked_for() -> None:
@@ -263,6 +319,23 @@ async def test_a_gpu_reading_that_raises_shows_as_silence(caplog: pytest.LogCapt
         gpus.failure = None
         await until(sampler, lambda sample: sample.gpus[0].error is None)
     assert caplog.text.count("reading the GPUs failed") == 1
+
+
+async def test_one_gpu_that_hangs_is_named_and_the_others_go_on() -> None:
+    gpus = FakeGpus(4)
+    with sampling(FakeHost(), gpus, interval_s=0.02) as sampler:
+        await until(sampler, lambda sample: len(sample.gpus) == 4 and not any(gpu.error for gpu in sample.gpus))
+        gpus.hanging = range(1, 3)
+        gpus.go.clear()
+        silent = await until(sampler, lambda sample: bool(sample.gpus[1].error and sample.gpus[2].error))
+        later = await until(sampler, lambda sample: sample.seq > silent.seq + 10)
+        threads = sum(thread.name == "gpu-sampler" for thread in threading.enumerate())
+        gpus.go.set()
+        await until(sampler, lambda sample: not any(gpu.error for gpu in sample.gpus))
+    assert (silent.gpus[2].error or "").endswith(": nvmlOfGpu2 hangs")
+    assert [gpu.temperature_c for gpu in later.gpus] == [40, None, None, 40]
+    assert [bool(gpu.error) for gpu in later.gpus] == [False, True, True, False]
+    assert threads <= 3
 
 
 def test_stopping_does_not_wait_for_a_driver_that_hangs() -> None:

@@ -195,3 +195,15 @@ def test_a_long_traceback_on_every_rank_is_still_told(agent: Conversation) -> No
     body = [{"rank": rank, "time": 1.0, "exit_code": 1, "traceback": "汉" * 30_000} for rank in range(8)]
     (failures / "launcher.json").write_text(json.dumps(body))
     assert len(agent.end_of("long")["failures"]) == 8
+
+
+def test_what_a_rank_used_is_told_with_how_it_ended(agent: Conversation) -> None:
+    burn = "import time; x = b'x' * (100 << 20); [0 for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    run(agent, "busy", [PYTHON, "-c", burn], ["true"])
+    status = agent.end_of("busy")
+    (busy,) = (item for item in status["exits"] if item["name"] == "0")
+    assert 0.2 < busy["user_cpu_s"] + busy["system_cpu_s"] < 5
+    assert 100 <= busy["peak_memory_mib"] < 1000
+    used = status["usage"]
+    assert used["peak_memory_mib"] >= busy["peak_memory_mib"]
+    assert used["user_cpu_s"] + used["system_cpu_s"] >= busy["user_cpu_s"] + busy["system_cpu_s"]

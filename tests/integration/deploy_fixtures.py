@@ -158,3 +158,7 @@ def current(root: Path) -> str:
 
 def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
+
+
+def is_gone(path: Path) -> bool:
+    return not os.path.lexists(path)

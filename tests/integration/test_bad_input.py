@@ -142,7 +142,7 @@ def test_hosts_are_imported_into_a_file_that_is_not_there_yet(tmp_path: Path) ->
     inventory = tmp_path / "new" / "inventory.yaml"
     done = dttui("envs", "import", "gpu1", "--inventory", inventory)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"1 host added to {inventory}\n"
+    assert done.stdout == f"1 host added to {inventory}: gpu1\n"
     assert yaml.safe_load(inventory.read_text()) == {"environments": [{"name": "gpu1", "host": "gpu1"}]}
 
 
@@ -183,7 +183,7 @@ def test_a_dry_run_may_be_said_before_the_verb(tmp_path: Path) -> None:
 def test_hosts_are_imported_and_mistrusted_as_data() -> None:
     ssh = Path.home() / ".ssh"
     ssh.mkdir()
-    (ssh / "config").write_text("Host gpu1\n  HostName 127.0.0.1\n  Port 1\n")
+    (ssh / "config").write_text("Host github.com\n  User git\nHost gpu1\n  HostName 127.0.0.1\n  Port 1\n")
     imported = yaml.safe_load(dttui("envs", "import", "--output", "json").stdout)
     assert imported["added"] == ["gpu1"]
     assert Path(imported["inventory"]).exists()

@@ -10,7 +10,10 @@ import dtagent
 
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.inventory.models import Environment
+from dttui.services.agent import AgentClient
 from dttui.services.agent_wheels import Requirement, build_agent_wheel
+from dttui.services.agents_remove import remove_all
+from dttui.services.agents_status import AgentStatus, status_all
 from dttui.services.deploy import (
     Deployment,
     HostProbe,
@@ -25,6 +28,7 @@ from tests.integration.deploy_fixtures import (
     Nobody,
     answering,
     here,
+    is_gone,
     play_silence,
 )
 
@@ -65,7 +69,7 @@ async def test_a_host_that_falls_silent_is_given_up_and_its_connection_closed(so
     (outcome,) = await deploy_all([environment], transport, Nobody(), source=source, deadline_s=0.2)
 
     assert isinstance(outcome, HostUnreachableError)
-    assert outcome.message == "silent: the deployment was not done within 0.2 s"
+    assert outcome.message == "silent: not done within 0.2 s"
     assert transport.connections[0].closed
 
 
@@ -91,24 +95,31 @@ async def test_no_more_hosts_are_worked_on_at_a_time_than_asked_for(source: Whee
     assert most == 2
 
 
-async def test_a_daemon_of_an_older_version_is_only_spoken_of_where_there_is_one(
-    source: WheelSource, wheelhouse: Path, requirements: tuple[Requirement, ...], tmp_path: Path
+async def test_the_daemon_of_the_version_before_ends_and_the_new_one_takes_over(
+    host: Path, wheelhouse: Path, requirements: tuple[Requirement, ...], tmp_path: Path
 ) -> None:
     package = Path(shutil.copytree(Path(dtagent.__file__).parent, tmp_path / "dtagent"))
     (package / "extra.py").write_text("new = True\n")
     newer = WheelSource(wheelhouse, requirements, build_agent_wheel(requirements, package))
+    transport = LocalTransport([str(host / "current" / "bin" / "python"), "-I", "-m", "dtagent", "connect"])
     said: list[str] = []
 
-    for version in (source, newer):
+    for _twice in range(2):  # The first time no daemon is there.
         await deploy_all(
-            [here(tmp_path / "root")],
-            LocalTransport(),
-            Nobody(),
-            source=version,
-            on_progress=lambda _name, message: said.append(message),
+            [here(host)], transport, Nobody(), source=newer, on_progress=lambda _name, message: said.append(message)
         )
+        client = await AgentClient.connect(here(host), transport, Nobody(), 10)
+        await client.close()
+        newer = WheelSource(wheelhouse, requirements, build_agent_wheel(requirements))
         said.append("done")
 
-    letting_go = "letting a daemon of an older version go"
-    assert said.count(letting_go) == 1
-    assert said.index(letting_go) > said.index("done")
+    taking_over = "letting the new version take over"
+    assert said.count(taking_over) == 1
+    assert said.index(taking_over) > said.index("done")
+    (seen,) = await status_all([here(host)], transport, Nobody(), source=newer)
+    assert isinstance(seen, AgentStatus)
+    assert seen.is_current
+    assert seen.seen.daemon is not None
+    assert seen.seen.daemon.digest == seen.seen.probe.current
+    await remove_all([here(host)], transport, Nobody())
+    assert is_gone(host)

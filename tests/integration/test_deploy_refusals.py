@@ -142,7 +142,7 @@ async def test_a_shell_that_prints_without_end_is_refused(source: WheelSource) -
 
 
 async def test_a_refusal_that_is_new_to_us_is_shown_as_it_is(source: WheelSource) -> None:
-    with pytest.raises(AgentError, match=r"far: the installation was refused: from-the-\{future\}$"):
+    with pytest.raises(AgentError, match=r"far: the host refused: from-the-\{future\}$"):
         await deploy_far(answering({"refusal": "from-the-{future}\x1b[2J"}), source)
 
 

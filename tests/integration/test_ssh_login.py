@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from dttui.errors import AuthenticationError
@@ -68,6 +69,24 @@ async def test_each_kind_of_key_file_is_accepted(
     key = make_key(tmp_path / kind, kind)
     sshd.authorize(key.with_suffix(".pub"))
     await connects(transport, sshd.environment(identity_file=str(key)))
+
+
+async def test_a_right_key_is_let_in_without_asking_what_else_the_server_takes(
+    sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    original = paramiko.Transport.auth_none
+
+    def asking(self: paramiko.Transport, username: str) -> list[str]:
+        asked.append(username)
+        return original(self, username)
+
+    monkeypatch.setattr(paramiko.Transport, "auth_none", asking)
+    await connects(transport, sshd.environment())
+    assert asked == []
+    wrong = make_key(sshd.directory / "wrong")
+    await refused(transport, sshd.environment(identity_file=str(wrong)))
+    assert asked == [USER]
 
 
 async def test_a_pem_key_is_accepted(sshd: Sshd, transport: SshTransport, tmp_path: Path) -> None:

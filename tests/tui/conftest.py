@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dttui.i18n import set_language
+from dttui.tui.screens import compose
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +16,9 @@ def english() -> Iterator[None]:
     set_language("en")
     yield
     set_language("en")
+
+
+@pytest.fixture(autouse=True)
+def no_pause_for_thought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan at once: nobody waits here for a person to go on typing."""
+    monkeypatch.setattr(compose, "LOOK_AHEAD_DELAY_S", 0.0)

@@ -94,15 +94,20 @@ class JobWriter:
         with (directory / stream).open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))
 
+    def checks(self, name: str, **cells: tuple[str, float | None, str]) -> None:
+        """A node was checked: verdict, seconds and words of each check."""
+        told = {check: dict(zip(("verdict", "seconds", "text"), cell, strict=True)) for check, cell in cells.items()}
+        self._log.add(EventKind.PREFLIGHT, "", attempt=0, node=name, data={"cells": told})
+
     def rank_failed(self, node: str, rank: int, message: str, **data: object) -> None:
         """A rank broke."""
         self._log.add(
             EventKind.RANK_FAILED, message, attempt=0, node=node, rank=rank, data={"time": time.time(), **data}
         )
 
-    def finding(self, severity: str, message: str) -> None:
+    def finding(self, severity: str, message: str, code: str = "made-up") -> None:
         """Something was found on the way to the launch."""
-        self._log.add(EventKind.FINDING, message, attempt=0, data={"code": "made-up", "severity": severity})
+        self._log.add(EventKind.FINDING, message, attempt=0, data={"code": code, "severity": severity})
 
     def outcome(self, state: JobState, message: str, exit_code: int) -> None:
         """The job is over."""
@@ -113,6 +118,30 @@ class JobWriter:
     def job_id(self) -> str:
         """The job's id."""
         return self.directory.job_id
+
+
+def checked(job: Job, inventory: Inventory) -> JobWriter:
+    """A job whose hosts are being checked: one has trouble, and one has not answered yet."""
+    writer = JobWriter(job, inventory)
+    writer.state(JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
+    fine, troubled, silent = (node.name for node in writer.plan.nodes)
+    common: dict[str, tuple[str, float | None, str]] = {
+        "reach": ("ok", 0.21, "10.0.0.11"),
+        "agent": ("ok", 0.21, "0.1.0"),
+        "software": ("ok", 1.34, "Python 3.11.7 · torch 2.13.0"),
+        "limits": ("ok", 1.34, "20000 files"),
+        "health": ("unknown", 0.4, "the driver says nothing"),
+        "room": ("ok", 0.05, "disk 72 GiB · shm 24 GiB"),
+        "clock": ("ok", 0.03, "+0.7 ms ± 0.9 ms"),
+        "paths": ("none", None, "all is sent with the job"),
+    }
+    writer.checks(fine, **common, gpus=("ok", 0.4, "2 of 2 free"), master=("ok", 0.1, "eth0 0.12 ms"))
+    writer.checks(troubled, **common, gpus=("warning", 0.4, "4 of 4 free"), master=("error", 4.0, "timed out"))
+    writer.checks(troubled, peers=("pending", None, ""))
+    writer.checks(silent, reach=("pending", None, ""))
+    message = f"{troubled} → {fine}:29517 timed out (10.0.0.11)"
+    writer.finding("error", message, "master-unreachable")
+    return writer
 
 
 def running(job: Job, inventory: Inventory) -> JobWriter:
@@ -173,7 +202,12 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
     node = writer.plan.nodes[-1]
     rank = node.ranks[-1]
     how = told("{who} exited with code {code}", who=told("rank {rank} on {host}", rank=rank, host=node.name), code=1)
-    writer.logs(node.name, f"{rank}.err", *TRACEBACK.splitlines())
+    tail = [
+        "rank 13: reading shard 118",
+        "[W1121 14:02:11] socket.cpp: the peer closed the connection",
+        *TRACEBACK.splitlines(),
+    ]
+    writer.logs(node.name, f"{rank}.err", *tail)
     writer.rank_failed(
         node.name,
         rank,
@@ -182,11 +216,7 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
         signal=None,
         error="ValueError: batch 118 has no samples",
         traceback=TRACEBACK,
-        tail=[
-            "rank 13: reading shard 118",
-            "[W1121 14:02:11] socket.cpp: the peer closed the connection",
-            *TRACEBACK.splitlines(),
-        ],
+        tail=tail,
     )
     writer.state(JobState.STOPPING, told("a failure on {host} ends all", host=node.name))
     writer.nodes("stopping")

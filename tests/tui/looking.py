@@ -1,15 +1,71 @@
-"""What a person would see: the text of widgets, toasts and of the whole screen."""
+"""What a person would see: the text of widgets, toasts and of the whole screen; and waiting until they would see it."""
 
 from __future__ import annotations
 
-from textual.widgets import Static
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from dttui.tui.app import DttuiApp
+from textual.pilot import Pilot
+from textual.screen import ModalScreen
+from textual.widgets import Static
+from textual.worker import Worker
+
+from dttui.tui.app import LEAVE_DIALOG, DttuiApp
+from dttui.tui.environment_pane import EnvironmentPane
+
+Value = TypeVar("Value")
+
+BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs")
+"""Workers that end by themselves."""
+ASKING_GROUPS = ("costs", LEAVE_DIALOG)
+"""Workers that end by themselves, or wait for a person's answer to a dialog."""
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+    """Return what `condition` gives once that is true; `AssertionError` that names `what` after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"after {timeout_s:g} s still not so: {what}"
+        await pilot.pause(0.02)
+    return value
+
+
+async def settle(app: DttuiApp, pilot: Pilot[None], timeout_s: float = 10.0) -> None:
+    """Wait until the screen shows what it is going to show: no work under way but that which waits for a person."""
+    deadline = time.monotonic() + timeout_s
+    quiet = 0
+    while quiet < 2:
+        await pilot.pause()
+        busy = [worker for worker in app.workers if _is_busy(app, worker)]
+        while busy:
+            assert time.monotonic() < deadline, f"the screen does not come to rest: {busy}"
+            await asyncio.sleep(0.005)
+            busy, quiet = [worker for worker in busy if _is_busy(app, worker)], -1
+        quiet = quiet + 1 if app.message_queue_size + app.screen.message_queue_size == 0 else 0
+
+
+async def follow(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Wait until the list shows the fleet as it now is, and all that follows from it."""
+    pane = app.screen.query_one(EnvironmentPane)
+    await until(pilot, lambda: pane._seen == app.fleet.statuses, "the list has followed the fleet")
+    await settle(app, pilot)
+
+
+async def left(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Wait until the app has been left."""
+    await until(pilot, lambda: not app.is_running or app._exit, "the app is left")
 
 
 def text_of(app: DttuiApp, selector: str) -> str:
     """Text of one widget of the screen, before it is wrapped."""
     return str(app.screen.query_one(selector, Static).content)
+
+
+def told(app: DttuiApp, selector: str) -> str:
+    """Text of one widget on one line, a space between words: for what stands in columns."""
+    return " ".join(text_of(app, selector).split())
 
 
 def screen_text(app: DttuiApp) -> str:
@@ -20,3 +76,9 @@ def screen_text(app: DttuiApp) -> str:
 def toasts(app: DttuiApp) -> list[str]:
     """What was said in passing, the oldest first."""
     return [f"{item.title}: {item.message}" if item.title else item.message for item in app._notifications]
+
+
+def _is_busy(app: DttuiApp, worker: Worker[object]) -> bool:
+    if worker.is_finished:
+        return False
+    return worker.group in BUSY_GROUPS or (worker.group in ASKING_GROUPS and not isinstance(app.screen, ModalScreen))

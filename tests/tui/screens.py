@@ -7,7 +7,6 @@ import asyncio
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,15 +15,18 @@ from textual.widgets import Select, TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
+from dttui.spec.models import Model
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.app import DttuiApp
+from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.screens.dialogs import HostPicker
+from dttui.tui.screens.prompt import PromptDialog
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
+from tests.tui.looking import follow, settle, until
 
 CHOSEN = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
-BUSY_GROUPS = ("look-ahead", "launch", "jobs")
-"""Workers that end by themselves."""
 README_SIZE = (120, 34)
 SIZES = {"80x24": (80, 24), "120x40": (120, 40), "200x60": (200, 60)}
 
@@ -33,17 +35,6 @@ HOST_KEY = Prompt(PromptKind.HOST_KEY, "gpu1.example.org", "", secret=False, fin
 PASSWORD = Prompt(PromptKind.PASSWORD, "gpu2.example.org", "li@gpu2.example.org's password:")
 
 Steps = Callable[[DttuiApp, Pilot[None]], Awaitable[None]]
-
-
-async def settle(app: DttuiApp, pilot: Pilot[None]) -> None:
-    """Wait until the screen shows what it is going to show: no work under way but that which waits for a person."""
-    deadline = time.monotonic() + 10
-    quiet = 0
-    while quiet < 2:
-        assert time.monotonic() < deadline, "the screen does not come to rest"
-        await pilot.pause(0.05)
-        busy = [worker for worker in app.workers if worker.is_running and worker.group in BUSY_GROUPS]
-        quiet = 0 if busy else quiet + 1
 
 
 async def nothing(app: DttuiApp, pilot: Pilot[None]) -> None:
@@ -73,7 +64,7 @@ def ask(*prompts: Prompt) -> Steps:
 
     async def steps(app: DttuiApp, pilot: Pilot[None]) -> None:
         app.asked = [asyncio.create_task(app.questions.ask(prompt)) for prompt in prompts]  # type: ignore[attr-defined]  # kept from being collected
-        await pilot.pause(0.7)
+        await until(pilot, lambda: isinstance(app.screen, PromptDialog), "a question is on screen")
 
     return steps
 
@@ -87,15 +78,19 @@ async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
 async def import_hosts(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Open the list of hosts to import."""
     await pilot.press("enter")
-    await pilot.pause(0.3)
+    await until(pilot, lambda: isinstance(app.screen, HostPicker), "hosts are offered")
     await pilot.press("space")
 
 
 def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
+    one_zone = job("a100-17", "a100-18", model=Model(parameters=7e9, precision="bf16"))
+    costed = job(*CHOSEN, model=Model(parameters=7e9, precision="bf16"))
     live = [job_files.running(draft, inventory), job_files.silent(draft, inventory)]
     run, silent = (writer.directory for writer in live)
+    live.append(job_files.checked(draft, inventory))
+    checking = live[-1].directory
     demo = inventory.model_copy(
         update={
             "environments": tuple(
@@ -121,6 +116,16 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     return {
         "compose": ({"draft": draft}, nothing),
         "compose-form": ({"draft": draft}, press("v")),
+        "compose-model": ({"draft": costed}, nothing),
+        "compose-model-form": ({"draft": costed}, press("v")),
+        "compose-fits": ({"draft": one_zone}, press("v")),
+        "model": ({"draft": draft}, press("w")),
+        "model-wrong": ({"draft": draft}, press("w", *"7x", "enter")),
+        "recommend": ({"draft": one_zone}, press("d")),
+        "recommend-zones": ({"draft": costed}, press("d")),
+        "estimate": ({"draft": one_zone}, press("e")),
+        "estimate-end": ({"draft": costed}, press("e", "end")),
+        "preview-model": ({"draft": costed}, press("p")),
         "compose-blank": ({}, nothing),
         "compose-refused": ({}, press("space", "ctrl+l")),
         "compose-filter": ({"draft": draft}, press("slash", *"a100", "enter")),
@@ -136,6 +141,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "run-simulated": ({"attach": simulated}, nothing),
         "run-logs": ({"attach": run}, tab("logs")),
         "run-events": ({"attach": run}, tab("events")),
+        "run-checking": ({"attach": checking}, nothing),
         "run-silent": ({"attach": silent}, nothing),
         "run-cancelled": ({"attach": job_files.cancelled(draft, inventory).directory}, nothing),
         "run-succeeded": ({"attach": good}, nothing),
@@ -150,6 +156,8 @@ async def draw(options: dict[str, object], steps: Steps, size: tuple[int, int], 
     async with app.run_test(size=size, notifications=True) as pilot:
         set_states(app)
         await settle(app, pilot)
+        if app.screen.query(EnvironmentPane):
+            await follow(app, pilot)
         await steps(app, pilot)
         await settle(app, pilot)
         return app.export_screenshot(title="dttui")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from textual.command import CommandList, CommandPalette
 
 from dttui.errors import UsageError
 from dttui.i18n import set_language
@@ -17,9 +18,10 @@ from dttui.tui.screens.dialogs import HostList, HostPicker
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui.catalogue import compile_catalogues
+from tests.tui.composing import screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
-from tests.tui.looking import screen_text, toasts
-from tests.tui.screens import CHOSEN, SIZES, settle
+from tests.tui.looking import follow, screen_text, settle, toasts, until
+from tests.tui.screens import CHOSEN, SIZES
 
 SIZE = (120, 40)
 EN = ("3 of 8 ticked", "14 GPUs", "⚠", "Launch", "master")
@@ -36,8 +38,7 @@ async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Pat
         await settle(app, pilot)
         assert "No environments yet" in screen_text(app)
         await pilot.press("enter")
-        await pilot.pause(0.3)
-        assert isinstance(app.screen, HostPicker)
+        await until(pilot, lambda: isinstance(app.screen, HostPicker), "hosts are offered")
         hosts = app.screen.query_one(HostList)
         assert hosts.option_count == 3
         await pilot.press("space")
@@ -47,8 +48,7 @@ async def test_hosts_of_the_ssh_configuration_are_picked_and_saved(tmp_path: Pat
         await settle(app, pilot)
         assert "Import 2 hosts" in screen_text(app)
         await pilot.click("#ok")
-        await pilot.pause(0.3)
-        await app.workers.wait_for_complete()
+        await until(pilot, lambda: app.screen.query(EnvironmentList), "the hosts are listed")
         await settle(app, pilot)
         assert [item.name for item in load_inventory(path).environments] == ["gpu1", "gpu2"]
         assert list(app.screen.query_one(EnvironmentList).shown) == ["gpu1", "gpu2"]
@@ -60,8 +60,7 @@ async def test_no_ssh_configuration_is_said(tmp_path: Path) -> None:
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settle(app, pilot)
         await pilot.press("enter")
-        await pilot.pause(0.3)
-        assert "config" in toasts(app)[-1]
+        assert "config" in (await until(pilot, lambda: toasts(app), "something is said"))[-1]
 
 
 async def test_the_demo_cluster_comes_with_its_job_ready_to_launch() -> None:
@@ -69,10 +68,8 @@ async def test_the_demo_cluster_comes_with_its_job_ready_to_launch() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.click("#demo")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: len(screen_of(app).state.selected) == 3, "the demo's job is ticked")
         await settle(app, pilot)
-        assert isinstance(app.screen, ComposeScreen)
-        assert len(app.screen.state.selected) == 3
         assert "ready to launch" in screen_text(app)
         assert "sim" in screen_text(app)
 
@@ -105,13 +102,14 @@ async def test_the_palette_runs_commands_of_the_screen() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.press("ctrl+p")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette), "the palette is open")
         await pilot.press(*"tick")
-        await pilot.pause(0.5)
+        found = app.screen.query_one(CommandList)
+        await until(pilot, lambda: found.option_count == 1, "one command has this word")
         await pilot.press("enter")
-        await pilot.pause(0.5)
-        assert isinstance(app.screen, ComposeScreen)
-        assert app.screen.state.selected == ("pytorch-dev-env",)
+        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the palette is closed")
+        state = screen_of(app).state
+        await until(pilot, lambda: screen_of(app).state.selected == ("pytorch-dev-env",), f"ticked: {state.selected}")
 
 
 def test_a_theme_that_is_not_there_is_refused() -> None:
@@ -132,8 +130,7 @@ async def test_every_size_theme_and_language_shows_what_matters(
     app = make_app(inventory, draft=job(*CHOSEN), theme=theme)
     async with app.run_test(size=size) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         shown = screen_text(app)
         for words in ZH if language == "zh" else EN:
             assert words in shown
@@ -151,8 +148,7 @@ async def test_without_colour_every_state_is_still_told(monkeypatch: pytest.Monk
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         assert app.no_color
         for words in ("☑", "☐", "● idle", "◐ busy (li)", "○ unreachable", "◇ no agent", " master "):
             assert words in screen_text(app)

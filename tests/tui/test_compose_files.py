@@ -14,8 +14,8 @@ from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.widgets.finding_list import FindingList
 from tests.tui.composing import SIZE, FakeLauncher, screen_of, tick
 from tests.tui.fake_fleet import job, make_app, make_inventory
-from tests.tui.looking import text_of, toasts
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import settle, text_of, toasts
+from tests.tui.screens import CHOSEN
 
 
 async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
@@ -91,12 +91,9 @@ async def test_saved_over_the_file_it_was_read_from_a_job_keeps_its_comments(tmp
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         await pilot.press("enter")
-        await settle(app, pilot)
-        assert "is there already" in text_of(app, ".dialog-text")
-        assert "The comments in it are not kept." not in text_of(app, ".dialog-text")
-        await pilot.press("right", "enter")
         await app.workers.wait_for_complete()
         await settle(app, pilot)
+        assert isinstance(app.screen, ComposeScreen), "nothing is asked"
     assert path.read_text() == before.replace(f"  name:   {job(*CHOSEN).name}", "  name:   renamed")
 
 
@@ -123,11 +120,44 @@ async def test_what_is_saved_runs_the_same_from_where_it_lies(tmp_path: Path) ->
         assert saved.run.workdir == "../project"
         await settle(app, pilot)
         assert not app.screen.query_one(FindingList).display, text_of(app, "#findings-text")
+        assert len(toasts(app)) == 1
+        for _turn in range(2):
+            await pilot.press("ctrl+s")
+            await settle(app, pilot)
+            await pilot.press("enter")
+            await app.workers.wait_for_complete()
+            await settle(app, pilot)
+        assert [toast.split(".yaml")[0] for toast in toasts(app)] == [f"Saved {target.with_suffix('')}"] * 3
+
+
+async def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(dump_job(job(*CHOSEN)))
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=tmp_path, file=path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        path.write_text(theirs := f"# theirs\n{dump_job(job(*CHOSEN))}")
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         await pilot.press("enter")
         await settle(app, pilot)
         assert "is there already" in text_of(app, ".dialog-text")
+        await pilot.press("enter")
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+        assert toasts(app) == [f"Not saved: {path} is as it was."]
+    assert path.read_text() == theirs
+
+
+async def test_saving_a_job_without_a_name_asks_for_the_name_where_it_is_typed() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await tick(pilot, 0)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert toasts(app) == ["error: Enter a task name"]
+        assert app.focused is not None
+        assert app.focused.id == "task-name"
 
 
 async def test_a_job_file_can_be_opened(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.summary import Summary
 from tests.tui.composing import SIZE, lines_of, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
-from tests.tui.looking import screen_text, text_of
-from tests.tui.screens import settle
+from tests.tui.looking import follow, screen_text, settle, text_of, told
 
 HOSTILE = "[/foo] [bold]x\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202e"
 
@@ -72,8 +71,7 @@ async def test_thousands_of_environments_scroll_and_follow_the_fleet() -> None:
         assert screen_of(app).state.selected == ("node-2999",)
         last = app.fleet.statuses["node-2999"].environment
         app.fleet.statuses["node-2999"] = status(last, EnvironmentState.BUSY, 97, reason="li")
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         assert "busy (li)" in lines_of(app)
 
 
@@ -98,8 +96,7 @@ async def test_hostile_names_and_reasons_neither_break_the_screen_nor_reach_the_
         app.fleet.statuses["[/foo] [bold]"] = status(
             known, EnvironmentState.UNREACHABLE, reason=f"said {HOSTILE}", hint=HOSTILE
         )
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         assert "[/foo] [bold]" in lines_of(app)
         await pilot.press("p")
         await settle(app, pilot)
@@ -111,8 +108,7 @@ async def test_chinese_names_keep_the_columns_aligned() -> None:
     app = make_app(inventory, draft=job("pytorch-dev-env", "视觉实验室"))
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         listed = app.screen.query_one(EnvironmentList)
         strips = [listed.render_line(y) for y in range(0, 16, 2)]
         assert {strip.cell_length for strip in strips} == {listed.size.width}
@@ -121,15 +117,14 @@ async def test_chinese_names_keep_the_columns_aligned() -> None:
             before = strip.text.partition("可用区")[0]
             starts.add(sum(2 if ord(character) > 0x2E80 else 1 for character in before))
         assert len(starts) == 1
-        assert "视觉实验室" in text_of(app, "#summary")
+        assert "视觉实验室" in told(app, "#summary")
 
 
 async def test_summary_and_list_say_that_gpus_are_simulated() -> None:
     app = make_app(draft=job("vision-lab"))
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         assert "4×A100 80 GB sim" in lines_of(app)
         assert "simulated" in str(app.screen.query_one(Summary).content)
 
@@ -152,16 +147,16 @@ async def test_an_environment_that_the_inventory_lacks_counts_as_one_of_the_jobs
     app = make_app(draft=job("pytorch-dev-env", "elsewhere"))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        summary = text_of(app, "#summary")
+        summary = told(app, "#summary")
         assert "Distributed training" in summary
-        assert "nodes   2" in summary
+        assert "nodes 2" in summary
         assert re.search(r"elsewhere +not in the inventory", summary)
         assert text_of(app, "#title-right").startswith("2 of 9 ticked · 2 GPUs")
         assert app.screen.query_one(DistributedPanel).display
         await tick(pilot, 1)
         await settle(app, pilot)
         assert screen_of(app).state.selected == ("elsewhere",)
-        assert "Single-machine training" in text_of(app, "#summary")
+        assert "Single-machine training" in told(app, "#summary")
         assert not app.screen.query_one(DistributedPanel).display
         await pilot.press("home", "space")
         await settle(app, pilot)

@@ -13,8 +13,8 @@ from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.finding_list import FindingList
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
-from tests.tui.looking import text_of, toasts
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import follow, settle, text_of, toasts, told
+from tests.tui.screens import CHOSEN
 
 
 async def test_the_first_ticked_is_the_master_and_unticking_it_moves_the_badge() -> None:
@@ -56,20 +56,20 @@ async def test_the_summary_adds_up_the_seeds_own_example() -> None:
     app = make_app()
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        assert "Tick the environments" in text_of(app, "#summary")
+        assert "Tick the environments" in told(app, "#summary")
         await tick(pilot, 0)
         await settle(app, pilot)
-        summary = text_of(app, "#summary")
+        summary = told(app, "#summary")
         assert "Single-machine training" in summary
         assert "begin within 10 seconds" in summary
         assert not app.screen.query_one(DistributedPanel).display
         await tick(pilot, 1, 2)
         await settle(app, pilot)
-        summary = text_of(app, "#summary")
-        for figure in ("nodes   3", "GPUs    14 (A100)", "CPUs    112", "memory  896 GB", "zones   3 ⚠"):
+        summary = told(app, "#summary")
+        for figure in ("nodes 3", "GPUs 14 (A100)", "CPUs 112", "memory 896 GB", "zones 3 ⚠"):
             assert figure in summary
         assert "uses PyTorch DDP" in summary
-        assert "★ pytorch-dev-env   2×A100" in summary
+        assert "★ pytorch-dev-env 2×A100" in summary
         assert app.screen.query_one(DistributedPanel).display
         assert "3 of 8 ticked · 14 GPUs · 3 zones ⚠" in text_of(app, "#title-right")
         assert "across zones" in text_of(app, "#findings-text")
@@ -82,9 +82,8 @@ async def test_facts_win_over_what_is_declared() -> None:
         await tick(pilot, 0)
         richer = environment("pytorch-dev-env", 4, "beijing-a", gpu="H100")
         app.fleet.statuses["pytorch-dev-env"] = status(richer, EnvironmentState.IDLE, 5)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
-        assert "GPUs    4 (H100)" in text_of(app, "#summary")
+        await follow(app, pilot)
+        assert "GPUs 4 (H100)" in told(app, "#summary")
         assert "4×H100" in lines_of(app)
 
 
@@ -102,7 +101,7 @@ async def test_what_is_missing_is_said_in_order_and_one_at_a_time() -> None:
         await settle(app, pilot)
         assert toasts(app)[-1] == "error: Choose a dataset, or none"
         app.screen.query_one("#dataset", Select).value = ""
-        await pilot.pause()
+        await settle(app, pilot)
         await pilot.press("ctrl+l")
         await settle(app, pilot)
         assert toasts(app)[-1] == "error: Tick at least one environment"
@@ -141,8 +140,21 @@ async def test_a_draft_is_filled_in_and_launches_at_once() -> None:
         submission, plan = launcher.launched[0]
         assert submission.job == job(*CHOSEN)
         assert plan.world_size == 14
-        assert toasts(app)[-1] == "Training job created: distributed · 3 nodes · 14 GPUs in all"
+        assert "Training job created: distributed · 3 nodes · 14 GPUs in all" in toasts(app)
         assert isinstance(app.screen, RunScreen)
+
+
+async def test_ticked_hosts_that_cannot_be_used_are_a_warning_and_no_green_light() -> None:
+    inventory = make_inventory()
+    launcher = FakeLauncher(inventory)
+    app = make_app(inventory, draft=job("pytorch-dev-env", "a100-17"), launch=launcher)
+    async with app.run_test(size=SIZE) as pilot:
+        set_states(app)
+        await follow(app, pilot)
+        assert text_of(app, "#readiness") == "⚠ 1 of 2 hosts cannot be used now"
+        await pilot.press("ctrl+l")
+        await settle(app, pilot)
+        assert len(launcher.launched) == 1
 
 
 async def test_an_error_of_the_plan_is_shown_and_nothing_is_launched(tmp_path: Path) -> None:
@@ -170,8 +182,7 @@ async def test_an_environment_that_cannot_be_used_is_warned_of_while_it_is_ticke
     app = make_app(draft=job("a100-17"))
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         assert "a100-17 cannot be used now" in text_of(app, "#findings-text")
         await pilot.press("home", *["down"] * 4, "space")
         await settle(app, pilot)
@@ -195,7 +206,7 @@ async def test_frameworks_that_are_not_there_yet_are_shown_and_cannot_be_chosen(
         await settle(app, pilot)
         assert screen_of(app).state.framework == "command"
         assert text_of(app, "#program-label") == "Command"
-        assert "Command" in text_of(app, "#summary") or "uses" in text_of(app, "#summary")
+        assert "Command" in told(app, "#summary") or "uses" in told(app, "#summary")
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])

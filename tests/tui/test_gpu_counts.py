@@ -16,8 +16,8 @@ from dttui.tui.rows import gpu_text
 from dttui.tui.screens.compose import ComposeScreen
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states
-from tests.tui.looking import screen_text, text_of, toasts
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import follow, screen_text, settle, text_of, toasts, told
+from tests.tui.screens import CHOSEN
 
 
 def few(*counts: int) -> Job:
@@ -42,16 +42,15 @@ async def test_a_job_that_uses_fewer_gpus_than_there_are_says_so_everywhere() ->
     app = make_app(inventory, draft=few(1, 1, 2), launch=FakeLauncher(inventory))
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         set_states(app)
-        await pilot.pause(0.4)
-        await settle(app, pilot)
+        await follow(app, pilot)
         for row in ("1 of 2×A100 80 GiB", "1 of 4×A100 80 GiB", "2 of 8×A100 80 GiB"):
             assert row in lines_of(app)
-        summary = text_of(app, "#summary")
-        assert "GPUs    4 of 14 (A100)" in summary
-        assert "★ pytorch-dev-env   1 of 2×A100" in summary
+        summary = told(app, "#summary")
+        assert "GPUs 4 of 14 (A100)" in summary
+        assert "★ pytorch-dev-env 1 of 2×A100" in summary
         assert "3 of 8 ticked · 4 of 14 GPUs" in text_of(app, "#title-right")
         await press(app, pilot, "ctrl+l")
-        assert toasts(app)[-1] == "Training job created: distributed · 3 nodes · 4 of 14 GPUs"
+        assert "Training job created: distributed · 3 nodes · 4 of 14 GPUs" in toasts(app)
 
 
 async def test_plus_and_minus_change_the_count_of_a_ticked_environment() -> None:
@@ -62,7 +61,7 @@ async def test_plus_and_minus_change_the_count_of_a_ticked_environment() -> None
         assert counts_of(app)["pytorch-dev-env"] == 1
         await press(app, pilot, "equals_sign")
         assert "pytorch-dev-env" not in counts_of(app), "all of them needs no count"
-        assert "GPUs    5 of 14 (A100)" in text_of(app, "#summary")
+        assert "GPUs 5 of 14 (A100)" in told(app, "#summary")
         await press(app, pilot, "plus")
         assert "pytorch-dev-env" not in counts_of(app)
         await press(app, pilot, "down", "plus", "plus")

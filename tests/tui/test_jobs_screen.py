@@ -10,8 +10,8 @@ from dttui.tui.screens.jobs import JobsScreen, JobTable
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
-from tests.tui.looking import screen_text, text_of
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import left, screen_text, settle, text_of
+from tests.tui.screens import CHOSEN
 from tests.tui.test_run_screen import controller
 
 SIZE = (120, 40)
@@ -63,16 +63,16 @@ async def test_quitting_while_a_job_runs_says_that_it_goes_on() -> None:
         async with app.run_test(size=SIZE) as pilot:
             await settle(app, pilot)
             await pilot.press("ctrl+q")
-            await pilot.pause(0.3)
+            await settle(app, pilot)
             assert isinstance(app.screen, ChoiceDialog)
             assert "1 job is running and goes on" in text_of(app, ".dialog-text")
             await pilot.press("escape")
             await settle(app, pilot)
             assert isinstance(app.screen, ComposeScreen)
             await pilot.press("ctrl+q")
-            await pilot.pause(0.3)
+            await settle(app, pilot)
             await pilot.press("enter")
-            await pilot.pause(0.3)
+            await left(app, pilot)
         assert app.return_code == 0
 
 
@@ -80,5 +80,5 @@ async def test_quitting_while_nothing_runs_asks_nothing() -> None:
     app = make_app()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("ctrl+q")
-        await pilot.pause(0.3)
+        await left(app, pilot)
     assert app.return_code == 0

@@ -14,8 +14,8 @@ from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui import job_files
 from tests.tui.composing import SIZE, FakeLauncher, screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
-from tests.tui.looking import screen_text, text_of, toasts
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import left, screen_text, settle, text_of, toasts
+from tests.tui.screens import CHOSEN
 from tests.tui.test_run_screen import controller
 
 
@@ -25,7 +25,7 @@ async def test_an_untouched_job_is_left_at_once(key: str) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.press(key)
-        await pilot.pause(0.3)
+        await left(app, pilot)
     assert app.return_code == 0
 
 
@@ -34,23 +34,23 @@ async def test_edits_that_are_not_saved_are_asked_about() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.press("space", "q")
-        await pilot.pause(0.3)
+        await settle(app, pilot)
         assert "Leave without saving?" in screen_text(app)
         await pilot.press("escape")
         await settle(app, pilot)
         assert isinstance(app.screen, ComposeScreen)
         await pilot.press("ctrl+q")
-        await pilot.pause(0.3)
+        await settle(app, pilot)
         await pilot.press("ctrl+q")
-        await pilot.pause(0.3)
+        await settle(app, pilot)
         assert sum(isinstance(screen, ChoiceDialog) for screen in app.screen_stack) == 1
         await pilot.press("enter")
         await settle(app, pilot)
         assert isinstance(app.screen, ComposeScreen), "the button under the cursor stays"
         await pilot.press("ctrl+q", "ctrl+q")
-        await pilot.pause(0.3)
+        await settle(app, pilot)
         await pilot.press("right", "enter")
-        await pilot.pause(0.3)
+        await left(app, pilot)
     assert app.return_code == 0
 
 
@@ -88,7 +88,7 @@ async def test_the_question_says_that_running_jobs_go_on() -> None:
         async with app.run_test(size=SIZE) as pilot:
             await settle(app, pilot)
             await pilot.press("space", "ctrl+q")
-            await pilot.pause(0.3)
+            await settle(app, pilot)
             asked = text_of(app, ".dialog-text")
             assert "changes that are not saved" in asked
             assert "1 job is running and goes on" in asked
@@ -147,3 +147,13 @@ async def test_after_a_launch_the_list_has_the_focus_again(width: int) -> None:
         assert isinstance(app.focused, EnvironmentList)
         await pilot.press("s")
         assert screen_of(app).state.task_name == "gpt-small"
+
+
+async def test_a_long_question_leaves_its_buttons_on_a_small_screen() -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.push_screen(
+            ChoiceDialog("Save", "word " * 350, (("no", "Keep it", "default"), ("yes", "Replace", "error")))
+        )
+        await settle(app, pilot)
+        assert "Replace" in screen_text(app)

@@ -14,8 +14,7 @@ from dttui.tui.prompts import DEAF_S, TYPING_PAUSE_S, ScreenPrompter
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.prompt import PromptDialog
 from tests.tui.fake_fleet import make_app
-from tests.tui.looking import screen_text, text_of, toasts
-from tests.tui.screens import settle
+from tests.tui.looking import screen_text, settle, text_of, toasts, until
 
 SIZE = (100, 30)
 KEY = Prompt(PromptKind.HOST_KEY, "gpu1", "", secret=False, fingerprint="SHA256:abcDEF")
@@ -39,10 +38,19 @@ def with_clock() -> tuple[DttuiApp, Clock]:
     return app, clock
 
 
+async def comes_up(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Wait until a question is on screen."""
+
+    def is_asking() -> bool:
+        return isinstance(app.screen, PromptDialog) and app.questions._quiet_since < float("inf")
+
+    await until(pilot, is_asking, "a question is on screen")
+    await settle(app, pilot)
+
+
 async def hears(app: DttuiApp, pilot: Pilot[None], clock: Clock) -> None:
     """Wait until a question is on screen and has been there long enough."""
-    await settle(app, pilot)
-    assert isinstance(app.screen, PromptDialog)
+    await comes_up(app, pilot)
     clock.now += DEAF_S
 
 
@@ -59,7 +67,7 @@ async def test_a_host_key_is_shown_with_its_fingerprint_and_taken_only_on_yes() 
             await settle(app, pilot)
             assert isinstance(app.screen, ComposeScreen)
         asked = asyncio.create_task(app.questions.ask(KEY))
-        await settle(app, pilot)
+        await comes_up(app, pilot)
         await pilot.click("#yes")
         assert await asked == "yes"
 
@@ -69,7 +77,8 @@ async def test_questions_come_one_after_the_other_and_secrets_are_masked() -> No
     async with app.run_test(size=SIZE) as pilot:
         first = asyncio.create_task(app.questions.ask(PASSWORD))
         second = asyncio.create_task(app.questions.ask(CODE))
-        await pilot.pause(0.6)
+        await comes_up(app, pilot)
+        await until(pilot, lambda: text_of(app, "#waiting"), "it says how many wait")
         assert "1 more question waits" in text_of(app, "#waiting")
         await hears(app, pilot, clock)
         await pilot.press(*"hunter2")
@@ -88,7 +97,7 @@ async def test_all_questions_that_wait_can_be_skipped_together() -> None:
     app, clock = with_clock()
     async with app.run_test(size=SIZE) as pilot:
         asked = [asyncio.create_task(app.questions.ask(PASSWORD)) for _number in range(5)]
-        await pilot.pause(0.6)
+        await hears(app, pilot, clock)
         await pilot.click("#skip")
         assert await asyncio.gather(*asked) == [None] * 5
         await settle(app, pilot)
@@ -109,7 +118,7 @@ async def test_a_declined_host_is_not_asked_about_again_until_a_person_retries()
         assert await prompter.ask(KEY) is None
         prompter.forget("gpu1")
         asked = asyncio.create_task(prompter.ask(KEY))
-        await settle(app, pilot)
+        await comes_up(app, pilot)
         await pilot.click("#yes")
         assert await asked == "yes"
 
@@ -134,7 +143,7 @@ async def test_keys_that_were_meant_for_something_else_do_not_answer() -> None:
     app, clock = with_clock()
     async with app.run_test(size=SIZE) as pilot:
         asked = asyncio.create_task(app.questions.ask(KEY))
-        await settle(app, pilot)
+        await comes_up(app, pilot)
         for _key in range(5):
             clock.now += DEAF_S * 0.8
             await pilot.press("enter", "escape")
@@ -156,6 +165,7 @@ async def test_a_question_waits_while_a_person_types_and_says_so() -> None:
         asked = asyncio.create_task(app.questions.ask(PASSWORD))
         await settle(app, pilot)
         await pilot.press("b", "c")
+        await until(pilot, lambda: toasts(app), "it is said that a question waits")
         assert isinstance(app.screen, ComposeScreen)
         assert field.value.endswith("abc")
         assert toasts(app) == ["gpu2 asks something; the question comes up when you pause typing."]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,15 +24,18 @@ from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import screen_text, text_of, toasts
-from tests.tui.screens import CHOSEN, settle
+from tests.tui.looking import screen_text, settle, text_of, toasts
+from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
 
 
 async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
-    """Let the screen read the job's files once more."""
-    await pilot.pause(0.3)
+    """Let the screen read the job's files to their end, and show what they say."""
+    await settle(app, pilot)
+    if isinstance(app.screen, RunScreen):
+        app.screen._poll()
+        app.screen._poll()
     await settle(app, pilot)
 
 
@@ -186,11 +190,15 @@ async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]
 
     async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
-            said.append(json.loads(line))
+            message = json.loads(line)
+            if message["method"] == "stop":
+                stream.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
+            said.append({name: message[name] for name in ("method", "force", "prompts") if name in message})
         stream.close()
 
     lock = os.open(writer.directory.lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    os.utime(lock, (time.time() + 3600, time.time() + 3600))  # It gives no further sign of life.
     directory = os.open(writer.directory.path, os.O_RDONLY)
     server = await asyncio.start_unix_server(serve, f"/proc/self/fd/{directory}/{writer.directory.socket.name}")
     try:
@@ -411,3 +419,36 @@ async def test_why_names_the_errors_of_a_refused_launch_and_not_its_warnings() -
         assert "✗ lab2 has no torch" in why
         assert "lab1" not in why
         assert "⚠ lab1 is in use: CPU 98%" in text_of(app, "#run-events")
+
+
+async def test_the_preflight_is_on_top_while_it_goes_on_and_stays_behind_its_tab() -> None:
+    inventory = make_inventory()
+    writer = job_files.checked(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await look(app, pilot)
+        assert app.screen.query_one(TabbedContent).active == "checks"
+        shown = screen_text(app)
+        assert "reach agent torch" in shown
+        assert "✗ 4.0" in shown
+        assert "master-unreachable: llm-training-env → pytorch-dev-env:29517 timed out" in shown
+        assert "→ pytorch-dev-env eth0 0.12 ms" in shown
+        writer.state(JobState.LAUNCHING, "preparing 3 hosts")
+        await look(app, pilot)
+        assert app.screen.query_one(TabbedContent).active == "loss"
+        await pilot.press("5")
+        await settle(app, pilot)
+        assert "✗ 4.0" in screen_text(app)
+
+
+async def test_a_tab_that_was_chosen_during_the_preflight_stays() -> None:
+    inventory = make_inventory()
+    writer = job_files.checked(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("3")
+        await settle(app, pilot)
+        writer.state(JobState.LAUNCHING, "preparing 3 hosts")
+        await look(app, pilot)
+        assert app.screen.query_one(TabbedContent).active == "events"

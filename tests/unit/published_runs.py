@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from dttui.planning.cost.hardware import Hardware, default_links, gpu_table
+from dttui.planning.cost.hardware import Hardware, Precision, default_links, gpu_table
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape, parameter_count
 
@@ -77,14 +78,75 @@ ITERATIONS = (
 )
 
 
+class HeldOut(NamedTuple):
+    """A run that no constant of the cost model was chosen by."""
+
+    source: str
+    shape: tuple[int, int, int, int]
+    """Layers, hidden size, heads, vocabulary."""
+    layout: Layout
+    tflops_per_gpu: float
+    gpu: str = "A100-80GB"
+    card_gbps: float = 200
+    """A GPU's share of its node's network."""
+
+
+GPT_175B = (96, 12288, 96, VOCAB_SIZE)
+GPT_530B = (105, 20480, 128, VOCAB_SIZE)
+
+
+def _split(gpus: int, tensor: int, pipeline: int, micro: int, batch: int, zero: int, precision: Precision) -> Layout:
+    data = gpus // (tensor * pipeline)
+    return Layout(data, tensor, pipeline, 1, micro, batch, zero, "full", precision=precision)
+
+
+def _of_seconds(seconds: float, gpus: int, batch: int) -> float:
+    """What a step of MT-NLG in so many seconds comes to, operations that are computed again counted."""
+    layers, hidden, heads, vocabulary = GPT_530B
+    shape = ModelShape(layers, hidden, heads, SEQ_LENGTH, vocabulary, 530e9)
+    return shape.flops(batch, recompute=True) / gpus / seconds / 1e12
+
+
+_TABLE_2 = "Narayanan et al. 2021, Table 2, PTD-P"
+_MT_NLG = "Smith et al. 2022, section 2.3: seconds a step"
+HELD_OUT = (
+    *(
+        HeldOut(_TABLE_2, GPT_175B, _split(gpus, 8, 12, 1, 1536, 0, "fp16"), tflops)
+        for gpus, tflops in ((384, 153), (768, 149), (1536, 141))
+    ),
+    *(
+        HeldOut(_TABLE_2, GPT_530B, _split(gpus, 8, 35, 1, 2240, 0, "fp16"), tflops)
+        for gpus, tflops in ((560, 171), (1120, 167), (2240, 159))
+    ),
+    *(
+        HeldOut(_MT_NLG, GPT_530B, _split(gpus, 8, 35, 1, 1920, 0, "bf16"), _of_seconds(seconds, gpus, 1920))
+        for gpus, seconds in ((2240, 60.1), (2800, 50.2), (3360, 44.4))
+    ),
+    HeldOut(
+        "BigScience 2022, model card of BLOOM: four 100 Gbit/s links a node",
+        (70, 14336, 112, 250880),
+        _split(384, 4, 12, 2, 2048, 1, "bf16"),
+        150,
+        card_gbps=50,
+    ),
+    HeldOut(
+        "Black et al. 2022, GPT-NeoX-20B, section 3",
+        (44, 6144, 64, 50432),
+        _split(96, 2, 4, 4, 1536, 1, "fp16"),
+        117,
+        "A100-40GB",
+    ),
+)
+
+
 def gpt(run: Throughput | Iteration) -> ModelShape:
     count = parameter_count(run.layers, run.hidden, SEQ_LENGTH, VOCAB_SIZE)
     return ModelShape(run.layers, run.hidden, run.heads, SEQ_LENGTH, VOCAB_SIZE, count)
 
 
-def selene(gpus: int) -> Hardware:
-    """DGX A100 nodes with a 200 Gbit/s card a GPU, which both papers ran on."""
-    gpu = gpu_table().find("A100-80GB")
+def selene(gpus: int, name: str = "A100-80GB", card_gbps: float = 200) -> Hardware:
+    """DGX A100 nodes, as both papers ran on: with a 200 Gbit/s card a GPU, unless told otherwise."""
+    gpu = gpu_table().find(name)
     assert gpu is not None
     intra, inter = default_links(gpu)
-    return Hardware(gpu, gpus, 8, intra, inter)
+    return Hardware(gpu, gpus, 8, intra, replace(inter, bandwidth=card_gbps / 8 * 1e9))

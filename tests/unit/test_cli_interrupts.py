@@ -42,6 +42,7 @@ class Listener:
                 log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
                 log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
                 os.close(self._lock)
+                writer.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
         writer.close()
 
 

@@ -93,6 +93,30 @@ def test_mistakes_are_data_and_chinese_where_that_is_asked_for(file: Path, capsy
     assert (first["file"], first["line"], first["column"]) == ("job.yaml", 3, 14)
     assert first["path"] == "distributed_training.framework"
     assert first["source_line"] == "  framework: pytorch_ddp"
-    assert first["hint"] == '是不是想写 "pytorch-ddp"？'
-    assert second["message"] == '应为整数，实为"x"'
+    assert first["hint"] == "是不是想写“pytorch-ddp”？"
+    assert second["message"] == '应为整数，实为 "x"'
     assert "job.yaml:4:28: distributed_training.resources.gpu.count: 应为整数" in printed.err
+
+
+def test_a_valid_job_that_no_plan_can_be_made_of_yet_says_what_is_open(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("distributed_training:\n  name: a\n  framework: horovod\n  run: {script: a.py}\n")
+    assert main(["validate", "job.yaml", "--output", "json"]) == 0
+    codes = [finding["code"] for finding in json.loads(capsys.readouterr().out)["needed"]]
+    assert codes == ["framework-not-yet", "dataset-missing", "no-nodes", "script-missing"]
+    assert main(["validate", "job.yaml"]) == 0
+    assert "`dttui plan` will ask for more:\n· framework-not-yet" in capsys.readouterr().out
+    file.with_name("a.py").touch()
+    file.write_text(
+        "distributed_training:\n  name: a\n  framework: pytorch-ddp\n  dataset: none\n  run: {script: a.py}\n"
+        "  cluster: {nodes: [{id: a}]}\n"
+    )
+    assert main(["validate", "job.yaml"]) == 0
+    assert "will ask" not in capsys.readouterr().out
+
+
+def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["valdate", "job.yaml"])
+    assert 'there is no "valdate"; did you mean "validate"?' in capsys.readouterr().err

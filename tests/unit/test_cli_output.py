@@ -16,6 +16,11 @@ from dttui.services.jobs import EventLog, JobDirectory
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.test_follow import plan_for
 
+NCCL_ERROR = {
+    "exit_code": 1,
+    "error": "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system error\n"
+    "Last error:\nConnect to 10.0.0.2<4711> failed",
+}
 REASON = "stopped\x1b[31m by 张三\nand more"
 
 
@@ -87,17 +92,19 @@ def test_a_failure_is_told_with_what_to_try_and_where_things_are(
     directory.plan.write_text(plan_for("a").model_dump_json())
     log = EventLog(directory)
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "prepared", "checkpoints": "/ckpt"})
-    log.add(EventKind.RANK_FAILED, "rank 0 on a exited with code 1", node="a", rank=0, data={"tail": ["NCCL WARN"]})
+    log.add(EventKind.RANK_FAILED, "rank 0 on a exited with code 1", node="a", rank=0, data=NCCL_ERROR)
     log.add(EventKind.JOB_STATE, "rank 0", data={"state": "FAILED"})
     log.add(EventKind.OUTCOME, "rank 0", data={"state": "FAILED", "exit_code": 100})
     assert main(["status", directory.job_id]) == 100
     told = capsys.readouterr().out
-    assert "What to try:\n  → NCCL failed" in told
+    assert "Cause: NCCL failed: Connect to 10.0.0.2<4711> failed\n" in told
+    assert "What to try:\n  → Set NCCL_DEBUG=INFO" in told
     assert f"logs: {directory.path}\ncheckpoints: a:/ckpt\n" in told
     assert main(["status", directory.job_id, "--output", "json"]) == 100
     document = json.loads(capsys.readouterr().out)
     assert document["checkpoints"] == {"a": "/ckpt"}
-    assert len(document["advice"]) == 1
+    assert document["cause"] == "nccl-error"
+    assert len(document["advice"]) == 2
 
 
 def test_where_nothing_runs_json_is_an_empty_list_and_jsonl_is_empty(

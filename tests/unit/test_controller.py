@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind, JobState
 
-from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError
+from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError, LaunchError
 from dttui.inventory.models import Environment, Inventory
+from dttui.planning.models import Bindings, BoundPlan
 from dttui.services import controller as controller_module
-from dttui.services import jobs, orphan
-from dttui.services.control import ControllerClient
+from dttui.services import gang_watch, jobs
+from dttui.services.alerts import AlertWatch
+from dttui.services.control import ControllerClient, ensure_controller
 from dttui.services.controller import Controller
 from dttui.services.files import write_atomic
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.launch import Submission, make_local_plan
-from dttui.services.orphan import Orphan
+from dttui.services.takeover import Remains, TakeOver
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.fake import FakeHost, FakeTransport
@@ -118,39 +120,111 @@ def test_everything_the_controller_writes_is_for_its_user_alone(
     assert (directory.path / "made/file").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_job_that_is_over_is_not_stopped_again(directory: JobDirectory) -> None:
+def test_a_job_that_is_over_and_lost_no_host_is_left_alone(directory: JobDirectory) -> None:
+    write_atomic(directory.launch, "{}")
     EventLog(directory).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
+    assert not ensure_controller(directory, looks_again=True)
+    assert len(directory.read_events()) == 1
+
+
+def test_a_controller_that_died_between_state_and_outcome_is_taken_at_its_word(directory: JobDirectory) -> None:
+    data = {"state": JobState.FAILED.value, "exit_code": 100}
+    EventLog(directory).add(EventKind.JOB_STATE, "rank 1 on gpu1 exited with code 3", data=data)
     before = os.umask(0o077)
     try:
-        assert controller_module.main([str(directory.path), "--stop-only"]) == 0
+        assert controller_module.main([str(directory.path)]) == 0
     finally:
         os.umask(before)
-    assert len(directory.read_events()) == 1
+    last = directory.read_events()[-1]
+    assert (last.kind, last.message, last.data) == (EventKind.OUTCOME, "rank 1 on gpu1 exited with code 3", data)
+
+
+def test_only_one_of_two_controllers_gets_the_job(directory: JobDirectory) -> None:
+    lock = directory.claim()
+    assert lock is not None
+    assert controller_module.main([str(directory.path)]) == 1
+    assert directory.has_controller()
+    os.close(lock)
+    assert not directory.has_controller()
+
+
+async def test_a_stop_is_noted_before_it_is_answered_and_outlives_the_controller(
+    controller: Controller, directory: JobDirectory
+) -> None:
+    client = await ControllerClient.connect(directory)
+    assert await asyncio.wait_for(client.stop(force=False), LIMIT_S)
+    assert directory.stop_request.read_text() == "stop"
+    assert await asyncio.wait_for(client.stop(force=True), LIMIT_S)
+    await client.close()
+    after = Controller(directory, expects_client=False)
+    asked: list[bool] = []
+    after._take_stops(asked.append)
+    assert asked == [True]
+
+
+async def test_a_client_tells_what_was_typed_for_the_job(controller: Controller, directory: JobDirectory) -> None:
+    client = await ControllerClient.connect(directory, Person("sesame"))
+    await until_prompting(controller, 1)
+    assert await client.credentials() == ()
+    assert await asyncio.wait_for(controller.ask(PROMPT), LIMIT_S) == "sesame"
+    assert await client.credentials() == ("password",)
+    await client.close()
 
 
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (HostUnreachableError("gpu1", "gpu1: no route"), "could not be reached; what runs there is unknown"),
-        (AuthenticationError("gpu1", "gpu1: permission denied"), "gpu1: permission denied"),
+        (HostUnreachableError("gpu1", "gpu1: no route"), "no word from gpu1 for"),
+        (AuthenticationError("gpu1", "gpu1: permission denied"), "gpu1: permission denied. `dttui attach"),
     ],
 )
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_host_that_cannot_be_stopped_is_named_as_lost(
     error: HostError, told: str, force: bool, directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("STOP_DEADLINE_S", "KILL_DEADLINE_S", "RECONNECT_S"):
-        monkeypatch.setattr(orphan, name, 0.05)
+    for name in ("STOP_DEADLINE_S", "FORCED_STOP_DEADLINE_S"):
+        monkeypatch.setattr(gang_watch, name, 0.05)
     inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
-    job = parse_job(JOB, "job.yaml")
-    write_atomic(directory.plan, make_local_plan(Submission(job, inventory, tmp_path)).model_dump_json())
+    log = running_job(directory, inventory, tmp_path, JobState.LAUNCHING, JobState.RUNNING)
+    plan = Remains.read(directory, 0.0).plan
+    bound = BoundPlan(plan=plan, bindings=Bindings(job_id=directory.job_id, attempt=0, master_port=1, nodes={}))
+    write_atomic(directory.bound_plan(0), bound.model_dump_json())
+    transport = FakeTransport({"gpu1": FakeHost(error=error)})
+    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    taken.request_stop(force=force)
+    with pytest.raises(JobFailedError, match="stopped on request, but gpu1 could not be reached"):
+        await asyncio.wait_for(taken.run(), LIMIT_S)
+    nodes = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
+    assert [(event.node, event.data["state"]) for event in nodes] == [("gpu1", "unknown"), ("gpu1", "lost")]
+    assert nodes[0].message.startswith(told)
+
+
+@pytest.mark.parametrize("states", [[], [JobState.PREFLIGHT]])
+async def test_a_job_whose_controller_died_before_it_touched_a_host_has_failed_without_asking_one(
+    states: list[JobState], directory: JobDirectory, tmp_path: Path
+) -> None:
+    inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
+    log = running_job(directory, inventory, tmp_path, *states)
+    transport = FakeTransport({})
+    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    with pytest.raises(LaunchError, match=r"^the controller died before the start$"):
+        await asyncio.wait_for(taken.run(), LIMIT_S)
+    assert transport.connections == []
+
+
+def running_job(
+    directory: JobDirectory,
+    inventory: Inventory,
+    base: Path,
+    *states: JobState,
+) -> EventLog:
+    """Write what a controller leaves that died in the last of the states; without any, before the first."""
+    plan = make_local_plan(Submission(parse_job(JOB, "job.yaml"), inventory, base))
+    write_atomic(directory.plan, plan.model_dump_json())
     log = EventLog(directory)
-    left = Orphan(directory, log, FakeTransport({"gpu1": FakeHost(error=error)}), Person(None), inventory)
-    left.request_stop(force)
-    with pytest.raises(JobFailedError, match="what runs on gpu1 is unknown"):
-        await asyncio.wait_for(left.end(), LIMIT_S)
-    (event,) = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
-    assert (event.node, event.data, event.message) == ("gpu1", {"state": "lost"}, told)
+    for state in states:
+        log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": state.value})
+    return log
 
 
 class Writer:

@@ -20,8 +20,8 @@ from dttui.planning.cost.failures import checkpoint_interval_s, failure_cost
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.layout import Layout, faults
 from dttui.planning.cost.memory import memory_per_gpu
-from dttui.planning.cost.recommend import framework_for, recommend
-from dttui.planning.cost.search import MICRO_BATCHES, Wish, search
+from dttui.planning.cost.recommend import framework_for, frameworks_of, recommend
+from dttui.planning.cost.search import MAX_MICRO_BATCH, Wish, search
 from dttui.planning.cost.shape import ModelShape, usual_shape
 from dttui.planning.cost.step_time import step_time
 from tests.unit.published_runs import ITERATIONS, THROUGHPUTS, Throughput, gpt, selene
@@ -37,7 +37,10 @@ def brute_force(shape: ModelShape, gpus: int, batch: int) -> float:
     for data, tensor, pipeline, chunks in product(numbers, range(1, 9), numbers, range(1, shape.layers + 1)):
         if data * tensor * pipeline != gpus:
             continue
-        for micro, zero, recompute in product(MICRO_BATCHES, range(4), ("none", "selective", "full")):
+        micro_batches = range(1, min(batch, MAX_MICRO_BATCH) + 1)
+        for micro, zero, recompute in product(micro_batches, range(4), ("none", "selective", "full")):
+            if batch % (data * micro):
+                continue
             layout = Layout(
                 data,
                 tensor,
@@ -58,7 +61,7 @@ def brute_force(shape: ModelShape, gpus: int, batch: int) -> float:
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 16])
-@pytest.mark.parametrize("batch", [16, 64])
+@pytest.mark.parametrize("batch", [16, 48])
 def test_brute_force_finds_nothing_faster(gpus: int, batch: int) -> None:
     found = search(SMALL, selene(gpus), batch)
     assert found.candidates[0].time.value == pytest.approx(brute_force(SMALL, gpus, batch))
@@ -98,6 +101,11 @@ def test_what_is_fixed_beforehand_stays_so() -> None:
         assert (layout.zero_stage, layout.sequence_parallel) == (1, False)
 
 
+def test_a_batch_of_any_size_is_searched_for_by_the_micro_batches_that_there_are() -> None:
+    found = search(SMALL, selene(8), 10**18)
+    assert {item.layout.micro_batch for item in found.candidates} <= set(range(1, MAX_MICRO_BATCH + 1))
+
+
 def test_a_model_that_fits_nowhere_is_told_with_what_it_needs() -> None:
     advice = recommend(gpt(ITERATIONS[1]), selene(8), 8, {})
     assert advice.candidates == []
@@ -111,12 +119,42 @@ def test_a_batch_that_nothing_divides_is_told() -> None:
     assert "multiple of 7" in advice.problem
 
 
+@pytest.mark.parametrize(
+    ("degrees", "first"),
+    [
+        ({"data": 8, "tensor": 1, "pipeline": 1, "zero_stage": 0}, "pytorch-ddp"),
+        ({"data": 8, "tensor": 1, "pipeline": 1, "zero_stage": 3}, "pytorch-fsdp"),
+        ({"data": 8, "tensor": 1, "pipeline": 1, "zero_stage": 1}, "deepspeed"),
+        ({"data": 4, "tensor": 2, "pipeline": 1, "zero_stage": 1}, "megatron-lm"),
+        ({"data": 4, "tensor": 1, "pipeline": 2, "zero_stage": 0}, "megatron-lm"),
+    ],
+)
+def test_a_layout_names_the_frameworks_that_can_train_in_it(degrees: dict[str, int], first: str) -> None:
+    layout = Layout(**degrees, micro_batch=1, global_batch=8)  # type: ignore[arg-type]  # a table of numbers
+
+    assert frameworks_of(layout)[0] == first
+
+
+@pytest.mark.parametrize(("parameters", "stage"), [(5e8, 0), (7e9, 3)])
+def test_where_only_the_size_is_given_the_guides_degrees_come_first(parameters: float, stage: int) -> None:
+    shape, inputs = assume_shape(ModelClaim(parameters=parameters))
+    hardware, more = assume_hardware(HardwareClaim("A100-80GB", 16, 8), gpu_table())
+
+    advice = recommend(shape, hardware, 512, {**inputs, **more})
+
+    first = advice.candidates[0]
+    assert (first.tensor_parallel_size, first.pipeline_parallel_size, first.zero_stage) == (1, 1, stage)
+    rest = [item.slower_by for item in advice.candidates[1:]]
+    assert rest == sorted(rest)
+    assert (advice.guide is not None) == (first.slower_by > 0)
+
+
 def test_reasons_name_the_part_that_makes_a_layout_slower() -> None:
     advice = recommend(gpt(ITERATIONS[1]), selene(1024), 1024, {})
     first, *others = advice.candidates
     assert first.slower_by == 0
     assert all(item.slower_by > 0 for item in others)
-    assert all("slower than the first" in item.reasons[-1] for item in others)
+    assert all("slower than the fastest" in item.reasons[-1] for item in others)
 
 
 @pytest.mark.parametrize(

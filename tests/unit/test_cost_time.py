@@ -7,7 +7,17 @@ from statistics import mean
 
 import pytest
 
-from dttui.planning.cost.collectives import all_reduce_s, bus_bandwidth_factor, choose_all_reduce, crossing_bytes
+from dttui.planning.cost.collectives import (
+    all_reduce_s,
+    broadcast_s,
+    bus_bandwidth_factor,
+    choose_all_reduce,
+    choose_broadcast,
+    crossing_bytes,
+    hierarchical_all_reduce_s,
+    rule_text,
+    timed_text,
+)
 from dttui.planning.cost.hardware import Link
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.step_time import bubble_ratio, step_time
@@ -70,6 +80,58 @@ def test_the_seeds_rule_by_number_of_nodes_is_refined_by_latency_and_bandwidth()
     assert (small.rule, small.algorithm, small.buffer_bytes) == ("ring", "tree", 2 << 20)
     large = choose_all_reduce(nodes=16, ranks=128, size=10e9, link=LINK)
     assert (large.rule, large.algorithm, large.buffer_bytes) == ("tree", "ring", 1 << 20)
+
+
+def test_the_least_of_the_seconds_that_a_library_can_reach_is_advised() -> None:
+    ring = choose_all_reduce(nodes=16, ranks=128, size=10e9, link=LINK)
+    steps = choose_all_reduce(16, 128, 10e9, LINK, ring.seconds["ring"] / 2)
+    assert (steps.algorithm, steps.rule) == ("hierarchical", "tree")
+    assert choose_all_reduce(16, 128, 10e9, LINK, ring.seconds["ring"] * 2).algorithm == "ring"
+    told = timed_text(ring, lambda value: f"{value:.2f} s")
+    assert told.startswith("butterfly (NCCL and gloo have none) 0.79 s, ring 0.80 s, tree")
+    assert "it would be tree" in (rule_text(steps, 16) or "")
+
+
+def test_a_butterfly_moves_what_a_ring_moves_in_the_rounds_of_a_tree() -> None:
+    assert all_reduce_s(1e6, 14, LINK, "butterfly") == pytest.approx(8 * 5e-6 + 2 * 13 / 14 * 1e6 / 25e9)
+    choice = choose_all_reduce(nodes=4, ranks=14, size=1e6, link=LINK)
+    assert choice.seconds["butterfly"] < min(choice.seconds["ring"], choice.seconds["tree"])
+    assert choice.bus_bandwidth == pytest.approx(1e6 / choice.seconds["tree"] * bus_bandwidth_factor("all_reduce", 14))
+
+
+def test_a_broadcast_goes_by_a_tree_where_that_takes_fewer_rounds() -> None:
+    assert broadcast_s(1e6, 14, LINK) == pytest.approx(4 * (5e-6 + 1e6 / 25e9))
+    assert broadcast_s(1e6, 14, LINK, "linear") == pytest.approx(13 * (5e-6 + 1e6 / 25e9))
+    assert choose_broadcast(14, 1e6, LINK).algorithm == "tree"
+    assert choose_broadcast(2, 1e6, LINK).algorithm == "linear"
+
+
+def test_a_buffer_grows_until_a_message_takes_longer_than_its_latency() -> None:
+    far = Link(bandwidth=1.25e9, latency_s=8e-3)  # 10 MB are on the way at once.
+    choice = choose_all_reduce(nodes=4, ranks=4, size=1e9, link=far)
+    assert (choice.algorithm, choice.buffer_bytes) == ("ring", 16 << 20)
+
+
+def test_reducing_inside_the_nodes_first_sends_less_between_them() -> None:
+    # 16 ranks on two nodes: 8 shares of a gigabyte each, over a card each.
+    hardware = selene(16)
+    seconds = hierarchical_all_reduce_s(1e9, 16, 1, hardware)
+    inside, between = 300e9 * 0.80, 25e9 * 0.75
+    expected = 2 * (7 / 8 * 1e9 / inside + 7 * 2e-6) + 1e9 / 8 / between + 2 * 15e-6
+    assert seconds == pytest.approx(expected)
+    assert hierarchical_all_reduce_s(1e9, 8, 1, hardware) is None
+    assert hierarchical_all_reduce_s(1e9, 2, 8, hardware) is None
+
+
+def test_gradients_travel_in_fp32_where_bf16_sums_them_so_and_in_fp16_as_they_are() -> None:
+    # Megatron-LM, docs of its distributed optimizer: "fp16 param, fp16 grads" and "bf16 param, fp32 grads".
+    run = THROUGHPUTS[4]
+    half, wide, told = (
+        step_time(gpt(run), replace(run.layout, **change), selene(run.gpus)).parts["data_parallel"]
+        for change in ({"precision": "fp16"}, {"precision": "bf16"}, {"precision": "bf16", "gradient_bytes": 2})
+    )
+    assert wide == pytest.approx(2 * half, rel=0.05)
+    assert told == half
 
 
 def test_a_tensor_parallel_group_that_leaves_its_node_is_slower() -> None:

@@ -15,7 +15,7 @@ import pytest
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, dump_job, load_job, parse_job
-from dttui.spec.dialects.importing import Imported, merge, translate_file
+from dttui.spec.dialects.importing import Imported, grouped, merge, translate_file
 from dttui.spec.dialects.torchrun import translate_command
 from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED, parse_command
 from dttui.spec.dialects.translation import Translated
@@ -117,6 +117,7 @@ def test_an_fsdp_configuration_of_accelerate() -> None:
         "strategy": {"zero_stage": 2},
         "resources": {"gpu": {"count": 8}},
         "model": {"precision": "bf16"},
+        "settings": {"fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
     }
     assert keys(imported) == {
         "fsdp_config.fsdp_auto_wrap_policy": 6,
@@ -140,7 +141,7 @@ def test_a_hostfile_of_other_hosts_is_told_of() -> None:
     imported = merge([file(FSDP, "c"), file("a slots=4\nb slots=4\nc slots=4\n", "h")], "x")
     messages = {note.subject: note.message for note in imported.notes if note.severity is Severity.WARNING}
     assert messages == {
-        "main_process_ip": 'not carried over: "gpu2" is the master, of nodes that are not listed',
+        "main_process_ip": 'not carried over: "gpu2" is the master, and none of the nodes that are listed',
         "num_machines": "this says 2 nodes, and 3 are listed",
         "num_processes": "not carried over: the nodes themselves say 4",
     }
@@ -168,6 +169,21 @@ def test_what_accelerate_distributes_by_is_a_framework_and_a_stage(
 ) -> None:
     job = merge([file(text)], "x").job
     assert (job.framework, job.strategy.zero_stage) == expected
+
+
+def test_what_is_computed_again_is_carried_over() -> None:
+    megatron = """\
+distributed_type: MEGATRON_LM
+megatron_lm_config:
+  megatron_lm_sequence_parallelism: true
+  megatron_lm_recompute_activations: true
+"""
+    strategy = merge([file(megatron)], "x").job.strategy
+    assert (strategy.sequence_parallel, strategy.recomputation) == (True, "selective")
+    fsdp = "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: true}\n"
+    assert merge([file(fsdp)], "x").job.strategy.recomputation == "full"
+    deepspeed = "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 4}\n"
+    assert merge([file(deepspeed)], "x").job.settings == {"gradient_accumulation_steps": 4}
 
 
 def test_what_only_accelerate_does_is_told_of() -> None:
@@ -436,11 +452,11 @@ def test_the_command_gives_data_too(
 def test_validate_tells_the_notes_of_a_document_of_another_form(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).with_name("seeds") / "horovod_config.yaml"
     assert main(["validate", str(path)]) == 0
-    assert ":21:5: horovod_config.training.epochs: not carried over" in capsys.readouterr().out
+    assert ":21:5: horovod_config.training.epochs: for the script: under settings" in capsys.readouterr().out
     assert main(["validate", str(path), "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["dialect"] == "horovod-config"
-    assert len(document["notes"]) == 7
+    assert len(document["notes"]) == 3
     set_language("en")
 
 
@@ -464,3 +480,19 @@ def test_whatever_command_line_gives_a_job_or_problems() -> None:
         line = ["torchrun", *generator.choices(words, k=generator.randint(0, 6))]
         assert outcome(partial(_of_command, line))
     assert parse_command(["torchrun", "-t", "3", "a.py"], "c").program.text == "a.py"
+
+
+def test_notes_that_say_the_same_of_several_keys_are_one_that_names_them() -> None:
+    imported = _of_command(["torchrun", "--tee", "3", "--redirects", "3", "--rdzv-id", "1", "train.py"])
+    assert list(keys(imported)) == ["--tee", "--redirects", "--rdzv-id"]
+    tee, rendezvous = grouped(imported.notes)
+    assert (tee.subject, tee.message.endswith("; the same goes for --redirects")) == ("--tee", True)
+    assert rendezvous.subject == "--rdzv-id"
+
+
+@pytest.mark.parametrize("program", ["accelerate", "/opt/bin/deepspeed"])
+def test_the_command_of_another_launcher_is_told_how_to_be_imported(program: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        _of_command([program, "launch", "train.py"])
+    (problem,) = caught.value.problems
+    assert "-- torchrun train.py. Of its options, --num_" in problem.hint

@@ -127,27 +127,27 @@ def test_a_job_to_stop_is_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None
     running = begin("gpt-a", 100.0, "RUNNING", monkeypatch)
     finished = begin("gpt-b", 200.0, "SUCCEEDED", monkeypatch)
     alive.append(running)
-    assert jobs.find_to_stop(None) == jobs.find_to_stop("last") == jobs.find_to_stop("gpt") == running
-    assert jobs.find_to_stop(finished.job_id) == jobs.find_to_stop("gpt-b") == finished
+    assert jobs.find_open(None) == jobs.find_open("last") == jobs.find_open("gpt") == running
+    assert jobs.find_open(finished.job_id) == jobs.find_open("gpt-b") == finished
     other = begin("gpt-c", 300.0, "RUNNING", monkeypatch)
-    assert jobs.find_to_stop(None) == running, "no controller watches the other"
+    assert jobs.find_open(None) == running, "no controller watches the other"
     with pytest.raises(NoSuchJobError):
-        jobs.find_to_stop("")
+        jobs.find_open("")
     alive.append(other)
     with pytest.raises(UsageError) as refused:
-        jobs.find_to_stop(None)
+        jobs.find_open(None)
     assert running.job_id in refused.value.message
     assert other.job_id in refused.value.message
     assert finished.job_id not in refused.value.message
-    assert jobs.find_to_stop("last") == other
+    assert jobs.find_open("last") == other
     alive.clear()
     with pytest.raises(UsageError, match="several"):
-        jobs.find_to_stop("gpt")
+        jobs.find_open("gpt")
 
 
 def test_without_a_running_job_the_newest_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     begin("a", 100.0, "SUCCEEDED", monkeypatch)
     newest = begin("b", 200.0, "FAILED", monkeypatch)
-    assert jobs.find_to_stop(None) == newest
+    assert jobs.find_open(None) == newest
     with pytest.raises(NoSuchJobError):
-        jobs.find_to_stop("c")
+        jobs.find_open("c")

@@ -247,6 +247,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "logging": {"level": "DEBUG", "format": "json"},
         "metrics": ["loss"],
         "visualization": None,
+        "settings": {},
         "training": {"batch_size": 256, "num_workers": 4},
         "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2},
         "resources": {"gpu_count": 6},

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import NodeState, NodeStatus
-from dtagent.protocol.telemetry import HostSample, RankSample
+from dtagent.protocol.jobs import FollowReply, LogChunk, NodeState, NodeStatus
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.planner import plan
-from dttui.services import gang as gang_module
 from dttui.services import jobs
 from dttui.services.gang import Gang
 from dttui.services.jobs import EventLog
 from dttui.services.node_run import NodeRun
-from dttui.services.occupation import HostReading
 from dttui.spec.models import Run
 from dttui.transport.fake import FakeTransport
-from tests.unit.seed_cluster import host_facts, make_job
+from tests.unit.seed_cluster import make_job
 
 INVENTORY = Inventory(
     environments=(Environment(name="sim", host="sim", resources=Resources(gpu=GpuResources(count=2, simulated=True))),)
@@ -53,14 +51,14 @@ def gang() -> Gang:
 def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Gang) -> None:
     (node,) = gang._nodes
     node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
-    gang._report()
+    gang._watch.report()
     node.heard_at = time.time() - 9
     node.silent_since = time.time()
-    gang._report()
-    gang._report()
+    gang._watch.report()
+    gang._watch.report()
     node.silent_since = None
-    gang._report()
-    gang._report()
+    gang._watch.report()
+    gang._watch.report()
     events = [(event.kind, event.data.get("state"), event.message) for event in gang._directory.read_events()]
     assert events == [
         (EventKind.NODE_STATE, "running", ""),
@@ -70,27 +68,57 @@ def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Gang) -
     ]
 
 
-def reading(rank_count: int) -> HostReading:
-    ranks = {"other": [RankSample(rank, rank + 100) for rank in range(rank_count)]} if rank_count else {}
-    return HostReading(host_facts(), HostSample(1, 0.0, ranks=ranks))
+def test_what_an_agent_says_of_its_own_records_is_told_once_each(gang: Gang) -> None:
+    (node,) = gang._nodes
+    node.status = NodeStatus(
+        node.key, 0, NodeState.RUNNING, warnings=["the disk was full", "a record\x1b[2J is damaged"]
+    )
+    for _twice in range(2):
+        gang._watch.report()
+    told = [event for event in gang._directory.read_events() if event.kind is EventKind.FINDING]
+    assert [(event.message, event.data["severity"]) for event in told] == [
+        ("sim: the disk was full", "warning"),
+        ("sim: a record is damaged", "warning"),
+    ]
 
 
-def then(*readings: HostReading) -> Callable[[NodeRun, HostReading], Awaitable[HostReading]]:
-    """Stand for a host that is asked again and again."""
-    left = list(readings)
-
-    async def read_host(_node: NodeRun, _before: HostReading) -> HostReading:
-        return left.pop(0) if len(left) > 1 else left[0]
-
-    return read_host
+def follow(node: NodeRun, stream: str, *lines: str) -> None:
+    """Let the agent's answer to `follow` bring these lines."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    chunk = LogChunk(stream, node.logs.offsets.get(stream, 0), base64.b64encode(data).decode())
+    node._store(FollowReply(NodeStatus(node.key, 0, NodeState.RUNNING), "", [chunk]))
 
 
-async def test_slots_of_a_job_that_has_just_ended_are_waited_for(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeRun, "read_host", then(reading(2), reading(0)))
-    assert await gang._room({"sim": reading(2)}) == []
+def alerts(gang: Gang) -> list[tuple[str, str, int | None]]:
+    events = [event for event in gang._directory.read_events() if event.kind is EventKind.METRIC_ALERT]
+    return [(event.data["code"], event.message, event.rank) for event in events]
 
 
-async def test_slots_that_stay_taken_are_an_error(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang_module, "ROOM_WAIT_S", 0.01)
-    monkeypatch.setattr(NodeRun, "read_host", then(reading(2)))
-    assert [finding.code for finding in await gang._room({"sim": reading(2)})] == ["gpus-taken"]
+@pytest.mark.parametrize("stream", ["metrics", "trainer"])
+def test_an_alarming_report_is_told_once_wherever_it_came_from(gang: Gang, stream: str) -> None:
+    (node,) = gang._nodes
+    follow(node, stream, *(f'{{"step": {step}, "loss": {2 + step % 3 / 100}}}' for step in range(30)))
+    follow(node, stream, '{"step": 30, "loss": 9.5}', '{"step": 31, "loss": NaN}', '{"at": {"0.out": 10}}')
+    follow(node, stream, '{"step": 32, "loss": NaN}')
+    for _twice in range(2):
+        gang._watch.report()
+    assert alerts(gang) == [
+        ("loss-spike", "the loss jumped to 9.5 from about 2.01: rank 0 on sim, step 30", 0),
+        ("loss-not-finite", "the loss is not a number any more: rank 0 on sim, step 31", 0),
+    ]
+    assert len(gang._directory.metrics.read_text().splitlines()) == 33
+
+
+def test_output_in_which_metrics_were_not_looked_for_is_told(gang: Gang) -> None:
+    (node,) = gang._nodes
+    follow(node, "trainer", '{"at": {"0.out": 10}, "skipped_bytes": 4096}')
+    for _twice in range(2):
+        gang._watch.report()
+    findings = [event for event in gang._directory.read_events() if event.kind is EventKind.FINDING]
+    assert [event.data["code"] for event in findings] == ["metrics-skipped"]
+
+
+def test_a_speed_for_each_gpu_becomes_that_of_the_job(gang: Gang) -> None:
+    (node,) = gang._nodes
+    follow(node, "trainer", '{"step": 1, "loss": 2.0, "tokens_per_s_per_gpu": 100}')
+    assert json.loads(gang._directory.metrics.read_text())["tokens_per_s"] == 200.0

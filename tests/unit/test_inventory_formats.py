@@ -310,3 +310,136 @@ def test_whatever_text_gives_an_inventory_or_problems() -> None:
             end = min(len(text), start + generator.choice((0, 1, 3, 20)))
             text = text[:start] + generator.choice((*words, "")) + text[end:]
         assert outcome(text)
+
+
+SITE = """\
+# production
+[gpus]
+gpu-[001:002].dc1.example.org gpus=8
+gpu-a\tansible_host=2001:db8::5 ansible_python_interpreter=auto_silent
+
+[gpus:vars]
+ansible_user=train
+ansible_port=2222
+ansible_python_interpreter=/opt/conda/bin/python
+some_list=[1, 2]
+
+[cpus]
+node02 ansible_ssh_common_args='-J bastion.example.org:2200 -o StrictHostKeyChecking=no'
+"""
+
+
+def write(directory: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    return directory / "hosts"
+
+
+def test_variables_in_files_beside_an_inventory_of_ansible_count(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        {
+            "hosts": SITE,
+            "group_vars/all.yml": "ansible_user: everyone\nansible_ssh_private_key_file: /k\nsecret: !vault |\n  33\n",
+            "group_vars/gpus/10-net.yaml": "ansible_port: 2223\n",
+            "group_vars/gpus/20-more.yml": "x: {y: 1}\n",
+            "host_vars/gpu-a": "ansible_user: 1000\nansible_host: 10.0.0.9\n",
+            "host_vars/node02.yml": "$ANSIBLE_VAULT;1.1;AES256\n6162\n",
+            "host_vars/other.yml": "[",
+        },
+    )
+    common = {"user": "train", "port": 2223, "identity_file": "/k", "python": "/opt/conda/bin/python"}
+    eight = {"gpu": {"count": 8}}
+    assert fields(load_inventory(path)) == {
+        "gpu-001.dc1.example.org": {"host": "gpu-001.dc1.example.org", **common, "resources": eight},
+        "gpu-002.dc1.example.org": {"host": "gpu-002.dc1.example.org", **common, "resources": eight},
+        "gpu-a": {"host": "10.0.0.9", "user": "1000", "port": 2223, "identity_file": "/k"},
+        "node02": {
+            "host": "node02",
+            "user": "everyone",
+            "identity_file": "/k",
+            "proxy_jump": "bastion.example.org:2200",
+        },
+    }
+    assert parsed(SITE)["gpu-a"] == {"host": "2001:db8::5", "user": "train", "port": 2222}
+
+
+def test_mistakes_in_files_beside_an_inventory_name_them(tmp_path: Path) -> None:
+    path = write(tmp_path, {"hosts": "[a]\n  x\n", "host_vars/x.yml": "ansible_port: many\n"})
+    with pytest.raises(DocumentError) as caught:
+        load_inventory(path)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (2, 3)
+    assert problem.path == (str(tmp_path / "host_vars" / "x.yml"), "ansible_port")
+    (tmp_path / "host_vars" / "x.yml").write_text("a: [\n")
+    with pytest.raises(DocumentError, match=r"x\.yml:2:1: not valid YAML"):
+        load_inventory(path)
+
+
+def test_what_ansible_itself_writes_as_json_is_read() -> None:
+    text = """{
+    "_meta": {"hostvars": {"g1": {"ansible_host": "10.0.0.1", "ansible_port": 2222}, "g2": {}}},
+    "all": {"children": ["ungrouped", "gpus"]},
+    "gpus": {"hosts": ["g1", "g2"], "vars": {"ansible_user": "li"}},
+    "ungrouped": {"hosts": []}
+}
+"""
+    assert parsed(text) == {
+        "g1": {"host": "10.0.0.1", "port": 2222, "user": "li"},
+        "g2": {"host": "g2", "user": "li"},
+    }
+
+
+def test_slots_behind_a_colon_are_slots() -> None:
+    assert parsed("gpu1 slots=4\r\ngpu2:8\r\n10.0.0.3:2 # two\r\n") == {
+        "gpu1": {"host": "gpu1", "resources": {"gpu": {"count": 4}}},
+        "gpu2": {"host": "gpu2", "resources": {"gpu": {"count": 8}}},
+        "10.0.0.3": {"host": "10.0.0.3", "resources": {"gpu": {"count": 2}}},
+    }
+
+
+def test_a_node_list_in_an_unknown_form_is_given_to_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocation = {"SLURM_JOB_NODELIST": "gpu[[1-2]-a]", "SLURM_GPUS_ON_NODE": "2"}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DocumentError, match="expected a range"):
+        slurm_inventory(allocation)
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames gpu[[1-2]-a]" ] || exit 1\necho gpu1-a\necho gpu2-a\n')
+    scontrol.chmod(0o755)
+    assert [item.name for item in slurm_inventory(allocation).environments] == ["gpu1-a", "gpu2-a"]
+    with pytest.raises(DocumentError, match="a bracket is not closed"):
+        slurm_inventory({"SLURM_JOB_NODELIST": "a["})
+
+
+def test_ansible_variables_for_gpus_declare_them() -> None:
+    text = "[w]\na gpu_count=4 gpu_type=A100\nb\nc gpus=0,1\n[w:vars]\ngpus=2\n"
+    found = parsed(text)
+    assert found["a"]["resources"] == {"gpu": {"count": 4, "type": "A100"}}
+    assert found["b"]["resources"] == {"gpu": {"count": 2}}
+    assert "resources" not in found["c"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("ansible_prot", "ansible_port"), ("ansible_usr", "ansible_user"), ("ansible_ssh_pass", "")]
+)
+def test_a_misspelt_ansible_variable_is_named_with_its_place(written: str, meant: str) -> None:
+    text = f"[w]\na {written}=22\n"
+    if not meant:
+        assert parsed(text) == {"a": {"host": "a"}}
+        return
+    with pytest.raises(DocumentError) as caught:
+        parsed(text)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.hint) == (2, f'did you mean "{meant}"?')
+
+
+@pytest.mark.parametrize("text", ["Host a\n  HostName b\n", "# mine\n\nInclude conf.d/*\n", "match host a\n"])
+def test_an_ssh_configuration_is_no_inventory_and_says_how_to_make_one(text: str) -> None:
+    with pytest.raises(DocumentError, match=r"this is an ssh configuration, no inventory; .*dttui envs import"):
+        parsed(text)
+
+
+def test_a_host_that_is_called_host_is_still_one() -> None:
+    assert parsed("host slots=4\n") == {"host": {"host": "host", "resources": {"gpu": {"count": 4}}}}
+    assert parsed("[w]\nhost ansible_user=li\n") == {"host": {"host": "host", "user": "li"}}

@@ -101,12 +101,13 @@ def test_other_variables_may_be_set(base: Path) -> None:
 
 def test_what_is_submitted_is_for_its_user_alone(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[JobDirectory] = []
-    monkeypatch.setattr(launch, "start_controller", lambda directory, **_options: started.append(directory))
+    monkeypatch.setattr(launch, "start_controller", lambda directory, *_lock, **_options: started.append(directory))
     directory = submit(submission(base), planned(base), expects_client=False)
     assert started == [directory]
     for path in (directory.document, directory.plan, directory.launch):
         assert path.stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in directory.path.iterdir() if path.is_file()) == [
+        "controller.lock",
         "job.yaml",
         "launch.json",
         "plan.json",

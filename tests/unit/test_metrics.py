@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dttui.services.metrics import MAX_LINE_BYTES, MetricStream, is_broken, parse_line
+from dttui.services.metrics import MAX_LINE_BYTES, MetricStream, parse_line
 
 
 def test_known_numbers_get_their_field_and_others_are_kept_apart() -> None:
@@ -51,8 +51,18 @@ def test_values_that_make_no_sense_are_left_out_and_nothing_raises(line: bytes) 
 
 
 def test_a_loss_that_is_no_number_is_noticed() -> None:
-    assert is_broken(b'{"step": 4, "loss": NaN}')
-    assert not is_broken(b'{"step": 4, "loss": 1.0}')
+    broken = parse_line(b'{"step": 4, "loss": NaN, "grad_norm": -Infinity, "lr": 0.1, "mfu": NaN}', 0, 1.0)
+    assert broken is not None
+    assert broken.not_finite == ["loss", "gradient_norm"]
+    whole = parse_line(b'{"step": 4, "loss": 1.0}', 0, 1.0)
+    assert whole is not None
+    assert whole.not_finite is None
+
+
+def test_a_speed_for_each_gpu_counts_for_all_of_the_job() -> None:
+    metric = parse_line(b'{"step": 4, "tokens_per_s_per_gpu": 1000}', 0, 1.0, world_size=8)
+    assert metric is not None
+    assert (metric.tokens_per_s, metric.extra) == (8000.0, {"tokens_per_s_per_gpu": 1000.0})
 
 
 def test_lines_are_put_together_from_parts_and_those_that_cannot_be_read_are_counted() -> None:
@@ -72,8 +82,7 @@ def test_a_line_without_end_is_one_line_that_cannot_be_read() -> None:
     assert len(stream.first_unreadable) == 200
 
 
-def test_the_first_loss_that_is_no_number_is_remembered() -> None:
+def test_the_agents_own_notes_are_no_metrics_and_tell_what_it_passed_over() -> None:
     stream = MetricStream()
-    stream.feed(b'{"loss": 1}\n{"loss": NaN, "step": 2}\n{"loss": NaN, "step": 3}\n', 0, 1.0)
-    assert stream.broken == '{"loss": NaN, "step": 2}'
-    assert stream.unreadable == 0
+    assert stream.feed(b'{"at": {"0.out": 10}}\n{"at": {}, "skipped_bytes": 4096}\n{"at": 1}\n', 0, 1.0) == []
+    assert (stream.skipped_bytes, stream.unreadable) == (4096, 0)

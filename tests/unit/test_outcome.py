@@ -7,7 +7,10 @@ import signal
 import pytest
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
 
-from dttui.services.outcome import ending, is_consequence
+from dttui.services import jobs
+from dttui.services.node_run import NodeRun
+from dttui.services.outcome import ending, is_consequence, last_words, rank_failures
+from tests.unit.test_follow import plan_for
 
 
 @pytest.mark.parametrize(
@@ -15,7 +18,8 @@ from dttui.services.outcome import ending, is_consequence
     [
         "RuntimeError: [/x/pair.cc:553] Connection closed by peer [10.0.0.1]:4",
         "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
-        "RuntimeError: Read error [10.0.0.1]:4: Connection reset by peer",
+        "RuntimeError: [/x/pair.cc:534] Read error [10.0.0.1]:4: Connection reset by peer",
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
     ],
 )
 def test_an_error_about_a_peer_is_a_consequence(error: str) -> None:
@@ -29,6 +33,9 @@ def test_an_error_about_a_peer_is_a_consequence(error: str) -> None:
         {"exit_code": 1, "error": "torch.OutOfMemoryError: CUDA out of memory"},
         {"exit_code": None, "signal": 9, "error": None, "tail": []},
         {"exit_code": 1, "error": "ModuleNotFoundError: No module named 'x'"},
+        {"exit_code": 1, "error": "ConnectionRefusedError: [Errno 111] Connection refused"},
+        {"exit_code": 1, "error": "BrokenPipeError: [Errno 32] Broken pipe"},
+        {"exit_code": 1, "error": "RuntimeError: Timed out waiting for the license server"},
     ],
 )
 def test_an_error_of_its_own_is_a_cause(data: dict[str, object]) -> None:
@@ -57,3 +64,42 @@ def test_other_ends_keep_their_reason() -> None:
     assert ending(ended(reason="the supervisor on this host died")) == "the supervisor on this host died"
     stuck = NodeStatus(AttemptKey("job", 0), 0, NodeState.UNKILLABLE, "stopped", leftovers=[Leftover(7, "python", "D")])
     assert ending(stuck) == "cannot be ended: 7 (python)"
+
+
+def node_run(status: NodeStatus, offset_s: float = 0.0) -> NodeRun:
+    plan = plan_for("a", "b")
+    made = NodeRun(None, plan.nodes[status.node_rank], status.key, jobs.create("x"), None, None, lambda: None)  # type: ignore[arg-type]  # nothing is connected to
+    made.status, made.clock_offset_s, made.heard_at = status, offset_s, 500.0
+    return made
+
+
+def of_node(rank: int, *failures: RankFailure, state: NodeState = NodeState.ENDED, **more: object) -> NodeStatus:
+    key = AttemptKey("job", 0)
+    return NodeStatus(key, rank, state, "a process failed", failures=list(failures), **more)  # type: ignore[arg-type]  # fields of it
+
+
+def test_failures_are_ordered_by_one_clock_and_secrets_stay_out() -> None:
+    early = node_run(of_node(0, RankFailure(0, 1100.0, 1, error="ValueError: the key is s3cret")), offset_s=1000.0)
+    late = node_run(of_node(1, RankFailure(1, 105.0, 1, error="KeyError: 'x'", traceback="KeyError: s3cret")))
+    found = rank_failures(jobs.create("x"), [late, early], ["s3cret"])
+    assert [(item.rank, item.time) for item in found] == [(0, 100.0), (1, 105.0)]
+    assert "s3cret" not in str([(item.message, item.data) for item in found])
+    assert found[0].message.endswith("ValueError: the key is •••")
+
+
+def test_a_host_that_lost_its_supervisor_failed_when_it_was_told_and_leftovers_come_last() -> None:
+    failed = node_run(of_node(0, RankFailure(0, 600.0, 1, error="KeyError: 'x'")))
+    lost = node_run(of_node(1, state=NodeState.LOST, started_at=1.0))
+    found = rank_failures(jobs.create("x"), [failed, lost])
+    assert [(item.node, item.time) for item in found] == [("b", 500.0), ("a", 600.0)]
+    stuck = node_run(of_node(1, state=NodeState.UNKILLABLE, started_at=1.0, leftovers=[Leftover(7, "python", "D")]))
+    assert [item.node for item in rank_failures(jobs.create("x"), [stuck, failed])] == ["a", "b"]
+
+
+def test_a_node_s_last_words_tell_its_clock_and_how_each_process_ended() -> None:
+    exits = [ProcessExit("0", 1.0, exit_code=3), ProcessExit("1", 1.0, signal=9)]
+    told = last_words(node_run(of_node(0, ranks_started=[0, 1], exits=exits), offset_s=2.5))
+    assert told["clock_offset_s"] == 2.5
+    assert told["ranks_started"] == [0, 1]
+    assert told["exits"] == {"0": 3, "1": -9}
+    assert last_words(node_run(of_node(0, state=NodeState.RUNNING))) == {}

@@ -66,7 +66,13 @@ def test_simulated_gpus_stay_as_declared_whatever_the_host_has() -> None:
 def test_nothing_chosen_and_nothing_known_add_up_to_nothing() -> None:
     assert aggregate([]).node_count == 0
     total = aggregate([Choice(environment("a"))])
-    assert (total.node_count, total.gpu_count, total.cpu_count, total.memory_bytes, total.zones) == (1, 0, 0, 0, ())
+    assert (total.node_count, total.gpu_count, total.cpu_count, total.memory_bytes, total.zones) == (
+        1,
+        0,
+        None,
+        None,
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,3 +100,10 @@ def test_nothing_chosen_and_nothing_known_add_up_to_nothing() -> None:
 )
 def test_the_drivers_names_are_cut_to_the_model(name: str, expected: str) -> None:
     assert gpu_type(name) == expected
+
+
+def test_what_no_environment_says_is_not_known_rather_than_nothing() -> None:
+    total = aggregate([Choice(environment("a")), Choice(environment("b"))])
+    assert (total.gpus_known, total.cpu_count, total.memory_bytes) == (False, None, None)
+    assert aggregate([Choice(environment("a"), gpus_asked=2)]).gpus_known
+    assert aggregate([Choice(environment("a"), host_facts(0, "", cpu_count=4))]).cpu_count == 4

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.spec.findings import Finding, Severity
-from dttui.spec.models import DataParallel, Model, NetworkRequest, ResourceDefaults, Strategy
+from dttui.spec.models import (
+    AllReduce,
+    Communication,
+    DataParallel,
+    Model,
+    NetworkRequest,
+    PipelineParallel,
+    ResourceDefaults,
+    Strategy,
+)
 from tests.unit.seed_cluster import GB, MIB, SEED, host_facts, make_job
 
 NAMES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
@@ -19,9 +29,16 @@ MODEL = Model(parameters=1.3e9)
 BATCH = Strategy(data_parallel=DataParallel(batch_size=112))
 
 
-def planned(*nodes: str, inventory: Inventory = SEED, links: Any = None, facts: Any = None, **fields: Any) -> Plan:
+def planned(
+    *nodes: str,
+    inventory: Inventory = SEED,
+    links: Any = None,
+    facts: Any = None,
+    now: float | None = None,
+    **fields: Any,
+) -> Plan:
     job = make_job(*nodes, **{"model": MODEL, "strategy": BATCH, **fields})
-    return plan(job, inventory, facts, links=links)
+    return plan(job, inventory, facts, links=links, now=now)
 
 
 def found(made: Plan) -> dict[str, Finding]:
@@ -58,6 +75,15 @@ def test_simulated_gpus_and_unknown_types_have_no_estimate() -> None:
     odd = planned("a", inventory=Inventory(environments=(host("a", 2, "Voodoo"),)))
     assert odd.estimate is None
     assert "Voodoo" in found(odd)["no-estimate"].message
+    assert "gpus.yaml" in found(odd)["no-estimate"].hint
+
+
+def test_gpus_of_which_nothing_is_known_are_told_with_the_remedy() -> None:
+    bare = Environment(name="a", host="a.example.org")
+    finding = found(planned("a", inventory=Inventory(environments=(bare,))))["no-estimate"]
+    assert "the GPUs of a are not known" in finding.message
+    assert "resources.gpu" in finding.hint
+    assert "dttui agents deploy a" in finding.hint
 
 
 def test_a_model_that_does_not_fit_is_a_warning_with_both_numbers() -> None:
@@ -103,13 +129,77 @@ def test_a_slow_link_between_zones_costs_more_than_the_ranks_gain() -> None:
 def test_what_was_measured_between_zones_replaces_the_default() -> None:
     zones = ("beijing-a", "shenzhen-c", "shanghai-a")
     pairs = [(zones[0], zones[1]), (zones[1], zones[2]), (zones[0], zones[2])]
-    old = [MeasuredLink(zones=pair, bandwidth=1e6, round_trip_s=0.05, measured_at=1.0) for pair in pairs]
-    new = [MeasuredLink(zones=pair, bandwidth=100e9, round_trip_s=1e-5, measured_at=2.0) for pair in pairs]
+    old = [MeasuredLink(between=pair, bandwidth=1e6, round_trip_s=0.05, measured_at=1.0) for pair in pairs]
+    new = [MeasuredLink(between=pair, bandwidth=100e9, round_trip_s=1e-5, measured_at=2.0) for pair in pairs]
     slow, fast = (planned(*NAMES, links=newest(links)) for links in (old, [*new, *old]))
     assert slow.estimate is not None
     assert fast.estimate is not None
     assert fast.estimate.inputs["inter_bandwidth"].source == "measured"
     assert fast.estimate.step_time_s.value < slow.estimate.step_time_s.value / 10
+
+
+def test_the_warning_of_several_zones_has_the_links_numbers_and_what_they_cost() -> None:
+    warned = found(planned(*NAMES))["cross-zone"].message
+    assert "16 ms there and back, 10 Gbit/s a node, taken by default" in warned
+    assert "communication takes" in warned
+    link = MeasuredLink(
+        between=("beijing-a", "shenzhen-c"), bandwidth=112.5e6, round_trip_s=0.031, measured_at=1_000_000.0
+    )
+    told = found(planned(*NAMES[:2], links=newest([link]), now=1_007_200.0))["cross-zone"].message
+    assert "31 ms there and back, 0.9 Gbit/s a node, measured 2 h ago" in told
+
+
+def test_a_link_between_two_hosts_of_one_zone_counts_once_it_is_measured() -> None:
+    inventory = Inventory(environments=(host("a", 8, zone="z"), host("b", 8, zone="z")))
+    link = MeasuredLink(kind="hosts", between=("a", "b"), bandwidth=8e9, round_trip_s=1e-4, measured_at=1.0)
+    made = planned("a", "b", inventory=inventory, links=newest([link])).estimate
+    assert made is not None
+    assert made.inputs["inter_bandwidth"].value == 1e9  # A GPU's share.
+    assert made.inputs["inter_bandwidth"].source == "measured"
+
+
+def test_all_reduce_and_broadcast_are_advised_with_the_seconds_of_each_algorithm() -> None:
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    said = Communication(allreduce=AllReduce(algorithm="tree"))
+    made = planned("a", "b", inventory=inventory, communication=said)
+    advice = found(made)["advice-all-reduce"]
+    assert "all-reduce of 2.6 GB over 16 ranks: ring with buffers of 4 MiB" in advice.message
+    assert "hierarchical" in advice.message
+    assert "The job says tree" in advice.hint
+    assert "tree" in found(made)["advice-broadcast"].message
+    assert made.estimate is not None
+    reduce = made.estimate.collectives[0]
+    assert reduce.seconds["ring"] < reduce.seconds["tree"]
+
+
+def test_what_the_job_says_of_recomputation_sequence_and_chunks_is_costed_and_declared() -> None:
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    strategy = Strategy(
+        tensor_parallel_size=4,
+        pipeline_parallel_size=4,
+        recomputation="full",
+        sequence_parallel=True,
+        pipeline_parallel=PipelineParallel(virtual_stages=2, schedule="Interleaved"),
+        data_parallel=DataParallel(batch_size=16),
+    )
+    model = Model(layers=24, hidden_size=4096, heads=32)
+    made = planned("a", "b", inventory=inventory, strategy=strategy, model=model).estimate
+    assert made is not None
+    for name, value in (("recompute", "full"), ("sequence_parallel", True), ("virtual_stages", 2)):
+        assert (made.inputs[f"layout.{name}"].value, made.inputs[f"layout.{name}"].source) == (value, "declared")
+    assert made.step_time_s.parts["recompute"] > 0
+    bare = Strategy(tensor_parallel_size=4, pipeline_parallel_size=4, data_parallel=DataParallel(batch_size=16))
+    usual = planned("a", "b", inventory=inventory, strategy=bare, model=model).estimate
+    assert usual is not None
+    assert usual.inputs["layout.recompute"].value == "none"
+    assert usual.inputs["layout.recompute"].source == "default"
+
+
+def test_the_least_memory_of_any_gpu_is_what_must_suffice() -> None:
+    inventory = Inventory(environments=(host("a", 4), host("b", 4, memory_gb=40)))
+    made = planned("a", "b", inventory=inventory).estimate
+    assert made is not None
+    assert made.gpu_memory_gb == pytest.approx(40 * 2**30 / 1e9)
 
 
 def test_a_declared_network_is_used_and_named_as_declared() -> None:
@@ -127,6 +217,7 @@ def test_unequal_gpus_lose_the_time_the_faster_ones_wait() -> None:
     assert finding.severity is Severity.WARNING
     # 4 × 312 and 4 × 125 TFLOP/s, of which all work at 125.
     assert "43%" in finding.message
+    assert finding.hint.endswith("leave out the slowest: b")
 
 
 def test_degrees_are_those_of_the_job() -> None:
@@ -152,3 +243,19 @@ def test_the_formal_description_names_nodes_model_collectives_and_data() -> None
 def test_a_batch_that_the_ranks_cannot_share_is_told() -> None:
     made = planned(*NAMES, strategy=Strategy(data_parallel=DataParallel(batch_size=100)))
     assert "100" in found(made)["layout"].message
+
+
+def test_a_network_that_carries_nothing_counts_as_not_declared() -> None:
+    inventory = Inventory(environments=(host("a", 8), host("b", 8)))
+    network = ResourceDefaults(network=NetworkRequest.model_validate({"bandwidth": "0Gbps"}))
+    made = planned("a", "b", inventory=inventory, resources=network).estimate
+    assert made is not None
+    assert made.inputs["inter_bandwidth"].source == "default"
+
+
+@pytest.mark.parametrize(
+    "model", [{"layers": 10**30}, {"hidden_size": 10**200}, {"parameters": 1e300}, {"seq_length": 10**10}]
+)
+def test_a_model_larger_than_anything_is_refused(model: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="less than or equal"):
+        Model.model_validate(model)

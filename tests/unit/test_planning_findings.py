@@ -173,6 +173,14 @@ def test_gpus_of_which_nothing_is_known_are_taken_to_be_there_with_a_warning() -
     assert plan(job, inventory).nodes[0].cuda_slots == 4
 
 
+def test_hosts_of_which_no_count_of_gpus_is_known_are_named_in_one_warning() -> None:
+    found = only("gpus-not-declared", of_environments(environment("a"), environment("b")), Severity.WARNING)
+    assert "how many GPUs a, b have is not known: planned with one process each" in found.message
+    facts = {name: host_facts(1, "NVIDIA A100-SXM4-80GB") for name in "ab"}
+    inventory = Inventory(environments=(environment("a"), environment("b")))
+    assert "gpus-not-declared" not in findings(make_job("a", "b"), inventory, facts)
+
+
 def test_a_host_that_has_not_what_the_inventory_declares_is_warned_of() -> None:
     facts = {A: host_facts(0, gpu_note="no NVIDIA driver")}
     finding = findings(make_job(A), SEED, facts)["gpu-count-differs"]
@@ -287,8 +295,16 @@ def test_splitting_is_said_to_be_left_to_the_script() -> None:
     only("split-by-script", findings(make_job(A, strategy=strategy)), Severity.INFO)
 
 
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "horovod"])
+def test_degrees_under_a_framework_that_keeps_whole_models_are_warned_of(framework: str) -> None:
+    strategy = Strategy(pipeline_parallel_size=2)
+    found = findings(make_job(A, framework=framework, strategy=strategy))
+    assert found["split-by-script"].severity is Severity.WARNING
+    assert "keeps the whole model" in found["split-by-script"].message
+
+
 def test_a_master_on_loopback_cannot_be_reached_by_others() -> None:
-    found = of_environments(environment("a", host="localhost", local=True), environment("b", host="10.0.0.2"))
+    found = of_environments(environment("a", 1, host="localhost", local=True), environment("b", 1, host="10.0.0.2"))
     finding = only("master-loopback", found, Severity.ERROR)
     assert "b cannot reach the master a by localhost" in finding.message
     ipv6 = of_environments(environment("a", address="::1"), environment("b"))
@@ -297,16 +313,16 @@ def test_a_master_on_loopback_cannot_be_reached_by_others() -> None:
 
 def test_loopback_is_fine_where_all_are_on_this_machine() -> None:
     found = of_environments(
-        environment("a", host="localhost", local=True, agent_root="/a"),
-        environment("b", host="localhost", local=True, agent_root="/b"),
+        environment("a", 1, host="localhost", local=True, agent_root="/a"),
+        environment("b", 1, host="localhost", local=True, agent_root="/b"),
     )
     assert found == {}
 
 
 def test_a_public_master_address_is_warned_of() -> None:
-    found = of_environments(environment("a", address="8.8.8.8"), environment("b", address="10.0.0.2"))
+    found = of_environments(environment("a", 1, address="8.8.8.8"), environment("b", 1, address="10.0.0.2"))
     only("master-public", found, Severity.WARNING)
-    assert of_environments(environment("a", address="8.8.8.8")) == {}
+    assert of_environments(environment("a", 1, address="8.8.8.8")) == {}
 
 
 def test_parameter_servers_belong_to_tensorflow() -> None:

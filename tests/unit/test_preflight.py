@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from dtagent.protocol.telemetry import PythonFacts
 
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
 from dttui.services.preflight import check_hosts
+from dttui.spec.findings import Severity
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
 INVENTORY = Inventory(environments=(environment("a", 1, python="/own/python"),))
+
+
+def test_a_host_that_kills_at_logout_is_refused_with_the_command_that_mends_it() -> None:
+    python = PythonFacts("/own/python", "/own/python", "3.11", packages={"torch": "2.13.0"})
+    facts = replace(host_facts(1, pythons=[python]), logout_kills=True, user="lin")
+    (finding,) = check_hosts(plan(make_job("a"), INVENTORY), {"a": facts})
+    assert (finding.code, finding.severity, finding.subject) == ("logout-kills", Severity.ERROR, "a")
+    assert "loginctl enable-linger lin" in finding.hint
 
 
 @pytest.mark.parametrize(

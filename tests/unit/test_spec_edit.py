@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dttui.spec import Job, dump_job, parse_job
-from dttui.spec.edit import edit_job, edited_in_place
+from dttui.spec.edit import edited_in_place
 from dttui.spec.loader import ROOT_KEY
 from dttui.spec.models import Cluster, DatasetRef, GpuRequest, Monitoring, Node, NodeResources, Recovery, Run, Section
 from dttui.spec.yaml_nodes import YamlText
-from tests.job_strategies import jobs
+from tests.job_strategies import jobs, styled
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "gpt" / "job.yaml").read_text()
 
@@ -185,7 +186,11 @@ def test_an_alias_is_written_out_where_it_no_longer_fits() -> None:
 def test_what_is_no_job_file_is_written_anew(text: str) -> None:
     job = Job(name="a", dataset=DatasetRef(id="d"))
     assert edited_in_place(text, job) is None
-    assert edit_job(text, job) == dump_job(job)
+
+
+def test_json_from_a_browser_is_edited_in_place() -> None:
+    text = '{"distributed_training": {"name": "\\ud83d\\ude00", "run": {"script": "a"}}}'
+    assert edited(text, {"run": {"script": "b"}}) == text.replace('"a"', '"b"')
 
 
 def test_the_version_of_the_schema_and_what_else_is_beside_the_job_stays() -> None:
@@ -212,7 +217,7 @@ def test_any_job_file_becomes_any_other_job_in_place(one: Job, other: Job) -> No
         result = edited_in_place(text, other)
         assert result is not None
         assert parse_job(result, "new") == other
-        assert edit_job(result, other) == result
+        assert edited_in_place(result, other) == result
 
 
 def leaves(section: Section, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -257,3 +262,55 @@ def sections(text: str) -> dict[str, str]:
     entry = page.root.find(ROOT_KEY) if page.root is not None else None
     assert entry is not None
     return {item.key.text: text[item.start : item.value.end] for item in entry.value.entries if item.key is not None}
+
+
+@given(jobs(), st.randoms(use_true_random=False), st.data())
+@settings(max_examples=80)
+def test_in_a_file_of_any_style_nothing_changes_outside_of_the_value_that_was_edited(
+    one: Job, random: Random, data: st.DataObject
+) -> None:
+    text = styled({ROOT_KEY: one.model_dump(mode="json", exclude_unset=True)}, random)
+    other = data.draw(jobs())
+    path = shared(one, other, data.draw(st.sampled_from(list(leaves(one)))))
+    try:
+        job = replaced(one, other, path)
+    except ValueError:  # The field does not go with its new neighbours.
+        return
+    result = edited_in_place(text, job)
+    assert result is not None
+    assert parse_job(result, "new") == job
+    start, end = span(text, path)
+    assert result[:start] == text[:start]
+    assert result.endswith(text[end:])
+
+
+def shared(one: Any, other: Any, path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return as much of a path as leads through sections that both have."""
+    name, *rest = path
+    mine, theirs = getattr(one, name), getattr(other, name, None)
+    return (name, *shared(mine, theirs, tuple(rest))) if rest and isinstance(theirs, type(mine)) else (name,)
+
+
+def span(text: str, path: tuple[str, ...]) -> tuple[int, int]:
+    """Return from where to where a text may change with a field: its value, or the outermost brackets around it.
+
+    What stands in the value's last line behind it, and comments that are further in than its key, go with it.
+    """
+    page = YamlText(text)
+    assert page.root is not None
+    entry, parent = page.root.entries[0], page.root
+    for key in path:
+        if entry.value.style:
+            break
+        found, parent = entry.value.find(key), entry.value
+        assert found is not None
+        entry = found
+    assert entry.key is not None
+    end = page.next_line(entry.value.end)
+    depth = page.column(parent.content)
+    while end < len(text):
+        line = text[end : page.line_end(end)]
+        if line.strip() and not (line.lstrip().startswith("#") and len(line) - len(line.lstrip()) > depth):
+            break
+        end = page.next_line(end)
+    return entry.key.end, end

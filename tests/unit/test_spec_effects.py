@@ -9,8 +9,10 @@ from dttui.spec.effects import effect_of, keys_without_effect
 from dttui.spec.models import (
     CollectiveOps,
     DataSharding,
+    GroupLink,
     ModelSplitting,
     NetworkRequest,
+    NodeGroup,
     Section,
     Storage,
     Topology,
@@ -20,6 +22,8 @@ from dttui.spec.problems import format_path
 
 UNDEFINED_BY_THE_SEED = (
     Topology,
+    NodeGroup,
+    GroupLink,
     Storage,
     NetworkRequest,
     Visualization,
@@ -42,7 +46,7 @@ def test_keys_that_nothing_acts_upon_are_found_wherever_they_are() -> None:
 distributed_training:
   name: a
   cluster:
-    topology: {type: ring}
+    topology: {type: ring, groups: [{name: rack, nodes: [a, b]}], between_groups: {latency: 5us}}
     nodes: [{id: a, network: {bandwidth: 1Gbps}}, {id: b}]
   resources:
     storage: {local: {path: /data, size: 1TB}, shared: {type: nfs}}
@@ -53,6 +57,8 @@ distributed_training:
     )
     assert [format_path(path) for path in keys_without_effect(job)] == [
         "cluster.topology.type",
+        "cluster.topology.groups",
+        "cluster.topology.between_groups",
         "resources.storage.local.size",
         "resources.storage.shared.type",
         "recovery.max_restarts",

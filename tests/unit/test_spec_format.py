@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dttui.errors import UsageError
 from dttui.spec import DocumentError, Job, dump_job, parse_job
 from dttui.spec.format import format_job
 from dttui.spec.yaml_nodes import YamlText
-from tests.job_strategies import jobs
+from tests.job_strategies import jobs, styled
 from tests.unit.test_spec_edit import commented
 
 WILD = """
@@ -133,6 +135,10 @@ def test_the_examples_are_in_their_canonical_form() -> None:
     ("text", "expected"),
     [
         ('{"distributed_training": {"name": "a"}}', 'distributed_training: {name: "a"}\n'),
+        (
+            '{"distributed_training": {"name": "\\ud83d\\ude00 a", "settings": {"\\u4e2d": ["\\ud83d\\ude00"]}}}',
+            'distributed_training: {name: "😀 a", settings: {"\\u4e2d": ["😀"]}}\n',
+        ),
         ("distributed_training:\r\n   name: a\r\n", "distributed_training:\n  name: a\n"),
         ("--- # x\ndistributed_training: {name: a}\n...\n# y\n", "# x\ndistributed_training: {name: a}\n# y\n"),
         (
@@ -185,3 +191,15 @@ def test_any_job_says_the_same_with_the_same_comments_and_once_is_enough(job: Jo
 @settings(max_examples=60)
 def test_what_dttui_writes_itself_is_canonical(job: Job) -> None:
     assert format_job(dump_job(job), "x") == dump_job(job)
+
+
+@given(jobs(), st.randoms(use_true_random=False))
+@settings(max_examples=80)
+def test_a_file_of_any_style_says_the_same_with_the_same_comments_and_once_is_enough(job: Job, random: Random) -> None:
+    text = styled({"distributed_training": job.model_dump(mode="json", exclude_unset=True)}, random)
+    assert parse_job(text, "x") == job
+    formatted = format_job(text, "x")
+    assert parse_job(formatted, "x") == job
+    assert format_job(formatted, "x") == formatted
+    remarks = sorted(comment.text for comment in YamlText(formatted).comments)
+    assert remarks == sorted(comment.text for comment in YamlText(text).comments)

@@ -112,7 +112,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
             'expected one of data_parallel, model_parallel, pipeline_parallel or hybrid, found "dataparallel"',
             'did you mean "data_parallel"?',
         ),
-        (12, 33, "strategy.data_parallel.batch_size", 'expected a whole number, found "256"', ""),
+        (12, 33, "strategy.data_parallel.batch_size", 'expected a whole number, found "256"', "write batch_size: 256"),
         (12, 53, "strategy.data_parallel.num_workers", "expected a number of at least 0, found -1", ""),
         (
             15,
@@ -125,12 +125,13 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
             16,
             29,
             "resources.gpu.memory",
-            "expected a number with a unit (B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB), such as 16GB",
+            "expected a number with a unit (B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB), such as 16GB, "
+            'found "16 gigs"',
             "",
         ),
         (16, 52, "resources.cpu.cores", "expected a whole number, found 1.5", ""),
         (17, 25, "monitoring.metrics", 'expected a list, found "loss"', "write metrics: [loss]"),
-        (17, 56, "monitoring.visualization.enabled", 'expected true or false, found "yes"', ""),
+        (17, 56, "monitoring.visualization.enabled", 'expected true or false, found "yes"', "write enabled: true"),
         (18, 27, "recovery.heartbeat_s", "expected a number, found inf", ""),
         (18, 47, "recovery.max_restarts", "expected a whole number, found nothing", ""),
     ]

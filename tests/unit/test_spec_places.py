@@ -63,6 +63,35 @@ def test_a_finding_tells_the_place_of_the_key_it_arises_from(
     assert problem.render().endswith("^")
 
 
+@pytest.mark.parametrize(
+    ("strategy", "code", "column", "key"),
+    [
+        ("{data_parallel_size: 2, tensor_parallel_size: 8}", "degrees", 59, "tensor_parallel_size"),
+        ("{data_parallel_size: 8, tensor_parallel_size: 2}", "degrees", 34, "data_parallel_size"),
+        ("{data_parallel_size: 1}", "degrees", 34, "data_parallel_size"),
+        (
+            "{tensor_parallel_size: 2, model_parallel: {pipeline_stages: 3}}",
+            "degrees",
+            73,
+            "model_parallel.pipeline_stages",
+        ),
+        (
+            "{pipeline_parallel: {pipeline_stages: 4}, pipeline_parallel_size: 2}",
+            "degrees-disagree",
+            51,
+            "pipeline_parallel.pipeline_stages",
+        ),
+    ],
+)
+def test_degrees_that_do_not_fit_are_shown_at_the_one_to_look_at(
+    tmp_path: Path, strategy: str, code: str, column: int, key: str
+) -> None:
+    text = f"{HEAD}{RUN}{REST}  cluster: {{nodes: [{{id: a}}, {{id: b}}]}}\n  strategy: {strategy}\n"
+    finding = findings(text, tmp_path)[code]
+    assert finding.place is not None
+    assert (str(finding.place), finding.place.path) == (f"job.yaml:7:{column}", f"distributed_training.strategy.{key}")
+
+
 def test_what_lies_outside_the_file_has_no_place_and_still_names_the_file(tmp_path: Path) -> None:
     finding = Finding(code="x", severity="error", subject="a", message="bad")
     assert finding.place is None

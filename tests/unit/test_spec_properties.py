@@ -85,10 +85,10 @@ SOUP = st.lists(WORDS, max_size=40).map(lambda words: "".join(words).encode("utf
 @example(b"distributed_training:\n" + b"".join(b"  k%d: 1\n" % index for index in range(40_000)))
 @settings(max_examples=600)
 def test_any_bytes_are_a_job_or_mistakes_with_their_places_and_soon(content: bytes) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     found = job_or_problems(content)
     rendered = [problem.render() for problem in found] if not isinstance(found, Job) else []
-    assert time.monotonic() - begun < LIMIT_S
+    assert time.process_time() - begun < LIMIT_S
     if isinstance(found, Job):
         assert parse_job(dump_job(found), "again") == found
         return

@@ -19,7 +19,14 @@ DURATION: TypeAdapter[int] = TypeAdapter(Nanoseconds)
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("16GB", 16 * 10**9), ("16GiB", 16 * 2**30), ("1.5 TB", 15 * 10**11), ("80gb", 80 * 10**9), (0, 0), (512, 512)],
+    [
+        ("16GB", 16 * 10**9),
+        ("16GiB", 16 * 2**30),
+        ("1.5 TB", 15 * 10**11),
+        ("80gb", 80 * 10**9),
+        (0, 0),
+        (2**21, 2**21),
+    ],
 )
 def test_sizes_are_exact_bytes(text: str | int, value: int) -> None:
     assert BYTES.validate_python(text, strict=True) == value

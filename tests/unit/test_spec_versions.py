@@ -29,6 +29,16 @@ def test_a_file_is_of_the_first_version_with_or_without_saying_so(text: str) -> 
             "this file is written in dttui/v2, which this dttui does not know; it reads dttui/v1",
             "upgrade dttui: pip install --upgrade dttui",
         ),
+        (
+            "dttui/v0",
+            "this file is written in dttui/v0, which dttui reads no more; it reads dttui/v1",
+            "dttui schema prints what a file of dttui/v1 holds",
+        ),
+        (
+            "dttui/v12",
+            "this file is written in dttui/v12, which this dttui does not know; it reads dttui/v1",
+            "upgrade dttui: pip install --upgrade dttui",
+        ),
         ("dttui/1", 'expected dttui/v1, found "dttui/1"', 'did you mean "dttui/v1"?'),
         ("2", "expected dttui/v1, found 2", ""),
         ("", "expected dttui/v1, found nothing", ""),
@@ -60,7 +70,7 @@ def from_v05(document: dict[str, Any]) -> dict[str, Any]:
 def test_older_versions_are_brought_up_to_the_present_one_step_by_step() -> None:
     assert not MIGRATIONS
     source = parse_yaml("schema: dttui/v0\ntraining: {title: a, framework: command}\n", "job.yaml")
-    with pytest.raises(DocumentError, match="schema: expected dttui/v1"):
+    with pytest.raises(DocumentError, match="schema: this file is written in dttui/v0, which dttui reads no more"):
         migrated(source)
     present = migrated(source, {"dttui/v0": from_v0, "dttui/v0.5": from_v05})
     assert validate(present, JobDocument).distributed_training == Job(name="a", framework="command")

@@ -119,6 +119,31 @@ def test_a_plain_scalar_remembers_what_was_written() -> None:
     assert source.written(("c", 0)) == "010"
 
 
+def test_pairs_of_surrogates_are_one_character_in_json_and_places_stay() -> None:
+    text = '{"a \\ud83d\\ude00 \\\\ud83d\\\\ude00 \\/": "\\uD83D\\uDE80\\u4e2d",\n'
+    text += ' "b": ["\\ud83d\\ude00", \'\\ud83d\\ude00\'], "c": 1}'
+    source = parse_yaml(text, "x.json")
+    assert source.data == {"a 😀 \\ud83d\\ude00 /": "🚀中", "b": ("😀", "\\ud83d\\ude00"), "c": 1}
+    assert source.mark(("b", 0)) == Mark(2, 8)
+    assert source.key_mark(("c",)) == Mark(2, 41)
+
+
+@pytest.mark.parametrize("text", ['{"a": "\\ud83d"}', '{"a": "\\ude00\\ud83d"}', '{"\\ud83dx": 1}', 'a: "\\ud83d"'])
+def test_half_of_a_pair_is_no_character(text: str) -> None:
+    assert "half of a pair of surrogates" in refused(text)[0].message
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{ // c\n"a": [1, Infinity]}', '{"a": {"b": -Infinity}}'])
+def test_json_has_no_such_numbers(text: str) -> None:
+    assert refused(text)[0].message.endswith("is no value of JSON")
+    assert isinstance(parse_yaml(text.replace('"a"', "a"), "x").data, dict)
+
+
+def test_json_is_bounded_like_yaml() -> None:
+    assert "nested deeper" in refused('{"a": ' * 100 + "1" + "}" * 100)[0].message
+    assert "twice" in refused('{"a": 1, "a": 2}')[0].message
+
+
 def test_all_duplicate_keys_are_named_with_their_places() -> None:
     problems = refused("a: 1\nb:\n  - {x: 1, 'x': 2}\na: 3\n")
     assert [(item.line, item.column, str(item.path)) for item in problems] == [
@@ -140,8 +165,8 @@ def test_all_duplicate_keys_are_named_with_their_places() -> None:
         ("a: 1\n---\nb: 2\n", (2, 1), "a second document begins here"),
         ("? [1, 2]\n: 3\n", (1, 3), "a key must be text"),
         ("a: {<<: {b: 1}}\n", (1, 5), "merge keys are not part of YAML 1.2"),
-        ("a: b: c\n", (1, 5), "not valid YAML: mapping values are not allowed"),
-        ("a: 'never closed\n", None, "not valid YAML: while scanning a quoted scalar that began in line 1"),
+        ("a: b: c\n", (1, 5), "not valid YAML: a colon cannot stand here"),
+        ("a: 'never closed\n", (1, 4), "not valid YAML: a quote is not closed"),
         ("a:\n\t- b\n", None, "not valid YAML"),
         ("a: \x07\n", (1, 4), "character U+0007 is not allowed"),
         ("a: \x00\n", (1, 4), "this does not look like a YAML text file"),

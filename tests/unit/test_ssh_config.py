@@ -6,12 +6,14 @@ import os
 import shutil
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dttui.errors import HostUnreachableError
 from dttui.transport import ssh_config as module
+from dttui.transport.config_blocks import ConfigBlocks
 from dttui.transport.ssh_config import HostQuery, SshConfig, UnknownKeyPolicy, split_hop
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is missing: install openssh-client")
@@ -104,23 +106,104 @@ def test_proxy_jump_none_is_none(config: SshConfig) -> None:
     assert config.resolve(HostQuery("both")).proxy_jump == ()
 
 
-def test_an_answer_is_used_again_for_a_while(config: SshConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[str]] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts that `ssh -G` was run for."""
+    hosts: list[str] = []
     original = subprocess.run
 
     def counting(command: list[str], **options: object) -> object:
-        calls.append(command)
+        hosts.append(command[-1])
         return original(command, **options)  # type: ignore[call-overload]  # passed on as it came
 
     monkeypatch.setattr(subprocess, "run", counting)
+    return hosts
+
+
+def test_an_answer_is_used_again_for_a_while(
+    config: SshConfig, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = config.resolve(HostQuery("gpu"))
     assert config.resolve(HostQuery("gpu")) is first
     config.resolve(HostQuery("gpu", "someone"))
-    assert len(calls) == 2
+    assert len(asked) == 2
     monkeypatch.setattr(module, "CACHE_S", -1.0)
     config.resolve(HostQuery("both"))
     config.resolve(HostQuery("both"))
-    assert len(calls) == 4
+    assert len(asked) == 4
+
+
+# One `ssh -G` for hosts that the configuration treats alike
+
+ALIKE = """
+Include {directory}/more/*.conf
+Host node* !node9
+  User alice
+  IdentityFile ~/keys/%h
+  ProxyJump gate
+Host *.example.org
+  Port 2222
+Host *
+  ControlPath /run/%C
+"""
+FLEET = [*(f"node{number}" for number in range(12)), "node3.example.org", "node4.example.org", "10.0.0.7", "10.0.0.8"]
+
+
+def resolve_alone(path: Path, host: str) -> object:
+    return SshConfig(path).resolve(HostQuery(host))
+
+
+def test_hosts_that_are_alike_are_asked_about_once_and_resolve_as_each_alone_would(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.conf").write_text("Host node7 node8\n  Port 2200\n")
+    path = tmp_path / "config"
+    path.write_text(ALIKE.format(directory=tmp_path))
+    config = SshConfig(path)
+    together = [config.resolve(HostQuery(host)) for host in FLEET]
+    assert asked == ["node0", "node7", "node9", "node3.example.org"]
+    assert together == [resolve_alone(path, host) for host in FLEET]
+
+
+def test_many_threads_that_come_at_once_ask_once(tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text("User alice\n")
+    config = SshConfig(path)
+    with ThreadPoolExecutor(16) as pool:
+        targets = list(pool.map(lambda number: config.resolve(HostQuery(f"node{number}")), range(64)))
+    assert [target.hostname for target in targets] == [f"node{number}" for number in range(64)]
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Match host node*\n  User alice\n",
+        "Match exec true\n  User alice\n",
+        "Host node*\n  HostName %h.example.org\n",
+        "CanonicalizeHostname yes\nCanonicalDomains example.org\n",
+        'Host "node1" node2\n  User alice\n',
+        "IdentityFile ~/keys/%C\n",
+        "Include ${{DTTUI_TEST_CONFIG}}\n",
+        "Include {directory}/loop\n",
+    ],
+)
+def test_where_only_ssh_can_tell_each_host_is_asked_about(text: str, tmp_path: Path, asked: list[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text(text.format(directory=tmp_path))
+    (tmp_path / "loop").write_text("".join(f"Include {tmp_path}/loop{number}\n" for number in range(1)))
+    (tmp_path / "loop0").write_text("Match host x\n")
+    config = SshConfig(path)
+    for host in ("node1", "node2", "node3"):
+        assert config.resolve(HostQuery(host)) == resolve_alone(path, host)
+    assert [host for host in asked[::2]] == ["node1", "node2", "node3"]
+
+
+@pytest.mark.parametrize("host", ["Node1", "bob@node1", "127.1", "0x7f.1", "::1", "node1%eth0", "-x", "*"])
+def test_a_name_that_ssh_may_read_in_a_way_of_its_own_is_never_taken_for_another(host: str, tmp_path: Path) -> None:
+    assert ConfigBlocks(tmp_path / "none").likeness(host) is None
+    assert ConfigBlocks(tmp_path / "none").likeness("node1") == ()
 
 
 def test_a_configuration_with_a_mistake_is_an_error_with_ssh_s_own_words(config: SshConfig) -> None:

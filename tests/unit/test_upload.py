@@ -1,46 +1,17 @@
-"""Which files of a working directory go to the hosts, and how they are sent to agents good and bad."""
+"""Which files of a working directory go to the hosts."""
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey, UploadRequest
 
-from dttui.errors import AgentError, UsageError
+from dttui.errors import UsageError
 from dttui.services import upload
-from dttui.services.agent import AgentClient
-from dttui.services.upload import list_upload, send, survey
-
-KEY = AttemptKey("job", 0)
-
-
-class Host:
-    """An agent that keeps what it is sent, unless it is told how to answer."""
-
-    name = "gpu1"
-
-    def __init__(self, answer: Callable[[int], int] | None = None) -> None:
-        self.answer = answer
-        self.content = b""
-        self.calls = 0
-
-    async def call(self, _method: str, request: UploadRequest, _reply: type[int], _timeout_s: float = 30.0) -> int:
-        self.calls += 1
-        assert self.calls < 100, "it goes on without end"
-        if self.answer is not None:
-            return self.answer(self.calls)
-        if request.offset == len(self.content):
-            self.content += base64.b64decode(request.data)
-        return len(self.content)
-
-
-async def send_to(host: Host, directory: Path) -> int:
-    return await send(cast(AgentClient, cast(Any, host)), KEY, list_upload(directory))
+from dttui.services.gitignore import list_with_git
+from dttui.services.upload import survey
 
 
 def names(directory: Path) -> list[str]:
@@ -56,7 +27,7 @@ def write(directory: Path, *relative: str) -> None:
 def test_secrets_stay_here_and_are_named(tmp_path: Path) -> None:
     secret = [".aws/credentials", ".env", "keys/id_rsa", "keys/server.PEM", "prod.env"]
     write(tmp_path, "train.py", "keys/readme.md", ".git/config", "__pycache__/x.pyc", *secret)
-    assert names(tmp_path) == ["train.py", "keys/readme.md"]
+    assert names(tmp_path) == ["keys/readme.md", "train.py"]
     assert sorted(survey(tmp_path).left_out) == [".aws", ".env", "keys/id_rsa", "keys/server.PEM", "prod.env"]
 
 
@@ -82,44 +53,83 @@ def test_a_name_that_is_not_utf8_is_told_in_letters_that_can_be_shown(tmp_path: 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_FILES", 2)
     write(tmp_path, "a", "b", "c")
-    with pytest.raises(UsageError, match="too large"):
-        list_upload(tmp_path)
+    with pytest.raises(UsageError, match=r"too large to send: more than 2 files or 2000 MB; [abc] alone has 0 MB"):
+        survey(tmp_path)
 
 
-async def test_a_file_of_many_parts_arrives_whole_and_an_empty_one_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "MAX_CHUNK_BYTES", 3)
-    (tmp_path / "data").write_bytes(b"0123456789")
-    host = Host()
-    assert await send_to(host, tmp_path) == 10
-    assert host.content == b"0123456789"
-    (tmp_path / "data").write_bytes(b"")
-    assert await send_to(Host(), tmp_path) == 0
+def git(directory: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(directory), *identity, *arguments], check=True, capture_output=True)
 
 
-async def test_a_file_that_is_partly_there_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "MAX_CHUNK_BYTES", 3)
-    (tmp_path / "data").write_bytes(b"0123456789")
-    host = Host()
-    host.content = b"01234"
-    await send_to(host, tmp_path)
-    assert host.content == b"0123456789"
-    assert host.calls == 3
+def test_of_a_checkout_goes_what_git_keeps_and_what_is_new(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("out/\n*.log\n")
+    write(tmp_path, "train.py", "kept.log", "gone.py", ".env", "sub/.gitignore", "sub/deep/x.py", "venv/lib.py")
+    git(tmp_path, "add", "-f", "train.py", "kept.log", "gone.py")
+    git(tmp_path, "commit", "-qm", "x")
+    (tmp_path / "gone.py").unlink()
+    write(tmp_path, "new.py", "out/model.pt", "other.log", "cache.pyc")
+    found = survey(tmp_path)
+    assert {file.relative for file in found.files} == {"train.py", "kept.log", "new.py", "sub/deep/x.py", "cache.pyc"}
+    assert found.left_out == (".env", ".gitignore", "other.log", "out", "sub/.gitignore")
+    (tmp_path / "work").mkdir()
+    write(tmp_path, "work/a.py", "work/b.log")
+    assert names(tmp_path / "work") == ["a.py"]  # A part of a checkout is one too.
 
 
-@pytest.mark.parametrize("answer", [lambda _: 0, lambda _: -1, lambda _: 11, lambda call: call % 2 + 1])
-async def test_an_agent_that_never_takes_a_file_is_an_error_and_no_endless_loop(
-    answer: Callable[[int], int], tmp_path: Path
-) -> None:
-    (tmp_path / "data").write_bytes(b"0123456789")
-    with pytest.raises(AgentError, match="gpu1: the agent does not take data"):
-        await send_to(Host(answer), tmp_path)
+def test_a_directory_that_a_checkout_around_it_ignores_is_sent_as_it_is(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("runs/\n")
+    write(tmp_path, "runs/one/train.py")
+    assert names(tmp_path / "runs/one") == ["train.py"]
 
 
-async def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "data").write_bytes(b"0123456789")
-    files = list_upload(tmp_path)
-    (tmp_path / "data").write_bytes(b"")
-    with pytest.raises(UsageError, match="became shorter"):
-        await send(cast(AgentClient, cast(Any, Host())), KEY, files)
+def test_a_repository_inside_another_is_sent_too(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, "a.py", "inner/b.py")
+    git(tmp_path / "inner", "init", "-q")
+    assert set(names(tmp_path)) == {"a.py", "inner/b.py"}
+
+
+IGNORED = """\
+# a comment
+*.log
+!keep.log
+/top.txt
+build/
+docs/*.html
+**/cache/**
+a/**/z
+data[0-9].bin
+data[!0-9].txt
+\\#hash
+\\!bang
+trailing   
+space\\ 
+sub/dir/
+[
+*.t?r
+"""
+PATHS = """
+x.log deep/x.log keep.log deep/keep.log top.txt deep/top.txt build/o.txt deep/build/o.txt buildx docs/i.html
+docs/deep/i.html cache/x deep/cache/x/y a/z a/b/z a/b/c/z b/z data1.bin dataX.bin data1.txt dataX.txt #hash !bang
+trailing space sub/dir/x other/sub/dir/x sub/dirx x.tar x.tr train.py inner/own.txt inner/ours.txt
+inner/deep/own.txt
+"""
+
+
+def test_without_git_its_rules_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".gitignore").write_text(IGNORED)
+    write(tmp_path, *PATHS.split(), "space ")
+    (tmp_path / "inner/.gitignore").write_text("/own.txt\n!*.log\n")
+    write(tmp_path, "inner/kept.log")
+    without = set(names(tmp_path))
+    git(tmp_path, "init", "-q")
+    assert list_with_git(tmp_path) is not None
+    assert set(names(tmp_path)) == without
+    assert {"keep.log", "deep/top.txt", "inner/deep/own.txt", "inner/kept.log", "dataX.bin", "sub/dirx"} <= without
+    assert not {"x.log", "top.txt", "deep/build/o.txt", "a/b/c/z", "deep/cache/x/y", "#hash", "trailing"} & without
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert list_with_git(tmp_path) is None
+    assert set(names(tmp_path)) == without

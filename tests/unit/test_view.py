@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState, Metric
 
 from dttui.planning.planner import plan
 from dttui.services.view import JobView
@@ -54,3 +54,14 @@ def test_logs_and_checkpoints_are_told_as_far_as_they_are_known() -> None:
     tell(view, NODES[0], "ended")
     assert view.places("/state/gpt-1")[1].endswith("/x/0/checkpoints and 2 more nodes")
     assert view.nodes[NODES[2]].checkpoints == "/z/0/checkpoints"
+
+
+def test_what_several_lines_say_of_one_step_is_one_point() -> None:
+    view = make_view()
+    view.add_metric(Metric(0, 10, 2.5, time=1.0, extra={"mfu": 0.4}))
+    view.add_metric(Metric(0, 10, samples_per_s=80.0, time=2.0, extra={"val_loss": 2.6}))
+    view.add_metric(Metric(0, 11, 2.4))
+    view.add_metric(Metric(0, epoch=1.0, extra={"eval_loss": 2.3}))
+    first, second, third = view.metrics
+    assert (first.step, first.loss, first.samples_per_s, first.extra) == (10, 2.5, 80.0, {"mfu": 0.4, "val_loss": 2.6})
+    assert (second.step, third.step) == (11, None)

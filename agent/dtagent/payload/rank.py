@@ -5,6 +5,8 @@ usage: rank.py SCRIPT [ARG ...] | rank.py -m MODULE [ARG ...]
 
 from __future__ import annotations
 
+import faulthandler
+import importlib.machinery
 import json
 import os
 import runpy
@@ -23,26 +25,45 @@ def main(argv: list[str]) -> None:
     home = os.path.dirname(os.environ["DTTUI_LOGS"])
     _redirect(os.environ["DTTUI_LOGS"], rank)
     _write(os.path.join(home, "ranks", f"{rank}.json"), {"pid": os.getpid(), "start_time": _start_time()})
+    # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
+    faulthandler.enable()
+    os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+    pid = os.getpid()
     try:
         _run(argv)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code:
-            _record(home, rank, code, f"SystemExit: {end.code}", None)
+        if code and os.getpid() == pid:
+            _record(home, rank, code, _clipped(f"SystemExit: {end.code}"), None)
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is to be recorded
         # The frames of this file would only stand in the reader's way.
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             frames = frames.tb_next
-        text = "".join(traceback.format_exception(type(error), error, frames))
-        told = "".join(traceback.format_exception_only(type(error), error)).strip()
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        _record(home, rank, code, told[:ERROR_LIMIT], text)
+        if os.getpid() == pid:  # Else it is a child that the script forked, and not the rank.
+            told, text = _describe(error, frames)
+            _record(home, rank, code, told, text)
         sys.stdout.flush()
-        sys.stderr.write(text)
+        # The script's own hook, where it has one: experiment trackers learn so that a run has failed.
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+def _describe(error: BaseException, frames: types.TracebackType | None) -> tuple[str, str]:
+    """Return the last lines of the traceback, which say what it was, and all of it."""
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        return _clipped("".join(traceback.format_exception_only(type(error), error)).strip()), text
+    except BaseException as failure:  # noqa: BLE001 - an exception that cannot even be printed, or no memory to do so
+        name = type(error).__name__
+        return name, f"{name}, which cannot be printed: {type(failure).__name__}\n"
+
+
+def _clipped(told: str) -> str:
+    return told[:ERROR_LIMIT]
 
 
 def _run(argv: list[str]) -> None:
@@ -52,14 +73,15 @@ def _run(argv: list[str]) -> None:
         sys.path[0] = os.getcwd()
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
         return
-    script = argv[0]
     sys.argv = argv
+    script = os.path.abspath(argv[0])
     sys.path[0] = os.path.dirname(os.path.realpath(script))
     with open(script, "rb") as stream:
         # Not with the __future__ imports of this file.
         code = compile(stream.read(), script, "exec", dont_inherit=True)
     module = types.ModuleType("__main__")
     module.__file__ = script
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", script)
     module.__dict__["__builtins__"] = __builtins__
     # Stays in place, unlike with runpy.run_path: pickled classes and worker processes look it up.
     sys.modules["__main__"] = module

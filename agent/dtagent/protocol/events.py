@@ -42,12 +42,18 @@ class EventKind(str, Enum):
     """data: state."""
     NODE_STATE = "node_state"
     """data: state. `node` names the environment."""
+    PREFLIGHT = "preflight"
+    """data: cells: name of a check → verdict, seconds, text. `node` names the environment that was checked."""
     FINDING = "finding"
     """data: code, severity, hint."""
     PROGRESS = "progress"
     """What is being done now, for a person to read."""
     METRIC = "metric"
     """data: step, loss and what else the script reported. Only in a follower's stream, kept apart on disk."""
+    METRIC_ALERT = "metric_alert"
+    """data: code, severity, metric, value (absent where it is no number), usual, step. `rank` reported it."""
+    ALERT = "alert"
+    """One of the job's own `monitoring.alerts`; data: alert (its name), severity, and what it matched."""
     RANK_FAILED = "rank_failed"
     """data: exit_code, signal, error, traceback, tail (last lines of its stderr)."""
     OUTCOME = "outcome"
@@ -74,7 +80,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Metric:
-    """A line a script wrote to `DTTUI_METRICS`; unknown numbers of it are in `extra`."""
+    """A line a script wrote to `DTTUI_METRICS`, or its trainer printed; unknown numbers of it are in `extra`."""
 
     rank: int
     step: int | None = None
@@ -87,3 +93,5 @@ class Metric:
     time: float | None = None
     """Unix time at which the line was received where the script gave none."""
     extra: dict[str, float] = field(default_factory=dict)
+    not_finite: list[str] | None = None
+    """Known numbers that were reported, but as NaN or infinite."""

@@ -66,6 +66,10 @@ class PrepareRequest:
     """How many NVIDIA GPUs the node will use; 0 for CPU and simulated GPUs."""
     required_paths: list[str] = field(default_factory=list)
     """Absolute paths that must exist here."""
+    simulated_slots: int = 0
+    """How many simulated GPUs the node will use."""
+    simulated_total: int = 0
+    """How many of them the host is said to have."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,61 @@ class UploadRequest:
 
 
 @dataclass(frozen=True)
+class WorkRequest:
+    """Asks for the attempt's `work` to be filled with files that are named by their content. Idempotent."""
+
+    key: AttemptKey
+    tree: str
+    """SHA-256 of the list of files, as `tree.encode_tree` writes it."""
+    size: int
+    """Bytes of that list."""
+    text: str | None = None
+    """The list itself, where it is short enough to come along."""
+
+
+@dataclass(frozen=True)
+class WorkReply:
+    """Whether all files lie there, or what has to be pushed before that is asked again."""
+
+    is_complete: bool
+    missing: list[str] = field(default_factory=list)
+    """SHA-256 of what this host does not have, in the order in which it is expected: the list itself alone, or some of
+    the files; after those there may be more."""
+    missing_bytes: int = 0
+    """Of all files that are missing, as far as the list is known."""
+
+
+@dataclass(frozen=True)
+class PushRequest:
+    """The next bytes of what `WorkReply.missing` named, one content after the other."""
+
+    key: AttemptKey
+    offset: int
+    """How many bytes came before."""
+    data: str
+    """Base64, at most `rpc.MAX_PUSH_BYTES` when decoded."""
+
+
+@dataclass(frozen=True)
+class RendezvousRequest:
+    """Asks whether this node's processes have found the others."""
+
+    key: AttemptKey
+    port: int
+    """Where the master listens."""
+
+
+@dataclass(frozen=True)
+class RendezvousReply:
+    """What the sockets of the attempt's processes say."""
+
+    is_listening: bool
+    """Whether one listens on the port: the master's rendezvous is there."""
+    is_connected: bool
+    """Whether one is connected to the port."""
+
+
+@dataclass(frozen=True)
 class ProcessSpec:
     """A command the supervisor starts."""
 
@@ -129,6 +188,8 @@ class StartRequest:
     """Between TERM and KILL when the attempt is stopped."""
     secrets: dict[str, str] = field(default_factory=dict)
     """Environment variables that are never written to disk."""
+    log_cap_bytes: int = 2 << 30
+    """Of each rank's stdout and stderr, how much is kept on the host's disk: the beginning and the end."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +210,21 @@ class ProcessExit:
     """Unix time, this host's clock."""
     exit_code: int | None = None
     signal: int | None = None
+    user_cpu_s: float | None = None
+    """Of it and of those that it waited for."""
+    system_cpu_s: float | None = None
+    peak_memory_mib: int | None = None
+    """Of the largest of them."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an attempt used on one host, all its processes together."""
+
+    user_cpu_s: float | None = None
+    system_cpu_s: float | None = None
+    peak_memory_mib: int | None = None
+    """The kernel's count where the attempt had a cgroup that counts memory; else the most seen now and then."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +266,10 @@ class NodeStatus:
     exits: list[ProcessExit] = field(default_factory=list)
     failures: list[RankFailure] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
+    usage: Usage | None = None
+    """Once the attempt has ended here."""
+    warnings: list[str] = field(default_factory=list)
+    """What went wrong with the keeping of records here: a full disk, a damaged journal, logs that cannot be capped."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +283,11 @@ class FollowRequest:
     """`FollowReply.stamp` of the reply before; a change of status ends the wait."""
     wait_s: float = 10.0
     max_bytes: int = 256 * 1024
+    """The client's grant: no more than this comes before it asks again, so that nothing else waits long behind it."""
+    wants_trainer: bool = False
+    """Whether the client takes the stream `trainer`: metrics found in the logs, in lines as those of `metrics`."""
+    inodes: dict[str, int] | None = None
+    """`LogChunk.inode` of the streams in `offsets`; `None` from a client that knows neither these nor gaps."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +298,12 @@ class LogChunk:
     offset: int
     data: str
     """Base64."""
+    gap_bytes: int = 0
+    """How many bytes before `offset` are not kept any more, from where the client was."""
+    inode: int | None = None
+    """Names the file."""
+    is_new_file: bool = False
+    """Whether the script replaced or emptied the file since, so that the client's offset was of another one."""
 
 
 @dataclass(frozen=True)

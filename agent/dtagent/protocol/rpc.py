@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from dtagent.protocol.first_line import MAGIC as MAGIC
+
 VERSIONS = (1,)
 """Protocol versions this side speaks, newest last."""
-
-MAGIC = b"dtagent-bridge 1\n"
-"""First line the bridge writes; whatever a login shell prints before it is discarded."""
 
 MAX_NOISE_BYTES = 64 * 1024
 """How much a login shell may print before `MAGIC`."""
@@ -22,6 +22,9 @@ MAX_FRAME_BYTES = 4 * 1024 * 1024
 
 MAX_CHUNK_BYTES = 256 * 1024
 """Most payload bytes a log chunk or an uploaded part carries, so that no frame delays the next one for long."""
+
+MAX_PUSH_BYTES = 1024 * 1024
+"""Most payload bytes one part of the files carries that are sent along."""
 
 MAX_DEPTH = 32
 """Deepest nesting of a frame."""
@@ -43,10 +46,53 @@ class ErrorCode(int, Enum):
     """The attempt is in a state that does not allow the call."""
     REFUSED = 4
     """The host cannot do it: no room, no free port, not enough GPUs, a path that does not exist."""
+    TOO_LARGE = 5
+    """The request is longer than its method allows."""
+    TIMED_OUT = 6
+    """The call took longer than its method may; whether it still takes effect must be asked."""
+    BUSY = 7
+    """Too many clients, or an earlier call on the same attempt that has not come back."""
+    DAMAGED = 8
+    """A record of the attempt cannot be read any more, so nothing is done with it."""
+    CONTENDED = 9
+    """What is wanted is held by a job that is itself only being prepared and goes second: worth asking again soon."""
 
 
 class FrameError(Exception):
     """A line that is no frame: too long, not UTF-8, not JSON, too deep or not an object."""
+
+
+class FrameReader:
+    """Cuts a stream of bytes, as they happen to arrive, into lines."""
+
+    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished line is held."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the lines that `data` completes, without their newline; to be read to its end.
+
+        Raises:
+            FrameError: a line is longer than the limit; nothing after it can be told apart.
+        """
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if self._rest:
+                self._rest += line
+                line, self._rest = bytes(self._rest), bytearray()
+            self._check(len(line))
+            yield line
+        self._rest += rest
+        self._check(len(self._rest))
+
+    def _check(self, size: int) -> None:
+        if size >= self._limit_bytes:
+            raise FrameError(f"a frame of {size} bytes or more; the limit is {self._limit_bytes}")
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -61,7 +107,8 @@ def decode(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_FRAME_BYTES:
         raise FrameError(f"a frame of {len(line)} bytes; the limit is {MAX_FRAME_BYTES}")
     try:
-        message = json.loads(line, parse_constant=_refuse_constant)
+        # Decoded here: json.loads would also take UTF-16, UTF-32 and lone surrogates.
+        message = _DECODER.decode(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise FrameError(f"not a JSON frame: {error}") from error
     if not isinstance(message, dict):
@@ -89,6 +136,9 @@ def to_wire(value: Any) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _depth_exceeds(value: Any, limit: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,97 @@ class GpuFacts:
     name: str
     uuid: str | None = None
     memory_total_mib: int | None = None
+    pci_address: str | None = None
+    """`0000:17:00.0`."""
+    numa_node: int | None = None
+    """The one whose memory and CPUs are nearest."""
+    cpus: str | None = None
+    """The nearest CPUs, `0-31,64-95`."""
+    compute_capability: str | None = None
+    """`9.0`."""
+    mig_enabled: bool | None = None
+    paths: list[str] | None = None
+    """How each GPU of the host is reached, by index, in the terms of `nvidia-smi topo`: `X` itself, `NV4` over four
+    NVLinks, `PIX` over one PCIe bridge, `PXB` over several, `PHB` a host bridge, `NODE` one NUMA node, `SYS` beyond."""
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A part of the host whose CPUs share their memory controllers."""
+
+    index: int
+    cpus: str
+    """`0-31,64-95`."""
+    memory_total_mib: int | None = None
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """A mounted file system that holds files of people or jobs."""
+
+    mount: str
+    kind: str
+    """As the kernel names it: `ext4`, `nfs4`, `lustre`."""
+    is_network: bool
+    total_mib: int | None = None
+    """`None` behind a network, where asking may hang."""
+    free_mib: int | None = None
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface."""
+
+    name: str
+    is_up: bool
+    addresses: list[str] = field(default_factory=list)
+    """All of them, also those that other hosts cannot reach."""
+    speed_mbit_s: int | None = None
+    mtu: int | None = None
+    numa_node: int | None = None
+    is_virtual: bool = False
+    """No device of its own: a bridge, a bond, a container's end of a pair."""
+
+
+@dataclass(frozen=True)
+class RdmaPort:
+    """A port of an InfiniBand or RoCE device."""
+
+    device: str
+    """`mlx5_0`, as NCCL_IB_HCA names it."""
+    port: int
+    state: str
+    """`ACTIVE`, `DOWN`, `INIT`."""
+    link_layer: str | None = None
+    """`InfiniBand` or `Ethernet`, which is RoCE."""
+    rate_gbit_s: float | None = None
+    interface: str | None = None
+    """The network interface on the same device."""
+    gid: str | None = None
+    """The first; InfiniBand's subnet and port in one."""
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What this user's processes may have here; `None` where there is no limit."""
+
+    open_files: int | None = None
+    locked_memory_kib: int | None = None
+    """RDMA and pinned memory need much."""
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Container:
+    """The container this host is, as far as it can be told from inside; cgroup limits hold outside of one too."""
+
+    kind: str | None = None
+    """`docker`, `podman`, `kubernetes`, `lxc`, …; `None` where only limits are known."""
+    cpu_limit: float | None = None
+    """CPUs' worth of time it may use."""
+    memory_limit_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +119,16 @@ class PythonFacts:
     """Distribution name → version, of those that matter to training: torch, deepspeed, …"""
     error: str | None = None
     """Why it cannot be used."""
+    torch_cuda: str | None = None
+    """CUDA that torch was built for; `None` also for a CPU build."""
+    torch_rocm: str | None = None
+    torch_git: str | None = None
+    """Commit that torch was built from."""
+    nccl: str | None = None
+    editable: list[str] | None = None
+    """Of the packages, those installed from a directory that may change at any time."""
+    environment: str | None = None
+    """`conda`, `venv`, or `None` for a plain installation."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +154,31 @@ class HostFacts:
     addresses: dict[str, list[str]] = field(default_factory=dict)
     """Interface → IP addresses."""
     pythons: list[PythonFacts] = field(default_factory=list)
+    cpu_sockets: int | None = None
+    cpu_cores: int | None = None
+    """Physical ones of the whole host."""
+    numa_nodes: list[NumaNode] | None = None
+    swap_total_mib: int | None = None
+    shm_total_mib: int | None = None
+    """Size of /dev/shm, through which data loaders and NCCL pass memory; 64 in a container where nobody said more."""
+    shm_free_mib: int | None = None
+    file_systems: list[FileSystem] | None = None
+    interfaces: list[Interface] | None = None
+    rdma: list[RdmaPort] | None = None
+    limits: Limits | None = None
+    container: Container | None = None
+    """`None` where there is neither container nor limit."""
+    cuda_version: str | None = None
+    """The newest CUDA that the driver runs."""
+    cuda_toolkits: dict[str, str] | None = None
+    """Directory → version of the CUDA toolkits installed."""
+    time: float | None = None
+    """Unix time, this host's clock."""
+    time_zone: str | None = None
+    clock_synchronized: bool | None = None
+    """Whether the kernel says that something keeps the clock right."""
+    logout_kills: bool = False
+    """Whether a job that is started here now would be killed when the login session that brought the agent ends."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +191,20 @@ class GpuProcess:
 
 
 @dataclass(frozen=True)
+class MigInstance:
+    """A part of a GPU that its administrator has cut off as a device of its own."""
+
+    uuid: str
+    """What CUDA_VISIBLE_DEVICES takes: `MIG-…`."""
+    name: str | None = None
+    """`NVIDIA A100-SXM4-80GB MIG 3g.40gb`."""
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+
+
+@dataclass(frozen=True)
 class GpuSample:
-    """One reading of one GPU."""
+    """One reading of one GPU. What seldom changes (limits, error counts, MIG) may be a few seconds old."""
 
     index: int
     utilization_percent: int | None = None
@@ -82,11 +221,39 @@ class GpuSample:
     processes: list[GpuProcess] | None = None
     error: str | None = None
     """What the driver said where the whole GPU cannot be read: `GPU is lost`."""
+    memory_utilization_percent: int | None = None
+    """Share of the last interval in which memory was read or written."""
+    memory_clock_mhz: int | None = None
+    ecc_corrected: int | None = None
+    """Corrected memory errors since the driver was loaded."""
+    memory_repair_pending: bool | None = None
+    """Rows or pages of memory are to be replaced at the next reset."""
+    memory_repair_failed: bool | None = None
+    """There was no spare row left: the GPU should be exchanged."""
+    xid_count: int | None = None
+    """Critical errors (Xid) the driver has reported since they are listened to."""
+    xid_last: int | None = None
+    """Number of the newest of them, as NVIDIA's Xid catalogue has it."""
+    pcie_receive_bytes_per_s: int | None = None
+    pcie_transmit_bytes_per_s: int | None = None
+    pcie_generation: int | None = None
+    """Of the link as it is now, which an idle GPU may lower."""
+    pcie_lanes: int | None = None
+    nvlink_receive_bytes_per_s: int | None = None
+    """Payload over all links."""
+    nvlink_transmit_bytes_per_s: int | None = None
+    nvlinks_active: int | None = None
+    nvlinks: int | None = None
+    """Links the GPU has; `None` where it has none."""
+    recovery_action: str | None = None
+    """What the driver wants done: `none`, `GPU reset`, `node reboot`, `drain P2P`, `drain and reset`, …"""
+    mig_enabled: bool | None = None
+    mig_instances: list[MigInstance] | None = None
 
 
 @dataclass(frozen=True)
 class RankSample:
-    """One reading of one training process and its children."""
+    """One reading of one training process and its descendants."""
 
     rank: int
     pid: int
@@ -101,11 +268,36 @@ class RankSample:
 
 
 @dataclass(frozen=True)
+class DiskUse:
+    """How full a local file system is; those behind a network are left out, since asking them may hang."""
+
+    mount: str
+    used_mib: int
+    total_mib: int
+
+
+@dataclass(frozen=True)
+class DeviceRate:
+    """What passed through a disk, a network interface or an RDMA port in the last interval."""
+
+    name: str
+    """`nvme0n1`, `eth0`, `mlx5_0/1`."""
+    receive_bytes_per_s: int
+    """Read, where it is a disk."""
+    transmit_bytes_per_s: int
+    """Written, where it is a disk."""
+    errors: int | None = None
+    """Errors since the host started; `None` for a disk."""
+    busy_percent: float | None = None
+    """Share of the interval with work in flight, of a disk."""
+
+
+@dataclass(frozen=True)
 class HostSample:
     """One reading of a host."""
 
     seq: int
-    """Counts up by one a sample while the daemon lives."""
+    """Grows by one a sample, and by more where a daemon took over from another."""
     time: float
     """Unix time, this host's clock."""
     cpu_percent: float | None = None
@@ -121,6 +313,27 @@ class HostSample:
     gpus: list[GpuSample] = field(default_factory=list)
     ranks: dict[str, list[RankSample]] = field(default_factory=dict)
     """Job id → its ranks on this host."""
+    load5: float | None = None
+    load15: float | None = None
+    cpu_count: int | None = None
+    swap_total_mib: int | None = None
+    core_percents: list[int] | None = None
+    """Each CPU's use, 0 to 100; only while a client asks for this field by name."""
+    file_systems: list[DiskUse] | None = None
+    disks: list[DeviceRate] | None = None
+    network_errors: dict[str, int] | None = None
+    """Interface → errors and dropped packets since the host started."""
+    rdma: list[DeviceRate] | None = None
+    """InfiniBand and RoCE ports."""
+
+
+@dataclass(frozen=True)
+class TelemetrySelection:
+    """The fields a client wants, by their names in the sample classes; a name the agent does not know brings `None`."""
+
+    host: list[str] = field(default_factory=list)
+    gpu: list[str] = field(default_factory=list)
+    rank: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -131,6 +344,10 @@ class TelemetryRequest:
     """`None`: only the newest one."""
     wait_s: float = 10.0
     max_samples: int = 60
+    interval_s: float | None = None
+    """Between two samples; `None`, or less than the agent's own: all it has."""
+    select: TelemetrySelection | None = None
+    """Asks for `rows` in place of `samples`: a quarter of the bytes, and as little to decode."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +356,8 @@ class TelemetryReply:
 
     samples: list[HostSample] = field(default_factory=list)
     missed: int = 0
+    rows: list[list[Any]] | None = None
+    """`dtagent.protocol.columns` describes them."""
 
 
 @dataclass(frozen=True)

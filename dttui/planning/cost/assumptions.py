@@ -11,6 +11,7 @@ from dttui.i18n import _
 from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Link, default_links
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import DEFAULT_SEQ_LENGTH, DEFAULT_VOCAB_SIZE, ModelShape, parameter_count, usual_shape
+from dttui.spec.problems import did_you_mean
 
 Source = Literal["measured", "declared", "default"]
 
@@ -27,7 +28,15 @@ class Input(BaseModel):
 
 
 class UnknownAssumptionError(ValueError):
-    """Something cannot be assumed: its message says what to add."""
+    """Something cannot be assumed.
+
+    Attributes:
+        hint: what to add, and where.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,10 @@ def assume_shape(claim: ModelClaim) -> tuple[ModelShape, Inputs]:
             claim.parameters,
         )
     else:
-        raise UnknownAssumptionError(_("the model needs its number of parameters, or layers and hidden size"))
+        raise UnknownAssumptionError(
+            _("the model needs its number of parameters, or layers and hidden size"),
+            _("Write model.parameters into the job, or give --parameters, such as 7e9."),
+        )
     for name in ("parameters", "layers", "hidden_size", "heads", "seq_length", "vocab_size"):
         source: Source = "declared" if getattr(claim, name) is not None else "default"
         inputs[f"model.{name}"] = Input(value=getattr(shape, name), source=source)
@@ -98,9 +110,7 @@ def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, In
     """
     gpu = table.find(claim.gpu, claim.gpu_memory_bytes)
     if gpu is None:
-        known = ", ".join(dict.fromkeys(item.type for item in table.gpus))
-        message = _('no GPU type "{gpu}" is known; known are: {known}')
-        raise UnknownAssumptionError(message.format(gpu=claim.gpu, known=known))
+        raise unknown_gpu(claim.gpu, table)
     if claim.gpu_memory_bytes is not None:
         gpu = gpu.model_copy(update={"memory_gib": claim.gpu_memory_bytes / 2**30})
     intra, inter = default_links(gpu)
@@ -111,6 +121,15 @@ def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, In
     per_node = min(claim.gpus_per_node or 8, claim.gpus)
     hardware = Hardware(gpu, claim.gpus, per_node, *links)
     return hardware, _hardware_inputs(claim, hardware, gpu)
+
+
+def unknown_gpu(name: str, table: GpuTable) -> UnknownAssumptionError:
+    """Return what to raise for a type of GPU that the table does not have."""
+    known = ", ".join(dict.fromkeys(gpu.type for gpu in table.gpus))
+    message = _('no GPU type "{gpu}" is known; known are: {known}').format(gpu=name, known=known)
+    near = did_you_mean(name, dict.fromkeys(gpu.type for gpu in table.gpus))
+    hint = _("Add it to gpus.yaml in dttui's configuration directory.")
+    return UnknownAssumptionError(message, f"{near} {hint}" if near else hint)
 
 
 def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> Inputs:
@@ -129,7 +148,7 @@ def _hardware_inputs(claim: HardwareClaim, hardware: Hardware, gpu: GpuType) -> 
             said = getattr(claim, f"{name}_{field}") is not None
             inputs[f"{name}_{field}"] = Input(value=value, source="declared" if said else "default")
     reached = hardware.efficiency
-    for field in ("matmul", "memory", "intra_node", "inter_node", "kernel_s"):
+    for field in ("matmul", "memory", "intra_node", "inter_node", "kernel_s", "host_pass_s"):
         inputs[f"efficiency.{field}"] = Input(value=getattr(reached, field), source="default")
     return inputs
 

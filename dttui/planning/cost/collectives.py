@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import ceil, log2
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from dttui.i18n import _
 from dttui.planning.cost.hardware import Hardware, Link
 
 Algorithm = Literal["ring", "tree", "butterfly"]
+BroadcastAlgorithm = Literal["tree", "linear"]
 
 SMALL_CLUSTER_NODES = 8
 """Up to so many nodes seed 000 §5.3 takes a ring, beyond a tree."""
@@ -46,7 +50,7 @@ def all_gather_s(size: float, ranks: int, link: Link) -> float:
     return (ranks - 1) * (link.latency_s + size / ranks / link.bandwidth)
 
 
-def broadcast_s(size: float, ranks: int, link: Link, algorithm: Literal["tree", "linear"] = "tree") -> float:
+def broadcast_s(size: float, ranks: int, link: Link, algorithm: BroadcastAlgorithm = "tree") -> float:
     """Return the seconds a broadcast of `size` bytes takes."""
     if ranks <= 1:
         return 0.0
@@ -71,33 +75,127 @@ def crossing_bytes(ranks: int, link: Link) -> float:
     return ranks * (ranks - 1 - ceil(log2(ranks))) * link.latency_s * link.bandwidth if ranks > 1 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class AlgorithmChoice:
-    """An algorithm for all-reduce, and why."""
+class CollectiveChoice(BaseModel):
+    """An algorithm for one collective, with what each that there is would take."""
 
-    algorithm: Algorithm
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    collective: Literal["all_reduce", "broadcast"]
+    """Which."""
+    ranks: int
+    """How many take part."""
+    size_bytes: float
+    """What each rank holds."""
+    algorithm: Literal["ring", "tree", "hierarchical", "linear"]
+    """What to take."""
+    rule: Literal["ring", "tree"] | None = None
+    """What the number of nodes alone would choose (seed 000 §5.3); the seed has no such rule for a broadcast."""
     buffer_bytes: int
-    rule: Algorithm
-    """What the number of nodes alone would choose (seed 000 §5.3)."""
-    crossing_bytes: float
-    """Below this size a tree is faster."""
+    """Bytes a message: the seed's for the algorithm, or more where the link's latency asks for it."""
+    seconds: dict[str, float]
+    """By algorithm; `hierarchical` reduces inside the nodes first, and is there where that differs."""
+    bus_bandwidth: float
+    """Bytes a second on the busiest link, as nccl-tests reports it, of the chosen one."""
+    crossing_bytes: float | None = None
+    """Of an all-reduce: below this size a tree is faster than a ring."""
 
 
-def choose_all_reduce(nodes: int, ranks: int, size: float, link: Link) -> AlgorithmChoice:
+def choose_all_reduce(
+    nodes: int, ranks: int, size: float, link: Link, hierarchical_s: float | None = None
+) -> CollectiveChoice:
     """Return seed 000's choice by the number of nodes, or what α and β say where they differ from it.
+
+    A butterfly is priced beside the others and never chosen: neither NCCL nor gloo has one.
 
     Args:
         nodes: nodes of the job.
         ranks: ranks that reduce with each other.
         size: bytes of one message.
         link: the slowest link of the group.
+        hierarchical_s: seconds of the reduction in steps, where the group has those.
     """
-    rule: Algorithm = "ring" if nodes <= SMALL_CLUSTER_NODES else "tree"
+    rule: Literal["ring", "tree"] = "ring" if nodes <= SMALL_CLUSTER_NODES else "tree"
     crossing = crossing_bytes(ranks, link)
-    chosen: Algorithm = rule
+    chosen: Literal["ring", "tree", "hierarchical"] = rule
     if ranks > 2:
         chosen = "tree" if size < crossing else "ring"
-    return AlgorithmChoice(chosen, RING_BUFFER_BYTES if chosen == "ring" else TREE_BUFFER_BYTES, rule, crossing)
+    algorithms: tuple[Algorithm, ...] = ("ring", "tree", "butterfly")
+    seconds: dict[str, float] = {name: all_reduce_s(size, ranks, link, name) for name in algorithms}
+    if hierarchical_s is not None:
+        seconds["hierarchical"] = hierarchical_s
+        chosen = "hierarchical" if hierarchical_s < seconds[chosen] else chosen
+    buffer = _buffer_bytes(TREE_BUFFER_BYTES if chosen == "tree" else RING_BUFFER_BYTES, link)
+    return CollectiveChoice(
+        collective="all_reduce",
+        ranks=ranks,
+        size_bytes=size,
+        algorithm=chosen,
+        rule=rule,
+        buffer_bytes=buffer,
+        seconds=seconds,
+        bus_bandwidth=_bus_bandwidth("all_reduce", ranks, size, seconds[chosen]),
+        crossing_bytes=crossing,
+    )
+
+
+def choose_broadcast(ranks: int, size: float, link: Link) -> CollectiveChoice:
+    """Return the faster of the two algorithms that a job can name; a tree takes fewer rounds from four ranks on."""
+    algorithms: tuple[BroadcastAlgorithm, ...] = ("tree", "linear")
+    seconds = {name: broadcast_s(size, ranks, link, name) for name in algorithms}
+    chosen: BroadcastAlgorithm = "tree" if seconds["tree"] < seconds["linear"] else "linear"
+    return CollectiveChoice(
+        collective="broadcast",
+        ranks=ranks,
+        size_bytes=size,
+        algorithm=chosen,
+        buffer_bytes=_buffer_bytes(RING_BUFFER_BYTES if chosen == "linear" else TREE_BUFFER_BYTES, link),
+        seconds=seconds,
+        bus_bandwidth=_bus_bandwidth("broadcast", ranks, size, seconds[chosen]),
+    )
+
+
+def hierarchical_all_reduce_s(size: float, ranks: int, stride: int, hardware: Hardware) -> float | None:
+    """Return the seconds of an all-reduce in three steps: scatter inside each node, reduce between, gather inside.
+
+    Between nodes each rank reduces the share it has with its like in the other nodes, over its own card.
+
+    Returns:
+        `None` where the group lies in one node, or has one rank in each.
+    """
+    members = max(1, min(ranks, hardware.gpus_per_node // stride))
+    nodes = ceil(ranks / members)
+    if nodes == 1 or members == 1:
+        return None
+    inside = group_link(hardware, members, stride)
+    between = group_link(hardware, nodes, hardware.gpus_per_node)
+    return 2 * all_gather_s(size, members, inside) + all_reduce_s(size / members, nodes, between)
+
+
+def timed_text(choice: CollectiveChoice, written: Callable[[float], str]) -> str:
+    """Return the seconds of each algorithm, the least first; the one that no library has is named as such."""
+    ranked = sorted(choice.seconds.items(), key=lambda item: item[1])
+    names = {"butterfly": _("butterfly (NCCL and gloo have none)")}
+    return ", ".join(f"{names.get(algorithm, algorithm)} {written(value)}" for algorithm, value in ranked)
+
+
+def rule_text(choice: CollectiveChoice, nodes: int) -> str | None:
+    """Return what the number of nodes alone would choose, where that is another algorithm."""
+    if choice.rule in (None, choice.algorithm):
+        return None
+    told = _("By the number of nodes alone ({nodes}, with {limit} as the limit) it would be {rule}.")
+    return told.format(nodes=nodes, limit=SMALL_CLUSTER_NODES, rule=choice.rule)
+
+
+def _buffer_bytes(usual: int, link: Link) -> int:
+    """Return the seed's buffer, doubled until a message takes longer than its latency: until it is over α·B."""
+    size = usual
+    while size < link.latency_s * link.bandwidth:
+        size *= 2
+    return size
+
+
+def _bus_bandwidth(collective: str, ranks: int, size: float, seconds: float) -> float:
+    return size / seconds * bus_bandwidth_factor(collective, ranks) if seconds else 0.0
 
 
 def group_link(hardware: Hardware, ranks: int, stride: int) -> Link:

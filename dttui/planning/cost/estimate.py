@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dttui.i18n import _
 from dttui.planning.cost.assumptions import Input, Inputs
+from dttui.planning.cost.collectives import (
+    CollectiveChoice,
+    choose_all_reduce,
+    choose_broadcast,
+    group_link,
+    hierarchical_all_reduce_s,
+)
 from dttui.planning.cost.failures import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
@@ -15,6 +23,12 @@ from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import UNCERTAINTY, TimeEstimate, step_time
 
 GB = 1e9
+LEAST_SPARE = 0.05
+"""Share of a GPU's memory below which what fits is called tight: the driver, a peak or a longer batch takes it."""
+COMMUNICATION = ("tensor_parallel", "pipeline_transfer", "data_parallel")
+"""Parts of a step in which data travels."""
+SERIAL = ("pipeline_bubble", "data_parallel", "optimizer")
+"""Parts of a step that more replicas do not divide."""
 
 
 class _Value(BaseModel):
@@ -58,6 +72,17 @@ class Scaling(_Value):
     """Speed-up over how many times as many nodes."""
 
 
+class Amdahl(_Value):
+    """What Amdahl's law allows of more nodes, before their own traffic (seed 002 §3.1)."""
+
+    parallel_share: float
+    """Of a step on the fewest nodes that hold one replica, 0 to 1: what more replicas divide."""
+    speed_up: float
+    """Over those nodes, of the nodes there are."""
+    limit: float | None
+    """Of any number of nodes; `None` where nothing limits it."""
+
+
 class Estimate(_Value):
     """What a job costs."""
 
@@ -83,10 +108,42 @@ class Estimate(_Value):
     """Of the step, 0 to 1: collectives, transfers."""
     scaling: list[Scaling] = Field(default_factory=list)
     """Speed-up by nodes."""
+    amdahl: Amdahl | None = None
+    """The law's bound for the same; `None` where one replica takes all there is."""
+    collectives: list[CollectiveChoice] = Field(default_factory=list)
+    """How to synchronise the replicas: gradients by all-reduce, parameters at the start by broadcast."""
     failures: FailureCost
     """What failures cost, and how often to write a checkpoint."""
     inputs: dict[str, Input]
     """Every number that went in."""
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether it fits, but with less than `LEAST_SPARE` of the memory to spare."""
+        return self.fits and self.memory_per_gpu_gb.high > (1 - LEAST_SPARE) * self.gpu_memory_gb
+
+
+def part_names() -> dict[str, str]:
+    """Return what the parts of memory and of a step are called."""
+    return {
+        "parameters": _("parameters"),
+        "gradients": _("gradients"),
+        "optimizer": _("optimizer"),
+        "activations": _("activations"),
+        "embedding": _("embedding"),
+        "logits": _("logits"),
+        "recomputation": _("layer computed again"),
+        "gathered": _("gathered layers"),
+        "buckets": _("gradient buckets"),
+        "context": _("CUDA context"),
+        "compute": _("computing"),
+        "recompute": _("computing again"),
+        "host": _("waiting for the host"),
+        "tensor_parallel": _("tensor parallel"),
+        "pipeline_transfer": _("between stages"),
+        "pipeline_bubble": _("pipeline bubble"),
+        "data_parallel": _("data parallel"),
+    }
 
 
 def estimate(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
@@ -103,7 +160,8 @@ def describe(
     memory: MemoryEstimate,
 ) -> Estimate:
     """Return an estimate of what is computed already."""
-    talking = sum(time.parts[name] for name in ("tensor_parallel", "pipeline_transfer", "data_parallel"))
+    talking = sum(time.parts[name] for name in COMMUNICATION)
+    speed_ups, law = scaling(shape, layout, hardware)
     return Estimate(
         memory_per_gpu_gb=MemoryRange(
             low=memory.low / GB,
@@ -115,47 +173,83 @@ def describe(
         fits=memory.high <= hardware.gpu.memory_bytes,
         host_memory_per_gpu_gb=memory.host_bytes / GB,
         step_time_s=TimeRange(
-            value=time.value, low=time.value * (1 - UNCERTAINTY), high=time.value * (1 + UNCERTAINTY), parts=time.parts
+            value=time.value,
+            low=time.best_s * (1 - UNCERTAINTY),
+            high=time.worst_s * (1 + UNCERTAINTY),
+            parts=time.parts,
         ),
         tokens_per_s=time.tokens / time.value,
         samples_per_s=layout.global_batch / time.value,
         tflops_per_gpu=time.tflops_per_gpu,
         mfu=time.mfu,
         communication_share=talking / time.value,
-        scaling=scaling(shape, layout, hardware),
+        scaling=speed_ups,
+        amdahl=law,
+        collectives=collectives(shape, layout, hardware),
         failures=failure_cost(shape.parameters, hardware.gpus),
         inputs=inputs,
     )
 
 
-def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[Scaling]:
-    """Return speed-ups from the fewest nodes that hold one replica, doubling, up to those there are.
+def scaling(shape: ModelShape, layout: Layout, hardware: Hardware) -> tuple[list[Scaling], Amdahl | None]:
+    """Return speed-ups from the fewest nodes that hold one replica, doubling, up to those there are; and their bound.
 
-    Amdahl's serial part is in it: bubble, latencies and the optimizer's step do not get shorter with more replicas.
+    Bubble, gradients and the optimizer's step do not get shorter with more replicas: they are Amdahl's serial part.
     """
     replica = layout.tensor * layout.pipeline
-    fewest = max(replica, hardware.gpus_per_node)
-    counts: list[tuple[int, float]] = []
-    gpus = fewest
+    times: list[tuple[int, TimeEstimate]] = []
+    gpus = max(replica, hardware.gpus_per_node)
     while gpus <= hardware.gpus:
         data, rest = divmod(gpus, replica)
         if not rest and layout.global_batch % (data * layout.micro_batch) == 0:
-            time = step_time(shape, replace(layout, data=data), replace(hardware, gpus=gpus))
-            counts.append((gpus, time.value))
+            times.append((gpus, step_time(shape, replace(layout, data=data), replace(hardware, gpus=gpus))))
         gpus = hardware.gpus if gpus < hardware.gpus < gpus * 2 else gpus * 2
-    if not counts:
-        return []
-    first, base_s = counts[0]
-    return [
+    if not times:
+        return [], None
+    first, base = times[0]
+    rows = [
         Scaling(
             nodes=-(-gpus // hardware.gpus_per_node),
-            speed_up=base_s / seconds,
-            efficiency=base_s / seconds / (gpus / first),
+            speed_up=base.value / time.value,
+            efficiency=base.value / time.value / (gpus / first),
         )
-        for gpus, seconds in counts
+        for gpus, time in times
     ]
+    if len(times) == 1:
+        return rows, None
+    share = 1 - sum(base.parts[name] for name in SERIAL) / base.value
+    law = Amdahl(
+        parallel_share=share,
+        speed_up=amdahl(share, hardware.gpus / first),
+        limit=1 / (1 - share) if share < 1 else None,
+    )
+    return rows, law
 
 
-def amdahl(parallel_share: float, units: int) -> float:
+def collectives(shape: ModelShape, layout: Layout, hardware: Hardware) -> list[CollectiveChoice]:
+    """Return how replicas had best reduce their gradients and spread their first parameters; nothing for one."""
+    if layout.data == 1:
+        return []
+    own = shape.parameters / (layout.tensor * layout.pipeline)
+    link = group_link(hardware, layout.data, layout.tensor)
+    gradients = own * layout.bytes_per_reduced_gradient
+    in_steps = hierarchical_all_reduce_s(gradients, layout.data, layout.tensor, hardware)
+    reduce = choose_all_reduce(hardware.nodes, layout.data, gradients, link, in_steps)
+    return [reduce, choose_broadcast(layout.data, own * layout.bytes_per_parameter, link)]
+
+
+def amdahl(parallel_share: float, units: float) -> float:
     """Return 1 / ((1−P) + P/N) (seed 002 §3.1)."""
     return 1 / ((1 - parallel_share) + parallel_share / units)
+
+
+def amdahl_text(estimate: Estimate) -> str | None:
+    """Return Amdahl's law for the nodes of an estimate, the same words wherever it is shown; `None` for one node."""
+    if len(estimate.scaling) < 2:
+        return None
+    law, speed_up = estimate.amdahl, estimate.scaling[-1].speed_up
+    if law is None or law.limit is None:
+        return _("All of the step gets shorter with more nodes.")
+    text = _("Amdahl: {share} of the step gets shorter with more nodes: {here}× here at best, {most}× on any number.")
+    told = text.format(share=f"{law.parallel_share:.1%}", here=f"{law.speed_up:.3g}", most=f"{law.limit:,.3g}")
+    return told if speed_up >= 1 else told + " " + _("More nodes make a step longer: they talk more than they save.")

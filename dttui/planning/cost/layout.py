@@ -61,9 +61,21 @@ class Layout:
         return 4 if self.tensor * self.pipeline > 1 else self.bytes_per_parameter
 
     @property
+    def bytes_per_reduced_gradient(self) -> int:
+        """As it travels: what is kept, except that Megatron-LM reduces gradients in fp16 before it widens them."""
+        if self.gradient_bytes is None and self.precision == "fp16":
+            return 2
+        return min(self.bytes_per_gradient, 4)
+
+    @property
     def bytes_per_optimizer_state(self) -> int:
         """Adam's two moments, and a master copy beside half precision: 12 in all (Rajbhandari et al. 2020)."""
         return 8 if self.bytes_per_parameter == 4 else 12
+
+
+def usual_batch(data: int, micro_batch: int, pipeline: int) -> int:
+    """Return sequences a step where nobody says: a micro-batch a replica, and four a stage to fill a pipeline."""
+    return data * micro_batch * (4 * pipeline if pipeline > 1 else 1)
 
 
 def faults(layout: Layout, shape: ModelShape, gpus: int, gpus_per_node: int) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dttui.i18n import _
 from dttui.planning.cost.assumptions import Source
 from dttui.spec.text import Label
 
@@ -17,12 +20,14 @@ CROSS_ZONE_LATENCY_S = 8e-3
 
 
 class MeasuredLink(BaseModel):
-    """What was measured between two zones, or two nodes of one zone; kept as JSON."""
+    """What was measured between two zones, or between two hosts; kept as JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    zones: tuple[Label, Label]
-    """Between which; the same twice for inside a zone."""
+    kind: Literal["zones", "hosts"] = "zones"
+    """What it is between."""
+    between: tuple[Label, Label]
+    """Their names; a zone twice for the inside of it."""
     bandwidth: float = Field(gt=0)
     """Bytes a second, one direction of one node."""
     round_trip_s: float = Field(gt=0)
@@ -31,42 +36,102 @@ class MeasuredLink(BaseModel):
     """Seconds since the epoch."""
 
 
-class ZoneLink(BaseModel):
-    """The link between two zones as an estimate uses it."""
+class NodeLink(BaseModel):
+    """The slowest link between the nodes of a job, as an estimate uses it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    zones: tuple[str, str]
-    """Between which."""
+    between: tuple[str, str]
+    """Zones, or hosts."""
     bandwidth: float
     """Bytes a second, one direction of one node."""
     latency_s: float
     """One way."""
-    source: Source
-    """Measured, or taken by default."""
+    measured_at: float | None = None
+    """Seconds since the epoch; `None` where it is taken by default."""
+
+    @property
+    def source(self) -> Source:
+        """Measured, or taken by default."""
+        return "default" if self.measured_at is None else "measured"
 
 
-Links = Mapping[frozenset[str], MeasuredLink]
-"""By the zones they join; the newest of each pair."""
+LinkKey = tuple[str, frozenset[str]]
+Links = Mapping[LinkKey, MeasuredLink]
+"""By kind and the two ends; the newest of each pair."""
 
 
 def newest(measured: Iterable[MeasuredLink]) -> Links:
-    """Return the newest measurement of each pair of zones."""
-    return {frozenset(link.zones): link for link in sorted(measured, key=lambda link: link.measured_at)}
+    """Return the newest measurement of each pair."""
+    ordered = sorted(measured, key=lambda link: link.measured_at)
+    return {(link.kind, frozenset(link.between)): link for link in ordered}
 
 
-def worst_link(zones: Iterable[str], links: Links) -> ZoneLink | None:
-    """Return the slowest link that a job across these zones has; `None` for one zone."""
-    pairs = [_between(first, second, links) for first, second in combinations(dict.fromkeys(zones), 2)]
-    return min(pairs, key=lambda link: (link.bandwidth, -link.latency_s), default=None)
+def slowest_link(nodes: Sequence[tuple[str, str | None]], links: Links) -> NodeLink | None:
+    """Return the slowest link that is known of between these nodes, or assumed between their zones.
+
+    Two zones are taken to be joined as was measured between them, else between hosts of theirs, else by default. Of two
+    nodes in one zone nothing is assumed.
+
+    Args:
+        nodes: name of each host, and its zone where it has one.
+        links: what was measured.
+
+    Returns:
+        `None` where nothing is known and all are in one zone.
+    """
+    zone_of = dict(nodes)
+    hosts = [link for (kind, ends), link in links.items() if kind == "hosts" and ends <= zone_of.keys()]
+    reached = {frozenset(zone_of[name] for name in link.between) for link in hosts}
+    found = [_measured(link) for link in hosts]
+    zones = [zone for _name, zone in nodes if zone]
+    found += [
+        _measured(inside)
+        for zone, count in Counter(zones).items()
+        if count > 1 and (inside := links.get(("zones", frozenset((zone,)))))
+    ]
+    for pair in combinations(dict.fromkeys(zones), 2):
+        across = links.get(("zones", frozenset(pair)))
+        if across is not None:
+            found.append(_measured(across))
+        elif frozenset(pair) not in reached:
+            found.append(NodeLink(between=pair, bandwidth=CROSS_ZONE_BANDWIDTH, latency_s=CROSS_ZONE_LATENCY_S))
+    return min(found, key=lambda link: (link.bandwidth, -link.latency_s), default=None)
 
 
-def _between(first: str, second: str, links: Links) -> ZoneLink:
-    found = links.get(frozenset((first, second)))
-    if found is None:
-        return ZoneLink(
-            zones=(first, second), bandwidth=CROSS_ZONE_BANDWIDTH, latency_s=CROSS_ZONE_LATENCY_S, source="default"
-        )
-    return ZoneLink(
-        zones=(first, second), bandwidth=found.bandwidth, latency_s=found.round_trip_s / 2, source="measured"
+def describe_link(link: NodeLink, now: float | None) -> str:
+    """Say what joins two zones or hosts, and since when that is known.
+
+    Args:
+        link: what is known.
+        now: seconds since the epoch; `None` where it is not known how long ago something was.
+    """
+    text = _("{ends}: {round_trip} ms there and back, {bandwidth} Gbit/s a node, {source}")
+    return text.format(
+        ends=" ↔ ".join(link.between),
+        round_trip=f"{2 * link.latency_s * 1e3:.3g}",
+        bandwidth=f"{link.bandwidth * 8 / 1e9:.3g}",
+        source=_told_source(link, now),
+    )
+
+
+def _told_source(link: NodeLink, now: float | None) -> str:
+    if link.measured_at is None:
+        return _("taken by default")
+    if now is None:
+        return _("measured")
+    minutes = max(now - link.measured_at, 0.0) / 60
+    if minutes < 90:
+        return _("measured {count} min ago").format(count=round(minutes))
+    if minutes < 48 * 60:
+        return _("measured {count} h ago").format(count=round(minutes / 60))
+    return _("measured {count} days ago").format(count=round(minutes / 60 / 24))
+
+
+def _measured(link: MeasuredLink) -> NodeLink:
+    return NodeLink(
+        between=link.between,
+        bandwidth=link.bandwidth,
+        latency_s=link.round_trip_s / 2,
+        measured_at=link.measured_at,
     )

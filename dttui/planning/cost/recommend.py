@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs, layout_inputs
-from dttui.planning.cost.estimate import GB, Estimate, describe
+from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.search import Candidate, Found, Wish, search
@@ -48,6 +48,8 @@ class Recommendation(BaseModel):
     """Whether the tensor-parallel ranks split the sequence too."""
     slower_by: float
     """Than the first, 0.05 being five per cent."""
+    frameworks: list[str]
+    """Those that can train so, the usual one first."""
     reasons: list[str]
     """What speaks for it, or against."""
     estimate: Estimate
@@ -63,8 +65,10 @@ class Advice(BaseModel):
     """By the size of the model alone (seed 004's guide)."""
     framework_reason: str
     """Why."""
+    guide: str | None
+    """Why the first candidate is not the fastest: of the model only its size is known (seed 002's guide)."""
     candidates: list[Recommendation]
-    """The best of each (tensor, pipeline), the fastest first."""
+    """The best of each (tensor, pipeline), the fastest first, but for what `guide` tells."""
     tried: int
     """Layouts that can be."""
     too_large: int
@@ -84,6 +88,28 @@ def framework_for(parameters: float) -> tuple[str, str]:
     return "megatron-lm", _("above 100 B parameters layers and tensors have to be split")
 
 
+def frameworks_of(layout: Layout) -> list[str]:
+    """Return the frameworks that can train in a layout, the usual one first."""
+    if layout.tensor > 1 or layout.virtual_stages > 1:
+        return ["megatron-lm"]
+    if layout.pipeline > 1:
+        return ["megatron-lm", "deepspeed"]
+    by_stage = {
+        0: ["pytorch-ddp", "deepspeed", "megatron-lm", "horovod", "tensorflow"],
+        1: ["deepspeed", "megatron-lm"],
+        2: ["deepspeed", "pytorch-fsdp"],
+        3: ["pytorch-fsdp", "deepspeed"],
+    }
+    return by_stage[layout.zero_stage]
+
+
+def guided(parameters: float, wish: Wish) -> Wish | None:
+    """Return the degrees that seed 002's guide names for a size; `None` from 10 B on, where all three are searched."""
+    if parameters >= MEDIUM_MODEL or {wish.tensor, wish.pipeline} - {None, 1} or wish.zero_stage is not None:
+        return None
+    return replace(wish, tensor=1, pipeline=1, zero_stage=0 if parameters < SMALL_MODEL else 3)
+
+
 def usual_global_batch(shape: ModelShape, hardware: Hardware) -> int:
     """Return sequences for about a million tokens a step (GPT-3 took 0.5 to 3.2), a multiple of the GPUs."""
     return hardware.gpus * max(round(TOKENS_PER_STEP / shape.seq_length / hardware.gpus), 1)
@@ -96,6 +122,8 @@ def recommend(
     inputs: Inputs,
     wish: Wish | None = None,
     limit: int | None = None,
+    *,
+    batch_is_given: bool = True,
 ) -> Advice:
     """Return all feasible layouts, the best of each (tensor, pipeline), ranked by predicted step time.
 
@@ -106,18 +134,29 @@ def recommend(
         inputs: of shape and hardware, for the estimates.
         wish: what is fixed.
         limit: how many to return at most.
+        batch_is_given: whether a person named the global batch, for the source of that input.
     """
     wish = wish or Wish()
     found = search(shape, hardware, global_batch, wish)
     framework, why = framework_for(shape.parameters)
-    best = found.candidates[0] if found.candidates else None
-    said = {name for name in Wish.__slots__ if getattr(wish, name) is not None} | {"global_batch"}
+    candidates = found.candidates
+    best = candidates[0] if candidates else None
+    guide = None
+    shape_is_given = "model.layers" not in inputs or inputs["model.layers"].source != "default"
+    if not shape_is_given and (narrow := guided(shape.parameters, wish)) is not None:
+        usual = search(shape, hardware, global_batch, narrow).candidates
+        if usual and usual[0].layout != candidates[0].layout:
+            guide = _("only the size is given: the usual way for that size is shown first, then the fastest")
+            candidates = (*usual, *(item for item in candidates if item.layout != usual[0].layout))
+    said = {name for name in Wish.__slots__ if getattr(wish, name) is not None}
+    said |= {"global_batch"} if batch_is_given else set()
     return Advice(
         framework=framework,
         framework_reason=why,
+        guide=guide,
         candidates=[
             _described(shape, hardware, item, best, {**inputs, **layout_inputs(item.layout, said, hardware)})
-            for item in found.candidates[:limit]
+            for item in candidates[:limit]
             if best is not None
         ],
         tried=found.tried,
@@ -141,6 +180,7 @@ def _described(
         recompute=layout.recompute,
         sequence_parallel=layout.sequence_parallel,
         slower_by=item.time.value / best.time.value - 1,
+        frameworks=frameworks_of(layout),
         reasons=reasons(hardware, item, best),
         estimate=describe(shape, layout, hardware, inputs, item.time, item.memory),
     )
@@ -174,6 +214,8 @@ def reasons(hardware: Hardware, item: Candidate, best: Candidate) -> list[str]:
         high=f"{item.memory.high / GB:.1f}", memory=f"{hardware.gpu.memory_bytes / GB:.1f}"
     )
     told.append(memory)
+    if item.memory.high > (1 - LEAST_SPARE) * hardware.gpu.memory_bytes:
+        told.append(_("tight: less than {share} of the memory is spare").format(share=_percent(LEAST_SPARE)))
     if layout.tensor > 1:
         where = _("inside a node") if layout.tensor <= hardware.gpus_per_node else _("across nodes, which is slow")
         told.append(
@@ -191,6 +233,7 @@ def reasons(hardware: Hardware, item: Candidate, best: Candidate) -> list[str]:
         told.append(_("gradients take {share}").format(share=_percent(share.data)))
     if layout.recompute != "none":
         told.append(_("computing activations again takes {share}").format(share=_percent(share.again)))
+    told.append(_("trained by {frameworks}").format(frameworks=", ".join(frameworks_of(layout))))
     if item is not best:
         told += _against(item, best)
     return told
@@ -201,6 +244,7 @@ def _against(item: Candidate, best: Candidate) -> list[str]:
     names = {
         "compute": _("smaller matrices"),
         "recompute": _("more to compute again"),
+        "host": _("more waiting for the host"),
         "tensor_parallel": _("more tensor-parallel traffic"),
         "pipeline_transfer": _("more traffic between stages"),
         "pipeline_bubble": _("a larger bubble"),
@@ -212,7 +256,7 @@ def _against(item: Candidate, best: Candidate) -> list[str]:
     slower = item.time.value / best.time.value - 1
     if extra[worst] <= 0 or slower <= 0:
         return []
-    return [_("{share} slower than the first: {why}").format(share=_percent(slower), why=names[worst])]
+    return [_("{share} slower than the fastest: {why}").format(share=_percent(slower), why=names[worst])]
 
 
 def _problem(shape: ModelShape, hardware: Hardware, global_batch: int, found: Found) -> str:
@@ -229,19 +273,3 @@ def _problem(shape: ModelShape, hardware: Hardware, global_batch: int, found: Fo
 
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}"
-
-
-def layout_of(item: Recommendation, precision: str) -> Layout:
-    """Return the layout a recommendation stands for."""
-    return Layout(
-        item.data_parallel_size,
-        item.tensor_parallel_size,
-        item.pipeline_parallel_size,
-        item.virtual_stages,
-        item.micro_batch,
-        item.global_batch,
-        item.zero_stage,
-        item.recompute,  # type: ignore[arg-type]  # made from a Layout
-        item.sequence_parallel,
-        precision,  # type: ignore[arg-type]  # as above
-    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import get_args
 
@@ -13,7 +13,8 @@ from dttui.planning.cost.memory import MemoryEstimate, memory_per_gpu
 from dttui.planning.cost.shape import ModelShape
 from dttui.planning.cost.step_time import LayerTime, TimeEstimate, layer_time, step_time
 
-MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+MAX_MICRO_BATCH = 64
+"""Sequences; with more, matrix products gain nothing further and activations only grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Wish:
     zero_stage: int | None = None
     recompute: Recompute | None = None
     sequence_parallel: bool | None = None
-    precision: Precision = "bf16"
+    precision: Precision | None = None
+    """Not searched: bf16 where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,12 @@ def layouts(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish
 def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: Wish) -> Iterator[Layout]:
     if next(_degree_faults(shape, hardware, degrees), None) is not None:
         return
-    splits = degrees.tensor > 1
-    sequence = (wish.sequence_parallel,) if wish.sequence_parallel is not None else (splits,)
+    sequence = wish.sequence_parallel if wish.sequence_parallel is not None else degrees.tensor > 1
     stages = _zero_stages(degrees) if wish.zero_stage is None else (wish.zero_stage,)
-    for micro in (wish.micro_batch,) if wish.micro_batch else MICRO_BATCHES:
-        if degrees.global_batch % (degrees.data * micro):
+    share, rest = divmod(degrees.global_batch, degrees.data)
+    sizes: Iterable[int] = (wish.micro_batch,) if wish.micro_batch is not None else range(1, MAX_MICRO_BATCH + 1)
+    for micro in sizes:
+        if rest or share % micro or micro > share:
             continue
         for chunks in _chunks(shape, degrees, micro, wish):
             for recompute in (wish.recompute,) if wish.recompute else get_args(Recompute):
@@ -120,8 +123,8 @@ def _with_degrees(shape: ModelShape, hardware: Hardware, degrees: Layout, wish: 
                         degrees.global_batch,
                         stage,
                         recompute,
-                        sequence[0],
-                        wish.precision,
+                        sequence,
+                        wish.precision or "bf16",
                     )
 
 
@@ -156,9 +159,3 @@ def _degrees(fixed: int | None, of: int) -> list[int]:
         return [fixed]
     small = [number for number in range(1, isqrt(of) + 1) if of % number == 0]
     return small + [of // number for number in reversed(small) if number * number != of]
-
-
-def same_but(first: Layout, second: Layout) -> dict[str, tuple[object, object]]:
-    """Return what differs between two layouts, by field."""
-    pairs = {field.name: (getattr(first, field.name), getattr(second, field.name)) for field in fields(first)}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
 from dttui.i18n import _
-from dttui.spec.dialects.terms import note_accumulation
+from dttui.spec.dialects.terms import carry_recomputation
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
-from dttui.spec.problems import did_you_mean, shown
+from dttui.spec.problems import did_you_mean, shown, with_hint
 from dttui.spec.yaml_source import Source
 
 TELLING_KEYS = ("distributed_type", "compute_environment")
@@ -56,13 +56,10 @@ _OFF = {
     "tpu_use_sudo": (False,),
     "use_cpu": (False,),
     "fsdp_config.fsdp_offload_params": (False,),
-    "fsdp_config.fsdp_activation_checkpointing": (False,),
     "deepspeed_config.offload_optimizer_device": ("none",),
     "deepspeed_config.offload_param_device": ("none",),
     "deepspeed_config.zero3_init_flag": (False,),
     "deepspeed_config.gradient_accumulation_steps": (1,),
-    "megatron_lm_config.megatron_lm_sequence_parallelism": (False,),
-    "megatron_lm_config.megatron_lm_recompute_activations": (False,),
 }
 """What says that something is off, or as it is with dttui anyway."""
 
@@ -71,7 +68,7 @@ def _sharding_strategy(text: str) -> str:
     if text not in _SHARDING:
         message = _("expected one of {choices}, found {value}").format(choices=", ".join(_SHARDING), value=shown(text))
         near = did_you_mean(text, _SHARDING)
-        raise ValueError(f"{message}; {near}" if near else message)
+        raise ValueError(with_hint(message, near))
     return text
 
 
@@ -165,16 +162,24 @@ def translate(source: Source) -> Translated:
     if config.mixed_precision is not None:
         translation.carry(("mixed_precision",), ("model", "precision"), _PRECISIONS[config.mixed_precision])
     _carry_sharding(translation, config)
+    for key in translation.said(("fsdp_config",)) or ():
+        if not translation.is_used(("fsdp_config", key)) and key != "fsdp_activation_checkpointing":
+            translation.hand_over(("fsdp_config", key))
     translation.carry_all(
         (),
         {
             "deepspeed_config.zero_stage": "strategy.zero_stage",
             "megatron_lm_config.megatron_lm_tp_degree": "strategy.tensor_parallel_size",
             "megatron_lm_config.megatron_lm_pp_degree": "strategy.pipeline_parallel_size",
+            "megatron_lm_config.megatron_lm_sequence_parallelism": "strategy.sequence_parallel",
             "tp_config.tp_size": "strategy.tensor_parallel_size",
         },
     )
-    note_accumulation(translation, ("deepspeed_config", "gradient_accumulation_steps"))
+    if not translation.is_used(("deepspeed_config", "gradient_accumulation_steps")):
+        translation.hand_over(("deepspeed_config", "gradient_accumulation_steps"))
+    carry_recomputation(translation, ("fsdp_config", "fsdp_activation_checkpointing"))
+    # Its own --recompute-activations is the selective kind.
+    carry_recomputation(translation, ("megatron_lm_config", "megatron_lm_recompute_activations"), "selective")
     message = _("not carried over: the file it names is read only where it is imported too")
     for key, hint in (
         ("deepspeed_config_file", _("Import it together with this one: dttui import CONFIG DS_CONFIG")),

@@ -8,7 +8,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import FrameworkName, Section
-from dttui.spec.problems import PlacedValueError, did_you_mean, shown
+from dttui.spec.problems import PlacedValueError, did_you_mean, shown, with_hint
 from dttui.spec.text import Label
 from dttui.spec.yaml_source import Source
 
@@ -48,7 +48,7 @@ class DistributedConfig(Section):
         if self.masterNode and self.masterNode not in self.nodeIds:
             message = _("{node} is none of nodeIds").format(node=shown(self.masterNode))
             near = did_you_mean(self.masterNode, self.nodeIds)
-            raise PlacedValueError((("masterNode",), f"{message}; {near}" if near else message))
+            raise PlacedValueError((("masterNode",), with_hint(message, near)))
         return self
 
 

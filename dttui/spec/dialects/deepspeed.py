@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.terms import note_accumulation
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
@@ -102,8 +101,8 @@ def translate(source: Source) -> Translated:
         translation.use((precision,) if not translation.said(enabled) else enabled)
     steps = ("gradient_accumulation_steps",)
     translation.expect(steps, 1)
-    if not _is_auto(translation, steps) and translation.said(steps) != 1:
-        note_accumulation(translation, steps)
+    if not _is_auto(translation, steps) and not translation.is_used(steps):
+        translation.hand_over(steps)
     _use_own_distribution(translation)
     return translation.finish(
         message=_("not carried over: DeepSpeed itself has to read it in this file"),

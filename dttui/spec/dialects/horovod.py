@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.terms import Algorithm, Backend, carry_backend, note_accumulation, note_compression
+from dttui.spec.dialects.terms import Algorithm, Backend, carry_backend
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
@@ -16,6 +16,13 @@ from dttui.spec.units import BitsPerSecond, Bytes, Number
 from dttui.spec.yaml_source import Source
 
 ROOT_KEY = "horovod_config"
+
+_FOR_SCRIPT = {
+    "training": ("epochs", "learning_rate"),
+    "communication": ("compression",),
+    "optimization": ("gradient_accumulation", "gradient_clipping"),
+}
+"""Keys by section that dttui itself does nothing by."""
 
 
 class HorovodNode(Section):
@@ -131,15 +138,17 @@ def translate(source: Source) -> Translated:
         translation.carry((*node, "network"), (*target, "network", "bandwidth"))
     _carry_world_size(translation, config)
     carry_backend(translation, (*root, "communication", "backend"))
-    note_compression(translation, (*root, "communication", "compression"))
-    note_accumulation(translation, (*root, "optimization", "gradient_accumulation"))
+    for section, keys in _FOR_SCRIPT.items():
+        for key in keys:
+            translation.hand_over((*root, section, key))
     local_rank = (*root, "parallelism", "local_rank")
     translation.note(local_rank, _("not carried over: every process is told its own rank"))
     precision = (*root, "optimization", "mixed_precision")
     if translation.said(precision) is False:
         translation.carry(precision, ("model", "precision"), "fp32")
-    message = _("not carried over: this does not say whether fp16 or bf16 is meant")
+    message = _("for the script alone: this does not say whether fp16 or bf16 is meant")
     if translation.said(precision) is True:
+        translation.hand_over(precision)
         translation.note(precision, message, _("Write model.precision in the job."), is_warning=True)
     return translation.finish()
 

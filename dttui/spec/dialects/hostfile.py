@@ -14,6 +14,7 @@ from dttui.spec.yaml_source import Mark, Source
 MAX_SLOTS = 1024
 _KEYS = ("slots", "max_slots", "max-slots")
 _WORD = re.compile(r"\S+")
+_COLON_SLOTS = re.compile(r"^(\s*[^\s:=]+):([0-9]{1,4})(?=\s|$)")
 _SETTING = re.compile(r"([A-Za-z_-]+)=(\S*)")
 
 
@@ -45,7 +46,7 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
     hosts: dict[str, Host] = {}
     problems: list[Problem] = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = list(_WORD.finditer(line.partition("#")[0]))
+        words = list(_WORD.finditer(_with_slots(line.partition("#")[0])))
         if not words:
             continue
         host, found = _parse_line(name, line, number, words)
@@ -58,6 +59,11 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
     if problems:
         raise DocumentError(problems)
     return tuple(hosts.values())
+
+
+def _with_slots(line: str) -> str:
+    """Return `gpu1:8`, as MPICH has it, as `gpu1 slots=8`."""
+    return _COLON_SLOTS.sub(r"\1 slots=\2", line)
 
 
 def hostfile_source(hosts: tuple[Host, ...], text: str, name: str) -> Source:

@@ -117,6 +117,11 @@ def _settle_nodes(part: Translated, nodes: Sequence[str], chosen: dict[PathKey, 
         kept = replace(kept, master=None)
         role = (*_NODES, nodes.index(part.master[0]), "role")
         chosen[role] = (Leaf("master", part.master[1]), "master")
+    elif part.master is not None and nodes:
+        kept = replace(kept, master=None)
+        message = _("not carried over: {host} is the master, and none of the nodes that are listed")
+        hint = _("Write role: master at its node under cluster.nodes.")
+        yield make_note(part.source, part.master[1], message.format(host=shown(part.master[0])), hint, is_warning=True)
     yield from (note for note in kept.all_notes if note not in kept.notes)
 
 
@@ -170,6 +175,23 @@ def _by_document(parts: Sequence[Translated], notes: Iterable[Finding]) -> list[
         return (names.index(note.place.file), note.place.line, note.place.column)
 
     return sorted(notes, key=place)
+
+
+def grouped(notes: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return notes that say the same of several keys of one document as one, at the first of them."""
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for note in notes:
+        file = note.place.file if note.place is not None else ""
+        alike.setdefault((note.code, note.severity.value, note.message, note.hint, file), []).append(note)
+    return tuple(_together(first, others) for first, *others in alike.values())
+
+
+def _together(first: Finding, others: Sequence[Finding]) -> Finding:
+    keys = ", ".join(dict.fromkeys(note.subject for note in others if note.subject != first.subject))
+    if not keys:
+        return first
+    message = _("{message}; the same goes for {keys}").format(message=first.message, keys=keys)
+    return first.model_copy(update={"message": message})
 
 
 def _unknown(source: Source) -> Problem:

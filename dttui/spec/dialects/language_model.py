@@ -7,13 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.terms import (
-    ModelSize,
-    check_product,
-    note_accumulation,
-    note_compression,
-    parameter_count,
-)
+from dttui.spec.dialects.terms import ModelSize, carry_recomputation, check_product, parameter_count
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
@@ -147,12 +141,7 @@ def translate(source: Source) -> Translated:
     if hardware.nodes is not None:
         translation.expect_nodes((*root, "hardware_infrastructure", "nodes"), hardware.nodes)
     _carry_degrees(translation, training, hardware)
-    patterns = (*root, "communication_patterns")
-    for index in range(len(training.communication_patterns)):
-        translation.use((*patterns, index, "name"))
-        message = _("not carried over: the framework decides which collective operations there are")
-        translation.note((*patterns, index, "pattern"), message)
-        note_compression(translation, (*patterns, index, "compression"))
+    translation.hand_over((*root, "communication_patterns"))
     _carry_optimizations(translation, training)
     return translation.finish()
 
@@ -162,6 +151,7 @@ def _carry_degrees(translation: Translation, training: LanguageModelTraining, ha
     degrees: dict[str, int] = {}
     for index, item in enumerate(training.parallelism_strategy):
         translation.use((*root, index, "name"), (*root, index, "strategy"))
+        translation.hand_over((*root, index, "scope"), "scope", item.strategy)
         if item.strategy in degrees:
             message = _("not carried over: the degree of {strategy} is given before").format(strategy=item.strategy)
             translation.note((*root, index, "nodes"), message, is_warning=True)
@@ -199,4 +189,7 @@ def _carry_optimizations(translation: Translation, training: LanguageModelTraini
                 translation.note((*item, key), _("not carried over: this is given before"), is_warning=True)
             else:
                 translation.carry((*item, key), target)
-        note_accumulation(translation, (*item, "accumulation_steps"))
+        for key in ("loss_scaling", "gradient_clipping", "accumulation_steps"):
+            translation.hand_over((*item, key))
+        for key in ("gradient_checkpointing", "activation_recomputation"):
+            carry_recomputation(translation, (*item, key))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from dttui.i18n import _
 from dttui.spec.dialects.translation import Translation
-from dttui.spec.problems import PathKey, did_you_mean, shown
+from dttui.spec.problems import PathKey, did_you_mean, shown, with_hint
 
 _PROTOCOLS = {"nccl": "NCCL", "mpi": "MPI", "grpc": "gRPC", "gloo": None}
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -21,7 +21,7 @@ def _backend(text: str) -> str:
     if text.casefold() not in _PROTOCOLS:
         told = _("expected one of {choices}, found {value}").format(choices=", ".join(_PROTOCOLS), value=shown(text))
         near = did_you_mean(text, _PROTOCOLS)
-        raise ValueError(f"{told}; {near}" if near else told)
+        raise ValueError(with_hint(told, near))
     return text
 
 
@@ -57,17 +57,17 @@ def carry_backend(translation: Translation, origin: PathKey) -> None:
         translation.note(origin, _("not carried over: gloo is what is taken where not every rank has a CUDA GPU"))
 
 
-def note_compression(translation: Translation, *origins: PathKey) -> None:
-    """Say that compressing gradients is for the script to do."""
-    for origin in origins:
-        hint = _("DistributedDataParallel does it by a communication hook.")
-        translation.note(origin, _("not carried over: dttui does not compress gradients; the script has to"), hint)
-
-
-def note_accumulation(translation: Translation, origin: PathKey) -> None:
-    """Say that accumulating gradients is for the script to do."""
-    message = _("not carried over: accumulating gradients is left to the script")
-    translation.note(origin, message, _("Give it to the script itself, as one of run.args."))
+def carry_recomputation(translation: Translation, origin: PathKey, kind: str = "full") -> None:
+    """Carry over whether activations are computed again; what is said of it first counts."""
+    said = translation.said(origin)
+    target, value = ("strategy", "recomputation"), kind if said else "none"
+    if not isinstance(said, bool):
+        return
+    translation.use(origin)
+    if not translation.has(target):
+        translation.carry(origin, target, value)
+    elif translation.carried(target) != value:
+        translation.note(origin, _("not carried over: this is given before"), is_warning=True)
 
 
 def check_product(translation: Translation, origin: PathKey, told: str, product: int, total: int) -> None:

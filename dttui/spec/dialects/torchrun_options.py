@@ -136,7 +136,8 @@ class _Parser:
                 self._at += start + 2
                 return word
         message = _("expected torchrun, found {value}").format(value=shown(rest[0]) if rest else _("nothing"))
-        raise self._fault(self._at, message, "dttui import -- torchrun --nproc-per-node 8 train.py")
+        hint = _hints().get(program, "dttui import -- torchrun --nproc-per-node 8 train.py")
+        raise self._fault(self._at, message, hint)
 
     def _options(self) -> Iterator[tuple[str, tuple[Word, Word]]]:
         while self._at < len(self._words):
@@ -178,6 +179,21 @@ class _Parser:
     def _fault(self, index: int, message: str, hint: str = "") -> DocumentError:
         column = self._columns[min(index, len(self._columns) - 1)]
         return DocumentError([Problem(self._name, message, hint, (), 1, column, printable(self._line))])
+
+
+def _hints() -> dict[str, str]:
+    """Return how to write the commands of other launchers, by program."""
+    return {
+        "accelerate": _(
+            "Import its configuration with the script: dttui import default_config.yaml -- torchrun train.py. "
+            "Of its options, --num_machines is --nnodes, and --num_processes / --num_machines is --nproc-per-node."
+        ),
+        "deepspeed": _(
+            "Import its hostfile and configuration with the script: "
+            "dttui import HOSTFILE DS_CONFIG -- torchrun train.py. "
+            "Of its options, --num_nodes is --nnodes, and --num_gpus is --nproc-per-node."
+        ),
+    }
 
 
 def _masked(text: str) -> str:

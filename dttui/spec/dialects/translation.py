@@ -6,7 +6,7 @@ Every value comes with the place it was said at, so that mistakes and findings o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from dttui.i18n import _
@@ -18,6 +18,7 @@ from dttui.spec.yaml_source import Mark, Source, Value
 
 ROOT: PathKey = ("distributed_training",)
 
+_SETTINGS: PathKey = ("settings",)
 _AS_WRITTEN = object()
 
 
@@ -108,6 +109,10 @@ class Translated:
 
     def _leaf_value(self, data: Any, origin: PathKey, as_written: bool) -> Value:
         mark = self.source.mark(origin)
+        if isinstance(data, dict):
+            named = {key: self._leaf_value(item, (*origin, key), as_written) for key, item in data.items()}
+            marks = {key: self.source.key_mark((*origin, key)) for key in named}
+            return Value(mark, data, items=named, key_marks=marks, open=False)
         if isinstance(data, (tuple, list)):
             items = [self._leaf_value(item, (*origin, index), as_written) for index, item in enumerate(data)]
             return Value(mark, tuple(item.data for item in items), items=items, open=False)
@@ -133,6 +138,11 @@ class Translation:
         """Whether the job has a value there already."""
         return target in self._leaves
 
+    def carried(self, target: PathKey) -> Any:
+        """Return the job's value there; `None` for none so far."""
+        leaf = self._leaves.get(target)
+        return leaf.data if leaf is not None else None
+
     def carry(self, origin: PathKey, target: PathKey, value: Any = _AS_WRITTEN) -> None:
         """Give the job what the document says at `origin`, or `value`, which was made of it."""
         self._used.add(origin)
@@ -145,6 +155,19 @@ class Translation:
         """Carry values as they stand: from dotted keys below `root` to dotted keys of the job."""
         for origin, target in targets.items():
             self.carry((*root, *origin.split(".")), tuple(target.split(".")))
+
+    def hand_over(self, origin: PathKey, *keys: str) -> None:
+        """Put what the document says at `origin` under the job's settings, where the script finds it.
+
+        Args:
+            origin: what dttui itself does nothing by.
+            keys: where, below the settings; by default the key that it has in the document.
+        """
+        target = (*_SETTINGS, *(keys or (str(origin[-1]),)))
+        if self.has(target):
+            self.note(origin, _("not carried over: this is given before"), is_warning=True)
+        else:
+            self.carry(origin, target)
 
     def put(self, target: PathKey, value: Any, origin: PathKey, *, is_implied: bool = False) -> None:
         """Give the job a value that follows from what is said at `origin`, which still has to be used."""
@@ -185,17 +208,36 @@ class Translation:
         """Return the job's values, with a note, of `message` and `hint`, for everything that was not looked at."""
         if not message:
             message = _("not carried over: dttui does not act upon it")
-            hint = _("Give it to the script itself, as one of run.args.")
+            hint = _("Write it under settings, or give it to the script as one of run.args.")
         for origin in _said(self.source.data, ()):
             if not self.is_used(origin):
                 self.note(origin, message, hint)
+        self._note_settings()
         return Translated(self.source, dict(self._leaves), in_order(self._notes), self._master, self._node_count)
 
+    def _note_settings(self) -> None:
+        """Say once what only does something where the script reads it."""
+        handed = [(str(target[1]), leaf.origin) for target, leaf in self._leaves.items() if target[:1] == _SETTINGS]
+        if handed:
+            message = _("for the script: under settings, in the file that DTTUI_CONFIG names: {keys}")
+            hint = _("A script that does not read that file has to be told by run.args.")
+            first = min((origin for _key, origin in handed), key=lambda origin: astuple(self.source.key_mark(origin)))
+            message = message.format(keys=", ".join(dict.fromkeys(key for key, _origin in handed)))
+            self._notes.append(make_note(self.source, first, message, hint, code="for-script"))
 
-def make_note(source: Source, origin: PathKey, message: str, hint: str = "", *, is_warning: bool = False) -> Finding:
+
+def make_note(
+    source: Source,
+    origin: PathKey,
+    message: str,
+    hint: str = "",
+    *,
+    is_warning: bool = False,
+    code: str = "not-carried-over",
+) -> Finding:
     """Return a finding about what stands at `origin`."""
     return Finding(
-        code="not-carried-over",
+        code=code,
         severity=Severity.WARNING if is_warning else Severity.INFO,
         subject=format_path(origin) or source.name,
         message=message,

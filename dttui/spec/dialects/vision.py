@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from dttui.i18n import _
-from dttui.spec.dialects.terms import Backend, carry_backend, check_product, note_compression
+from dttui.spec.dialects.terms import Backend, carry_backend, check_product
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import DataSharding, Section
@@ -146,12 +146,17 @@ def translate(source: Source) -> Translated:
     if max(degrees.tensor_parallel_size or 1, degrees.pipeline_parallel_size or 1) > 1:
         translation.put(("strategy", "type"), "hybrid", model)
     synchronization = (*data, "gradient_synchronization")
-    method = (*synchronization, "method")
-    translation.note(method, _("not carried over: the framework decides which collective operations there are"))
     carry_backend(translation, (*synchronization, "backend"))
-    note_compression(translation, (*synchronization, "compression"))
+    for key in ("method", "compression"):
+        translation.hand_over((*synchronization, key), "gradient_synchronization", key)
+    for key in ("model_sharding", "communication_overlap"):
+        translation.hand_over((*model, key))
     for index in range(len(training.training_optimization)):
-        translation.use((*root, "training_optimization", index, "name"))
+        item = (*root, "training_optimization", index)
+        translation.use((*item, "name"))
+        for key in TrainingOptimization.model_fields:
+            if key != "name":
+                translation.hand_over((*item, key))
     return translation.finish()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
@@ -23,17 +24,20 @@ from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import Choice, aggregate
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan
-from dttui.planning.summary import estimate_text, success_message
+from dttui.planning.summary import success_message
 from dttui.sanitize import clean
+from dttui.services.documents import fingerprint
 from dttui.services.draft import Outlook, facts_of, look_ahead
+from dttui.services.estimates import DraftCost, cost_of_draft
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import Submission
 from dttui.spec import Job
-from dttui.tui import job_files, words
+from dttui.tui import cost_dialogs, job_files, words
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
+from dttui.tui.job_pane import JobPane
 from dttui.tui.messages import (
     EnvironmentToggled,
     FormEdited,
@@ -41,14 +45,12 @@ from dttui.tui.messages import (
     GpusStepped,
     MasterChosen,
 )
-from dttui.tui.rows import gpu_text, line
+from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.preview import PreviewScreen
-from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingList
-from dttui.tui.widgets.job_form import FormValues, JobForm
+from dttui.tui.widgets.job_form import JobForm
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.summary import Chosen, Summary
 from dttui.tui.widgets.title_bar import TitleBar
 
 REFRESH_S = 0.25
@@ -88,6 +90,11 @@ class ComposeScreen(Screen[None]):
         Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
         Binding("o", "open", N_("open"), id="compose.open", tooltip=N_("Open a job file")),
         Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
+        Binding(
+            "d", "recommend", N_("recommend"), id="compose.recommend", tooltip=N_("Recommend degrees of parallelism")
+        ),
+        Binding("e", "estimate", N_("estimate"), id="compose.estimate", tooltip=N_("Show what the job costs, and why")),
+        Binding("w", "model", N_("model"), show=False, id="compose.model", tooltip=N_("Say how large the model is")),
         Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
         Binding(
             "f", "framework", N_("framework"), show=False, id="compose.framework", tooltip=N_("Choose the framework")
@@ -133,9 +140,19 @@ class ComposeScreen(Screen[None]):
         self._demo = demo
         self._base = base
         self._file = file
+        self._known = fingerprint(file) if file is not None else None
+        """Of the file as it was read or saved last."""
         self._launch = launch
         self._retry = retry
         self._outlook = Outlook(None, ())
+        self._cost: DraftCost | None = None
+        self._choices: tuple[Choice, ...] = ()
+        """The ticked environments that the inventory has, with what is known of them."""
+        self._changes = 0
+        """How often there was something new to look at; what was looked at before the last is stale."""
+        self._costed = -1
+        """The change that `_cost` is of."""
+        self._is_estimating = False
         self._was_refused = False
 
     @property
@@ -155,11 +172,7 @@ class ComposeScreen(Screen[None]):
             else:
                 path = self._inventory_path
                 yield EmptyInventory(str(path) if path is not None else None, id="compose-left")
-            with VerticalScroll(id="compose-right", can_focus=False):
-                yield Summary(id="summary")
-                with Vertical(id="compose-fields"):
-                    yield DistributedPanel(self.state.framework, id="distributed")
-                    yield JobForm(self._inventory.datasets, id="form")
+            yield JobPane(self.state.framework, self._inventory.datasets, id="compose-right")
         yield FindingList(id="findings")
         with Horizontal(id="actions"):
             yield Static(id="readiness")
@@ -201,7 +214,7 @@ class ComposeScreen(Screen[None]):
 
     @on(GpusStepped)
     def _gpus_stepped(self, event: GpusStepped) -> None:
-        choice = next((item for item in self._choices() if item.environment.name == event.key), None)
+        choice = next((item for item in self._choices if item.environment.name == event.key), None)
         if choice is not None:
             self._become(self.state.step_gpus(choice, event.step))
         elif event.key not in self.state.selected:
@@ -250,6 +263,18 @@ class ComposeScreen(Screen[None]):
     def _preview_pressed(self) -> None:
         self.action_preview()
 
+    @on(Button.Pressed, "#model")
+    def _model_pressed(self) -> None:
+        self.action_model()
+
+    @on(Button.Pressed, "#recommend")
+    def _recommend_pressed(self) -> None:
+        self.action_recommend()
+
+    @on(Button.Pressed, "#estimate")
+    def _estimate_pressed(self) -> None:
+        self.action_estimate()
+
     @on(Button.Pressed, "#launch")
     def _launch_pressed(self) -> None:
         self.action_launch()
@@ -293,6 +318,29 @@ class ComposeScreen(Screen[None]):
         else:
             self.app.push_screen(PreviewScreen(outlook.plan, (*self.state.validate(), *outlook.findings)))
 
+    @work(exclusive=True, group="costs")
+    async def action_model(self) -> None:
+        """Ask for the model."""
+        self._become(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
+
+    @work(exclusive=True, group="costs")
+    async def action_recommend(self) -> None:
+        """Offer degrees; the model is asked for first where it is not known."""
+        if await self._has_model():
+            state = await cost_dialogs.offer_layouts(self.app, self.state, self._inventory, dict(self._fleet.statuses))
+            self._become(state or self.state)
+
+    @work(exclusive=True, group="costs")
+    async def action_estimate(self) -> None:
+        """Show what the job costs; the model is asked for first where it is not known."""
+        if not await self._has_model():
+            return
+        outlook = await self._looked_ahead()
+        if outlook.plan is not None and outlook.plan.estimate is not None:
+            self.app.push_screen(EstimateScreen(outlook.plan, outlook.plan.estimate))
+        else:
+            cost_dialogs.tell_absence(self.app, await self._cost_now())
+
     @work(exclusive=True, group="launch")
     async def action_launch(self) -> None:
         """Launch the job, or say the first thing that keeps it from being launched."""
@@ -306,6 +354,7 @@ class ComposeScreen(Screen[None]):
             return
         state, plan = self.state, outlook.plan
         submission = Submission(state.to_job(), self._inventory, self._base)
+        asked_at = time.time()
         try:
             directory = await asyncio.to_thread(self._launch, submission, plan)
         except DttuiError as error:
@@ -315,7 +364,10 @@ class ComposeScreen(Screen[None]):
         self._show_readiness()
         self._go_to("#environments")
         title, description = success_message(state, self._inventory, plan.aggregate)
-        self.notify(clean(description), title=clean(title), markup=False)
+        if any(event.time < asked_at for event in directory.read_events()[:1]):
+            self.notify(_("This job runs already: here it is."), markup=False)
+        else:
+            self.notify(clean(description), title=clean(title), markup=False)
         self.post_message(JobLaunched(directory))
 
     @work
@@ -324,11 +376,15 @@ class ComposeScreen(Screen[None]):
         try:
             submission = Submission(self.state.to_job(), self._inventory, self._base)
         except UsageError as error:
-            job_files.tell(self.app, error)
+            fault = [finding for finding in self.state.validate() if finding.message == error.message]
+            if fault:
+                self._refuse(tuple(fault))
+            else:
+                job_files.tell(self.app, error)
             return
         options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
         suggestion = self._file or self._base / "job.yaml"
-        saved = await job_files.save(self.app, submission, suggestion, options, self._file)
+        saved = await job_files.save(self.app, submission, suggestion, options, self._file, self._known)
         if saved is not None:
             self._take(*saved)
 
@@ -343,56 +399,71 @@ class ComposeScreen(Screen[None]):
 
     def _become(self, state: ComposeState, *, from_form: bool = False) -> None:
         self.state = state
-        for pane in self.query(EnvironmentPane):
-            asked = {choice.environment.name: choice.gpus_asked for choice in self._choices()}
-            pane.mark(state.selected, state.master, asked)
-        self.query_one(DistributedPanel).show(
-            [(key, self._label(key)) for key in state.selected], state.master, state.framework
-        )
         if not from_form:
-            values = FormValues(state.task_name, state.program, state.arguments, state.workdir, state.dataset)
-            self.query_one(JobForm).show(values, state.program_kind)
+            self._changes += 1  # Nothing that the form holds is part of the cost.
+            self._choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
+        for pane in self.query(EnvironmentPane):
+            asked = {choice.environment.name: choice.gpus_asked for choice in self._choices}
+            pane.mark(state.selected, state.master, asked)
+        self.query_one(JobPane).show(state, from_form=from_form)
         self._show_summary()
         self._show_readiness()
+        self._estimate()
         self._look_ahead()
 
     def _show_summary(self) -> None:
         state = self.state
-        choices = {choice.environment.name: choice for choice in self._choices()}
-        strangers = [key for key in state.selected if key not in choices]
+        strangers = len(state.selected) - len(self._choices)
         total = None
         if state.selected:
             # A node that the inventory lacks is one of the job's all the same.
-            total = aggregate(choices.values()).model_copy(update={"node_count": len(state.selected)})
-        ranks = sum(choice.slots for choice in choices.values())
-        chosen = [self._chosen(key, choices.get(key)) for key in state.selected]
-        self.query_one(Summary).follow(total, ranks, estimate_text(state), chosen)
-        counted = ticked_line(len(state.selected), len(self._inventory.environments) + len(strangers), total)
+            total = aggregate(self._choices).model_copy(update={"node_count": len(state.selected)})
+        is_fresh = self._costed == self._changes
+        self.query_one(JobPane).sum_up(state, self._choices, total, self._cost, is_fresh=is_fresh)
+        counted = ticked_line(len(state.selected), len(self._inventory.environments) + strangers, total)
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
-
-    def _choices(self) -> tuple[Choice, ...]:
-        return self.state.choices(self._inventory, facts_of(self._fleet.statuses))
-
-    def _label(self, key: str) -> str:
-        environment = self._inventory.find(key)
-        return line(environment.name if environment is not None else key)
-
-    def _chosen(self, key: str, choice: Choice | None) -> Chosen:
-        is_master = self.state.has_badge(key)
-        if choice is None:
-            return Chosen(line(key), _("not in the inventory"), is_master, simulated=False)
-        return Chosen(line(key), gpu_text(choice, memory=False), is_master, choice.environment.simulated)
 
     def _show_readiness(self) -> None:
         plan = self._outlook.plan
+        known = [self._fleet.statuses.get(key) for key in self.state.selected]
         line = readiness(
             self.state.validate(),
             has_errors=plan is not None and bool(plan.errors),
             is_planned=plan is not None,
             was_refused=self._was_refused,
-            has_begun=bool(self.state.selected),
+            ticked=len(known),
+            unusable=sum(status is not None and status.is_away for status in known),
         )
         self.query_one("#readiness", Static).update(line)
+
+    @work(group="estimate")
+    async def _estimate(self) -> None:
+        """Find out what the draft costs, one look at a time, until nothing has changed meanwhile."""
+        if self._is_estimating:
+            return
+        self._is_estimating = True
+        try:
+            while self._costed != self._changes:
+                looked_at = self._changes
+                self._cost = await self._cost_now()
+                self._costed = looked_at
+            if self._is_there:
+                self._show_summary()
+        finally:
+            self._is_estimating = False
+
+    async def _cost_now(self) -> DraftCost:
+        return await asyncio.to_thread(cost_of_draft, self.state, self._inventory, dict(self._fleet.statuses))
+
+    async def _has_model(self) -> bool:
+        """Whether the size of the model is known, after asking for it where it is not."""
+        for may_ask in (True, False):
+            cost = await self._cost_now()
+            if cost.absence is None or not cost.absence.lacks_model:
+                return True
+            if may_ask:
+                self._become(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
+        return False
 
     @work(exclusive=True, group="look-ahead")
     async def _look_ahead(self) -> None:
@@ -400,15 +471,19 @@ class ComposeScreen(Screen[None]):
         await self._looked_ahead()
 
     async def _looked_ahead(self) -> Outlook:
-        state = self.state
+        state, looked_at = self.state, self._changes
         statuses = dict(self._fleet.statuses)
         outlook = await asyncio.to_thread(look_ahead, state, self._inventory, statuses, self._base)
-        if state == self.state:
+        if (state, looked_at) == (self.state, self._changes) and self._is_there:
             self._outlook = outlook
             self.query_one(FindingList).show(outlook.findings)
-            self._show_summary()
             self._show_readiness()
         return outlook
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the screen is still one of the app's: a look at a plan may end after it was left."""
+        return self.app.is_running and self in self.app.screen_stack
 
     def _refuse(self, findings: tuple[Finding, ...]) -> None:
         """Say the first reason, and go to where it can be put right."""
@@ -423,6 +498,7 @@ class ComposeScreen(Screen[None]):
 
     def _take(self, submission: Submission, path: Path) -> None:
         self._file = path
+        self._known = fingerprint(path)
         self._base = submission.base
         self._kept = ComposeState.from_job(submission.job, self._inventory)
         self._become(self._kept)

@@ -21,13 +21,13 @@ from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
-_ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything"))
+ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything"))
 
 
 class ChoiceDialog(ModalScreen[str]):
     """Asks for one of a few choices; escape chooses none. The first is under the cursor, and so harmless."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [_ESCAPE]
+    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
 
     def __init__(self, title: str, text: Content | str, choices: Sequence[tuple[str, str, ButtonVariant]]) -> None:
         """Ask.
@@ -68,7 +68,7 @@ class ChoiceDialog(ModalScreen[str]):
 class PathDialog(ModalScreen[str]):
     """Asks for a path."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [_ESCAPE]
+    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
 
     def __init__(self, title: str, text: str, button: str, path: str) -> None:
         """Ask; `path` is there to begin with."""
@@ -111,7 +111,7 @@ class HostPicker(ModalScreen[list[str]]):
     """Asks which hosts of the ssh configuration to import."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        _ESCAPE,
+        ESCAPE,
         Binding("slash", "filter", N_("filter"), id="hosts.filter", tooltip=N_("Show only hosts with these words")),
         Binding("a", "all", N_("tick all shown"), id="hosts.all", tooltip=N_("Tick all hosts that are shown")),
     ]

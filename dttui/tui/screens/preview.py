@@ -19,6 +19,7 @@ from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
 from dttui.tui.commands import N_
+from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
@@ -31,6 +32,7 @@ class PreviewScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,p", "app.pop_screen", N_("back"), id="preview.back", tooltip=N_("Go back to the job")),
+        Binding("e", "estimate", N_("estimate"), id="preview.estimate", tooltip=N_("Show what the job costs, and why")),
         Binding("pagedown", "page(1)", N_("page down"), show=False, id="preview.page-down"),
         Binding("pageup", "page(-1)", N_("page up"), show=False, id="preview.page-up"),
     ]
@@ -65,6 +67,15 @@ class PreviewScreen(Screen[None]):
         nodes.focus()
         if self._plan.nodes:
             nodes.highlighted = 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the estimate only where there is one."""
+        return action != "estimate" or self._plan.estimate is not None
+
+    def action_estimate(self) -> None:
+        """Show what the job costs."""
+        if self._plan.estimate is not None:
+            self.app.push_screen(EstimateScreen(self._plan, self._plan.estimate))
 
     def action_page(self, pages: int) -> None:
         """Move the text by a page."""

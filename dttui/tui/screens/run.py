@@ -19,18 +19,22 @@ from textual.widgets.button import ButtonVariant
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.services.diagnosis import diagnose
+from dttui.services.diagnosis_evidence import read_evidence
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_window import LogWindow
 from dttui.services.view import JobView
 from dttui.tui import words
 from dttui.tui.attachments import Attachments
+from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.messages import LogChosen
 from dttui.tui.rows import line, node_row
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.why import why
+from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.log_panel import LogPanel
 from dttui.tui.widgets.metric_plots import MetricPlots
@@ -40,10 +44,17 @@ from dttui.tui.widgets.title_bar import TitleBar
 
 POLL_S = 0.25
 PLOT_S = 1.0
+WHY_S = 2.0
 CONTROLLER_POLL_S = 5.0
 MOST_EVENTS = 500
 
-_SCROLLED = {"loss": "#run-nodes", "logs": "#log", "events": "#run-event-scroll", "why": "#run-why-scroll"}
+_SCROLLED = {
+    "loss": "#run-nodes",
+    "logs": "#log",
+    "events": "#run-event-scroll",
+    "why": "#run-why-scroll",
+    "checks": "#run-check-scroll",
+}
 """What the keys scroll while a tab is shown; the plots always fit."""
 
 
@@ -56,6 +67,7 @@ class RunScreen(Screen[None]):
         Binding("2", "tab('logs')", N_("logs"), show=False, id="run.logs", tooltip=N_("Show the logs")),
         Binding("3", "tab('events')", N_("events"), show=False, id="run.events", tooltip=N_("Show what happened")),
         Binding("4", "tab('why')", N_("why"), show=False, id="run.why", tooltip=N_("Show why it failed")),
+        Binding("5", "tab('checks')", N_("checks"), show=False, id="run.checks", tooltip=N_("Show the preflight")),
         Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; the job goes on")),
     ]
 
@@ -71,8 +83,10 @@ class RunScreen(Screen[None]):
         self._log_attempt = 0
         self._progress = ""
         self._opened_why = False
+        self._is_checking = False
         self._has_plots = False
-        self._is_watched = True
+        self._silence = ""
+        """Why nobody knows what becomes of the job; empty while its controller does."""
 
     @property
     def view(self) -> JobView:
@@ -95,6 +109,9 @@ class RunScreen(Screen[None]):
             with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
                 yield Prose(id="run-why")
                 yield Prose(id="why-places")
+            with TabPane("5 " + _("Checks"), id="checks"), VerticalScroll(id="run-check-scroll"):
+                yield CheckBoard(id="run-checks")
+                yield Prose(id="run-check-notes")
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -103,6 +120,7 @@ class RunScreen(Screen[None]):
         self._poll()
         self._timer = self.set_interval(POLL_S, self._poll)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
+        self.set_interval(WHY_S, self._refresh_why)
         if not self._follower.is_over:
             self._listen()
 
@@ -148,16 +166,19 @@ class RunScreen(Screen[None]):
 
     @work
     async def _listen(self) -> None:
-        """Be there for the controller's questions, and notice when there is none any more."""
-        try:
-            await self._attachments.attach(self.directory, wait=self._just_launched)
-        except NotFinishedError as error:
-            self._is_watched = self.directory.has_controller()
-            if self._just_launched and not self._follower.is_over:
-                self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
+        """Be there for the controller's questions, also of one that takes over, and notice when there is none."""
+        is_attached = False
         while not self._follower.is_over:
+            if not is_attached or not self.directory.has_controller():
+                try:
+                    await self._attachments.attach(self.directory)
+                    is_attached = True
+                except NotFinishedError as error:
+                    if self._just_launched and not is_attached and not self._follower.is_over:
+                        self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
+                        is_attached = True
+            self._silence = self.directory.silence(time.time())
             await asyncio.sleep(CONTROLLER_POLL_S)
-            self._is_watched = self.directory.has_controller()
 
     def _poll(self) -> None:
         new = self._follower.poll()
@@ -177,6 +198,7 @@ class RunScreen(Screen[None]):
         self.query_one(NodeGrid).set_rows(rows)
         if any(event.kind.value != "metric" for event in new):
             self._show_events()
+            self._show_checks()
             self._show_why()
         self._read_log()
         if not self._has_plots:
@@ -211,8 +233,8 @@ class RunScreen(Screen[None]):
     def _status(self) -> Content:
         view = self.view
         if not self._follower.is_over:
-            if not self._is_watched:
-                return Content.styled("⚠ " + _("no controller watches this job"), "$state-unknown")
+            if self._silence:
+                return Content.styled(f"⚠ {self._silence}", "$state-unknown")
             now = time.time()
             text = line(view.headline(now)) or self._progress
             if view.silences(now):
@@ -248,8 +270,26 @@ class RunScreen(Screen[None]):
         events = [event for event in self.view.events if event.kind is not EventKind.OUTCOME][-MOST_EVENTS:]
         self.query_one("#run-events", Prose).show(Content("\n").join(event_line(event) for event in events))
 
+    def _refresh_why(self) -> None:
+        """Tell anew how a job stands that has not ended, while somebody looks."""
+        if self.has_class("-on-why") and not self._follower.is_over:
+            self._show_why()
+
+    def _show_checks(self) -> None:
+        """Show the preflight, on top for as long as it goes on."""
+        show_checks(self.query_one(CheckBoard), self.view)
+        self.query_one("#run-check-notes", Prose).show(check_notes(self.view))
+        is_checking = self.view.state is JobState.PREFLIGHT and bool(self.view.checks)
+        if is_checking != self._is_checking:
+            self._is_checking = is_checking
+            if is_checking:
+                self.action_tab("checks")
+            elif self.query_one(TabbedContent).active == "checks" and not self._follower.is_over:
+                self.action_tab("loss")
+
     def _show_why(self) -> None:
-        self.query_one("#run-why", Prose).show(why(self.view))
+        found = diagnose(read_evidence(self.directory, self.view))
+        self.query_one("#run-why", Prose).show(why(found))
         if not self._opened_why and (self.view.failures or self.view.state.value == "FAILED"):
             self._opened_why = True
             self.action_tab("why")

@@ -26,16 +26,22 @@ class Prose(Static):
 
     def show(self, content: Content) -> None:
         """Change the text; the same text again costs nothing."""
-        if not isinstance(self.content, Content) or not content.is_same(self.content):
-            self.update(content)
+        if isinstance(self.content, Content) and content.is_same(self.content):
+            return
+        width, before = self.content_size.width, self._text
+        self.update(content, layout=self._lines(content, width) != self._lines(before, width))
 
     def render(self) -> Content:
         """Return the text in lines that fit."""
         return Content("\n").join(wrapped(self._text, self.content_size.width, hangs=self.hangs))
 
+    def _lines(self, content: Content, width: int) -> int:
+        """Return how many lines a text takes; a new text on as many lines needs no new layout."""
+        return len(wrapped(content, width, hangs=self.hangs)) if content.plain else 0
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return how many lines the text takes."""
-        return len(wrapped(self._text, width, hangs=self.hangs)) if self._text.plain else 0
+        return self._lines(self._text, width)
 
     @property
     def _text(self) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -37,17 +38,34 @@ class Summary(Prose):
         super().__init__(id=id)
         self.border_title = _("Summary")
 
-    def follow(self, aggregate: Aggregate | None, ranks: int, estimate: str, chosen: list[Chosen]) -> None:
-        """Show what is ticked; `aggregate` is `None` for nothing."""
+    def follow(
+        self,
+        aggregate: Aggregate | None,
+        ranks: int,
+        start: str,
+        chosen: Sequence[Chosen],
+        cost: Sequence[tuple[str, Content]],
+        note: Content | None,
+    ) -> None:
+        """Show what is ticked.
+
+        Args:
+            aggregate: what it adds up to; `None` for nothing.
+            ranks: processes.
+            start: how the job is started.
+            chosen: the ticked environments.
+            cost: what it costs, as label and value.
+            note: why that is not known.
+        """
         if aggregate is None:
             self.show(Content.styled(_("Tick the environments to train on; the first is the master."), "$muted"))
             return
         distributed = aggregate.is_distributed
         lines = [
             Content.assemble(("⇄ " if distributed else "✓ ", "$ticked"), (_headline(aggregate), "bold")),
-            *_figures(aggregate, ranks),
-            Content.styled(estimate, "$muted"),
-            Content(""),
+            *_table([*_figures(aggregate, ranks), *cost]),
+            *([note] if note is not None else []),
+            Content.styled(start, "$muted"),
             *_names(chosen),
         ]
         self.show(Content("\n").join(lines))
@@ -57,13 +75,13 @@ def _headline(aggregate: Aggregate) -> str:
     return _("Distributed training") if aggregate.is_distributed else _("Single-machine training")
 
 
-def _figures(aggregate: Aggregate, ranks: int) -> list[Content]:
+def _figures(aggregate: Aggregate, ranks: int) -> list[tuple[str, Content]]:
     types = ", ".join(clean(name) for name in aggregate.gpu_types)
     sim = ""
     if aggregate.simulated_gpu_count:
         every = aggregate.simulated_gpu_count == aggregate.gpu_count
         sim = _("simulated") if every else _("{count} simulated").format(count=aggregate.simulated_gpu_count)
-    gpus = str(aggregate.gpu_count)
+    gpus = str(aggregate.gpu_count) if aggregate.gpus_known or aggregate.gpu_count else "?"
     if aggregate.leaves_gpus:
         gpus = _("{used} of {gpus}").format(used=aggregate.gpu_count, gpus=aggregate.gpus_there)
     if types:
@@ -78,6 +96,10 @@ def _figures(aggregate: Aggregate, ranks: int) -> list[Content]:
     figures.append((_("memory"), Content(gigabytes(aggregate.memory_bytes) if aggregate.memory_bytes else "?")))
     if aggregate.zones:
         figures.append((ngettext("zone", "zones", len(aggregate.zones)), _zones(aggregate)))
+    return figures
+
+
+def _table(figures: Sequence[tuple[str, Content]]) -> list[Content]:
     width = max(cell_len(name) for name, _value in figures) + 2
     return [Content.assemble((fit(name, width), "$muted"), value) for name, value in figures]
 
@@ -89,7 +111,7 @@ def _zones(aggregate: Aggregate) -> Content:
     return Content.assemble((f"{len(aggregate.zones)} ⚠ ", "bold $warning"), names)
 
 
-def _names(chosen: list[Chosen]) -> list[Content]:
+def _names(chosen: Sequence[Chosen]) -> list[Content]:
     shown = chosen[:MOST_NAMES]
     width = min(max(cell_len(item.name) for item in shown), 30) if shown else 0
     lines = [

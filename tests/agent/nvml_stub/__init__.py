@@ -30,7 +30,17 @@ def compile_stub(directory: Path) -> Path:
     library = directory / "libnvidia-ml.so.1"
     source = Path(__file__).with_name("stub_nvml.c")
     subprocess.run(
-        [compiler, "-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(library), str(source)],
+        [
+            compiler,
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            "-Wl,-soname,libnvidia-ml.so.1",
+            "-o",
+            str(library),
+            str(source),
+        ],
         check=True,
         timeout=60,
     )
@@ -40,10 +50,11 @@ def compile_stub(directory: Path) -> Path:
 def change(environment: Mapping[str, str], settings: Settings) -> None:
     """Change what the stub of that environment answers from now on; `None` takes a setting back."""
     path = Path(environment[CONTROL])
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text(errors="surrogateescape").split("\n")[:-1] if path.exists() else []
     current = {**dict(line.split("=", 1) for line in lines), **settings}
     temporary = path.with_suffix(".new")
-    temporary.write_text("".join(f"{key}={value}\n" for key, value in current.items() if value is not None))
+    text = "".join(f"{key}={value}\n" for key, value in current.items() if value is not None)
+    temporary.write_text(text, errors="surrogateescape")
     temporary.replace(path)
 
 

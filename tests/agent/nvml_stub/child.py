@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent import facts, host
+from dtagent import facts, host, xid
 from dtagent.nvml import Nvml
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample, TelemetryRequest
@@ -41,20 +41,22 @@ def read() -> Any:
 
 def each_call_failing(code: str) -> Any:
     """For each function of the driver: the sample of GPU 0 while that one fails."""
-    nvml = Nvml()
-    nvml.sample()
     functions = (
-        "MemoryInfo_v2 UtilizationRates TemperatureV PowerUsage EnforcedPowerLimit ClockInfo "
-        "CurrentClocksEventReasons TotalEccErrors ComputeRunningProcesses_v3"
+        "MemoryInfo_v2 UtilizationRates TemperatureV PowerUsage EnforcedPowerLimit ClockInfo RemappedRows "
+        "CurrentClocksEventReasons TotalEccErrors ComputeRunningProcesses_v3 PcieThroughput CurrPcieLinkWidth MigMode"
     )
     samples = {}
     for name in functions.split():
         # The older twin is refused as well, or it would answer in its stead.
-        twin = {"TemperatureV": "Temperature", "CurrentClocksEventReasons": "CurrentClocksThrottleReasons"}
-        names = {name, twin.get(name, name), name.replace("_v3", "_v2"), name.replace("_v2", "")}
+        twins = {
+            "TemperatureV": "Temperature",
+            "CurrentClocksEventReasons": "CurrentClocksThrottleReasons",
+            "RemappedRows": "RetiredPagesPendingStatus",
+        }
+        names = {name, twins.get(name, name), name.replace("_v3", "_v2"), name.replace("_v2", "")}
         settings = {f"fail.nvmlDeviceGet{each}": code for each in names}
         change(os.environ, settings)
-        samples[name] = nvml.sample()[0]
+        samples[name] = Nvml().sample()[0]
         change(os.environ, dict.fromkeys(settings))
     return samples
 
@@ -112,8 +114,16 @@ def facts_during_a_hang() -> Any:
     threading.Thread(target=nvml.sample, daemon=True).start()
     deadline = time.monotonic() + 20
     while (inventory := nvml.facts(wait_s=0.05)).note is None and time.monotonic() < deadline:
-        pass
+        time.sleep(0.05)
     return inventory
+
+
+def reading_kernel_log(path: str) -> Any:
+    """A sample where the kernel's log is that file."""
+    xid.KERNEL_LOG = path
+    nvml = Nvml()
+    nvml.sample()
+    return nvml.sample()
 
 
 async def sampling_through_a_hang() -> Any:

@@ -1,0 +1,161 @@
+"""What a method of the agent is: its request, its limits, and the threads that its blocking part runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from dacite import Config, DaciteError, MissingValueError, WrongTypeError, from_dict
+
+from dtagent import __version__
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.rpc import ErrorCode
+
+LOG = logging.getLogger("dtagent")
+SMALL_BYTES = 64 * 1024
+"""Longest request of a method that says nothing else."""
+LIMIT_S = 25.0
+"""How long a call of a method may take that says nothing else: less than a client waits, so that it is told why."""
+
+_DACITE = Config(cast=[Enum, tuple])
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_NO_HANDLES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+Value = TypeVar("Value")
+
+Later = Callable[[], Awaitable[Any]]
+"""The bulky part of an answer: made once the client has taken the one before, so that at most one waits for it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the agent."""
+
+    request: type | None
+    """What its params are decoded to; `None` for no params."""
+    call: Callable[[Any], Awaitable[Any]]
+    """Returns the result, or a `Later` that does."""
+    limit_s: float = LIMIT_S
+    max_bytes: int = SMALL_BYTES
+    """Longest request frame."""
+
+
+async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int) -> Any:
+    """Carry out the call that a frame of `size` bytes asks for; return its result or a `Later`.
+
+    Raises:
+        RpcError: it cannot be carried out, or not within its limits.
+    """
+    name = frame.get("method")
+    method = methods.get(name) if isinstance(name, str) else None
+    if method is None:
+        raise RpcError(ErrorCode.UNKNOWN_METHOD, f"no method {str(name)[:100]!r} in dtagent {__version__}")
+    if size > method.max_bytes:
+        raise RpcError(ErrorCode.TOO_LARGE, f"{name}: a request of {size} bytes; the limit is {method.max_bytes}")
+    request = _decode(str(name), method.request, frame.get("params", {}))
+    try:
+        return await asyncio.wait_for(method.call(request), method.limit_s)
+    except asyncio.TimeoutError as error:
+        LOG.warning("%s took longer than %g s", name, method.limit_s)
+        raise RpcError(
+            ErrorCode.TIMED_OUT, f"{name}: not done within {method.limit_s:g} s; something on this host hangs"
+        ) from error
+    except UnicodeEncodeError as error:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: text that is not Unicode: {error.reason}") from error
+    except OSError as error:
+        raise _refusal(str(name), error) from error
+
+
+def _decode(name: str, kind: type | None, params: Any) -> Any:
+    if kind is None:
+        return None
+    if not isinstance(params, dict):
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: params must be an object, not {type(params).__name__}")
+    try:
+        return from_dict(kind, params, _DACITE)
+    except MissingValueError as error:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: {error.field_path} is missing") from error
+    except WrongTypeError as error:
+        # Not dacite's own words: they hold the value, which may be a secret.
+        kinds = getattr(error.field_type, "__name__", str(error.field_type)), type(error.value).__name__
+        message = f"{name}: {error.field_path} must be {kinds[0]}, not {kinds[1]}"
+        raise RpcError(ErrorCode.INVALID_PARAMS, message) from error
+    except (DaciteError, TypeError, ValueError, AttributeError) as error:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: the params do not fit") from error
+
+
+def _refusal(name: str, error: OSError) -> Exception:
+    if error.errno in _NO_ROOM:
+        return RpcError(ErrorCode.REFUSED, f"{name}: no room left on the disk of {error.filename or 'the agent'}")
+    if error.errno in _NO_HANDLES:
+        return RpcError(ErrorCode.BUSY, f"{name}: this host is short of file handles or memory: {error.strerror}")
+    return error
+
+
+class Workers:
+    """Runs blocking calls, each on a thread of its own that never keeps the process from ending.
+
+    One that hangs, on a dead network disk or in a driver, costs its thread and its place here, and nothing else.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self._places = asyncio.Semaphore(most)
+
+    async def run(self, act: Callable[[], Value]) -> Value:
+        """Return what `act` returns. Whoever gives up waiting leaves it to run; its place is free when it ends."""
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Value] = loop.create_future()
+
+        def deliver(value: Value | None, error: BaseException | None) -> None:
+            self._places.release()
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)  # type: ignore[arg-type]  # it is a Value where there is no error
+
+        def work() -> None:
+            value, failure = None, None
+            try:
+                value = act()
+            except BaseException as error:  # noqa: BLE001 - whatever it is belongs to whoever waits
+                failure = error
+            with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile, and nobody waits.
+                loop.call_soon_threadsafe(deliver, value, failure)
+
+        threading.Thread(target=work, name=self._name, daemon=True).start()
+        return await future
+
+
+class AttemptLocks:
+    """One change at a time for each attempt: a call that hangs on one holds up no other."""
+
+    def __init__(self, patience_s: float = LIMIT_S - 5.0) -> None:
+        self._patience_s = patience_s
+        self._locks: dict[AttemptKey | None, threading.Lock] = {}
+
+    @contextlib.contextmanager
+    def hold(self, *keys: AttemptKey | None) -> Any:
+        """Hold the locks, taken in the order given, on the thread that acts; `None` is what all prepares share.
+
+        Raises:
+            RpcError: BUSY, an earlier call has not come back.
+        """
+        with contextlib.ExitStack() as stack:
+            for key in keys:
+                lock = self._locks.setdefault(key, threading.Lock())
+                if not lock.acquire(timeout=self._patience_s):
+                    what = f"attempt {key.attempt} of {key.job_id}" if key else "another attempt"
+                    raise RpcError(ErrorCode.BUSY, f"an earlier call on {what} has not come back")
+                stack.callback(lock.release)
+            yield

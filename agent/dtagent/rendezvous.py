@@ -1,0 +1,32 @@
+"""Whether the processes of an attempt have found the other nodes: what their sockets say of the rendezvous port."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+from dtagent import adoption
+from dtagent.locations import AttemptFiles
+from dtagent.preparation import key_of
+from dtagent.processes import Family
+from dtagent.protocol.jobs import RendezvousReply
+
+
+def look(files: AttemptFiles, node_rank: int, port: int) -> RendezvousReply:
+    """Look at the sockets of all processes of an attempt.
+
+    Args:
+        files: of the attempt.
+        node_rank: of this node.
+        port: where the master listens.
+    """
+    supervisor = adoption.identity(files)
+    family = Family(key_of(files), node_rank, supervisor.pid if supervisor is not None else None)
+    is_listening = is_connected = False
+    for process in family.scan():
+        with contextlib.suppress(psutil.Error, OSError):  # It has ended meanwhile.
+            for link in psutil.Process(process.pid).net_connections("tcp"):
+                is_listening |= link.status == psutil.CONN_LISTEN and link.laddr.port == port
+                is_connected |= link.status == psutil.CONN_ESTABLISHED and bool(link.raddr) and link.raddr.port == port
+    return RendezvousReply(is_listening, is_connected)

@@ -1,0 +1,248 @@
+"""Reads training metrics out of the lines that trainers print. Pure: bytes to numbers; no line makes it raise.
+
+The shapes come from the trainers' sources and real output, of which tests/agent/trainer_output has samples.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+MAX_LINE_BYTES = 4096
+"""Longest line that is looked at; trainers' are below 1 KiB."""
+MAX_NUMBERS = 40
+"""Numbers that are taken from one line."""
+
+HINTS = (b"oss", b"lr=[", b"SamplesPerSec", b"Epoch ", b"\r\r")
+"""A line without any of these does not matter: `loss`, `Loss`, DeepSpeed's two, Keras' epoch, a bar drawn again."""
+_HINT = re.compile(b"|".join(re.escape(hint) for hint in HINTS))
+_BREAK = re.compile(rb"[\r\n]")
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_PREFIX = re.compile(r"^(?:\[default\d+\]:|\[\d+(?:,\d+)?\](?:<\w+>)?:|\[rank\d+\]:)\s?")
+"""What torchrun, horovodrun and torch's logging put before a line."""
+
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan(?! iter)|inf(?:inity)?)"
+"""`number of nan iterations` is one of Megatron-LM's names."""
+_VALUE = re.compile(rf"(?<![\w.])({_NUMBER})(%|GiB|[km](?= ?(?:tok|samp|im|seq))|(?![a-z\d.]))", re.IGNORECASE)
+_DICT_ITEM = re.compile(rf"['\"]([\w ./@-]{{1,64}})['\"]:\s*['\"]?({_NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
+_BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*(\d{1,12})/(\d{1,12}) \[")
+_ENDLESS_BAR = re.compile(r"(\b)(\d{1,12})it( )\[")
+_KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
+_EPOCH = re.compile(r"\s*epoch:?\s+(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
+_SPEED = re.compile(r" ?(tok|tokens|samples|sequences|images|imgs?)(?:/| per )s", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z][\w./-]*(?: [A-Za-z][\w./-]*)*$")
+MAX_NAME = 48
+"""Characters before a number that are searched for its name."""
+_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6}
+
+_STEPS = frozenset({"step", "global_step", "train_step", "iter", "iteration"})
+_LOSSES = frozenset({"loss", "train_loss", "training_loss", "lm_loss", "total_loss", "step_loss", "train_loss_step"})
+_HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test)_(?:\w+_)?loss")
+_PER_GPU = "tokens_per_s_per_gpu"
+_NAMES = {
+    "lr": "learning_rate",
+    "learning_rate": "learning_rate",
+    "grad_norm": "gradient_norm",
+    "gradient_norm": "gradient_norm",
+    "gnorm": "gradient_norm",
+    "currsamplespersec": "samples_per_s",
+    "samples_per_second": "samples_per_s",
+    "samples/s": "samples_per_s",
+    "samples/sec": "samples_per_s",
+    "tokens_per_second": "tokens_per_s",
+    "tokens_per_sec": "tokens_per_s",
+    "tokens/s": "tokens_per_s",
+    "tokens/sec": "tokens_per_s",
+    "tok/s": "tokens_per_s",
+    "tok/sec": "tokens_per_s",
+    "tps": "tokens_per_s",
+    "tokens_per_gpu": _PER_GPU,
+    "tokens_per_gpu_per_second": _PER_GPU,
+    "tokens_per_second_per_device": _PER_GPU,
+    "epoch": "epoch",
+    "accuracy": "accuracy",
+    "loss_scale": "loss_scale",
+    "lm_loss_value": "val_loss",
+    "memory": "memory",
+    "mfu": "mfu",
+    "throughput_per_gpu": "tflops_per_gpu",
+    "tflops": "tflops_per_gpu",
+    "elapsed_time_per_iteration": "_step_ms",
+    "global_batch_size": "_batch",
+    "number_of_nan_iterations": "_nans",
+}
+"""What trainers call a number → what it is called here. In lines of free form all other names are left out."""
+
+
+def spans(block: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where the lines begin and end that may hold a metric, in order; a newline or a return ends a line.
+
+    Args:
+        block: whole lines. Those without a hint cost no more than the search for a few bytes.
+    """
+    if not any(hint in block for hint in HINTS):
+        return
+    end = -1
+    for hint in _HINT.finditer(block):
+        at = hint.end() if block[hint.start()] == ord("\r") else hint.start()
+        if at < end:
+            continue
+        floor = max(0, at - MAX_LINE_BYTES)
+        begin = max(block.rfind(b"\n", floor, at), block.rfind(b"\r", floor, at), floor - 1) + 1
+        found = _BREAK.search(block, at, at + MAX_LINE_BYTES)
+        end = found.start() if found else min(len(block), at + MAX_LINE_BYTES)
+        yield begin, end
+
+
+class LineReader:
+    """The lines of one stream, in order: Keras tells the epoch on a line of its own."""
+
+    def __init__(self) -> None:
+        self._epoch: int | None = None
+
+    def read(self, line: bytes) -> dict[str, float] | None:
+        """Return the numbers of a line under the names of `DTTUI_METRICS`; `None` where it reports no training.
+
+        What is not finite stays so. Beyond the known names there are those of the trainer itself, as `eval_loss`.
+        """
+        text = _plain(line)
+        epoch = _EPOCH.match(text)
+        if epoch:
+            self._epoch = int(epoch[1])
+        if ("{'" in text or '{"' in text) and "}" in text:
+            return _of_dictionary(text)
+        bar = _bar(text) or _ENDLESS_BAR.search(text)
+        if bar:
+            return _of_bar(text[: bar.start()], bar[2], bar[3], text[bar.end() :])
+        keras = _KERAS.match(text)
+        if keras and "loss: " in text and "/step" in text:
+            found = _pairs(text.partition("/step")[2])
+            if self._epoch is not None:
+                found["step"] = max(0, self._epoch - 1) * int(keras[2]) + int(keras[1])
+            return found
+        return _of_free_form(text)
+
+
+def redrawn_bar(line: bytes) -> tuple[int, int] | None:
+    """Return position and length of a progress bar without a title, as HF Trainer's is; `None` for other lines."""
+    text = _plain(line)
+    found = _bar(text)
+    return (int(found[2]), int(found[3])) if found and not text[: found.start()].strip() else None
+
+
+def _plain(line: bytes) -> str:
+    return _PREFIX.sub("", _ANSI.sub("", line[:MAX_LINE_BYTES].decode(errors="replace").replace("\b", "")))
+
+
+def _bar(text: str) -> re.Match[str] | None:
+    sign = text.find("%|")
+    return _BAR.search(text, max(0, sign - 3)) if sign > 0 else None
+
+
+def _of_dictionary(text: str) -> dict[str, float] | None:
+    """HF Trainer and those built on it: `{'loss': '10.1', 'grad_norm': '4.718', 'epoch': '0.25'}`."""
+    found: dict[str, float] = {}
+    for name, value in _DICT_ITEM.findall(text)[:MAX_NUMBERS]:
+        key, number = _key(name), _number(value)
+        if key not in _STEPS:
+            # `train_loss` is the mean over the whole training, told at its end.
+            found[key if key.startswith(("train_", "eval_")) else _NAMES.get(key, key)] = number
+        elif math.isfinite(number):
+            found["step"] = int(number)
+    return found if any(key.endswith("loss") for key in found) else None
+
+
+def _of_bar(title: str, position: str, length: str, postfix: str) -> dict[str, float] | None:
+    """tqdm, thus Lightning: `Epoch 0: 100%|███| 8/8 [00:00<00:00, 419.25it/s, train_loss=1.090]`."""
+    found = _pairs(postfix)
+    if "loss" not in found or not int(position):
+        return None  # A bar at its beginning has the numbers of the epoch before.
+    epoch = _EPOCH.match(title)
+    # Lightning counts epochs from nought; where the bar says of how many, it is a person who counts, from one.
+    done = max(0, int(epoch[1]) - bool(epoch[2])) if epoch and length.strip() else 0
+    return {**found, "step": done * int(length.strip() or 0) + int(position)}
+
+
+def _of_free_form(text: str) -> dict[str, float] | None:
+    """Megatron-LM, DeepSpeed, torchtitan, nanoGPT, and whatever names a step and a loss in one line."""
+    found = _pairs(text)
+    step_ms, batch, nans = (found.pop(name, None) for name in ("_step_ms", "_batch", "_nans"))
+    if "step" not in found or len(found) == 1:
+        return None
+    if step_ms and batch:
+        found.setdefault("samples_per_s", batch / step_ms * 1000)
+    if nans and "loss" not in found:
+        # Megatron-LM leaves out a loss that is no number, and counts it.
+        found["loss"] = math.nan
+    if "tokens_per_s" in found and "memory_gib" in found and "tflops_per_gpu" in found:
+        # torchtitan's tps is that of one device.
+        found[_PER_GPU] = found.pop("tokens_per_s")
+    return found
+
+
+def _pairs(text: str) -> dict[str, float]:
+    """Return the numbers of a text that have a known name before them, or are a speed.
+
+    Between name and number there are `:`, `=` or blanks, and perhaps a bracket; of the words before it the last count.
+    """
+    found: dict[str, float] = {}
+    estimates: dict[str, float] = {}
+    end = count = 0
+    for value in _VALUE.finditer(text):
+        before = text[max(end, value.start() - MAX_NAME) : value.start()]
+        end, number, unit = value.end(), _number(value[1]), value[2].lower()
+        speed = _SPEED.match(text, end)
+        if speed:
+            name = "tokens_per_s" if speed[1].lower().startswith("tok") else "samples_per_s"
+            found.setdefault(name, number * _FACTORS.get(unit, 1.0))
+            continue
+        for key in _keys(before):
+            if key in _STEPS and math.isfinite(number):
+                found.setdefault("step", int(number))
+            elif key in _LOSSES:
+                estimates.setdefault(key, number)
+            elif _HELD_OUT.fullmatch(key):
+                found.setdefault(key, number)
+            elif key in _NAMES:
+                # nanoGPT has no mfu yet for its first steps, and prints -100%.
+                if key != "mfu" or number >= 0:
+                    found.setdefault(_NAMES[key] + {"%": "_percent", "gib": "_gib"}.get(unit, ""), number)
+            else:
+                continue
+            count += 1
+            break
+        if count == MAX_NUMBERS:
+            break
+    if any(_HELD_OUT.fullmatch(key) for key in found):
+        # Beside one of held-out data the other is an estimate too, not that of this step.
+        found.update({name: number for name, number in estimates.items() if name != "loss"})
+        estimates = {name: number for name, number in estimates.items() if name == "loss"}
+    for name in sorted(estimates, key=lambda name: name != "loss"):
+        found.setdefault("loss", estimates[name])
+    return found
+
+
+def _keys(before: str) -> Iterator[str]:
+    """Yield what a number may be called: the words before it, then without the first of them, and so on."""
+    text = before.rstrip(" \t[")
+    text = text.rstrip(":=#") if text != before or text.endswith((":", "=", "#")) else ""
+    text = text.rstrip()
+    if text.endswith(")"):
+        text = text.rpartition("(")[0].rstrip()
+    name = _NAME.search(text)
+    words = name[0].split(" ") if name else []
+    for first in range(len(words)):
+        yield _key(" ".join(words[first:]))
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", ""))
+    except (ValueError, OverflowError):
+        return math.nan

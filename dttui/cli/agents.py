@@ -1,0 +1,222 @@
+"""`agents`: brings the agent to hosts, says what is there, upgrades and removes it; one row a host."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dttui.cli.printing import one_line, print_rows, table_text
+from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.sources import choose, read_inventory
+from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
+from dttui.i18n import _, ngettext
+from dttui.inventory.models import Environment
+from dttui.sanitize import clean
+from dttui.services.agents_remove import Removal, remove_all
+from dttui.services.agents_status import AgentStatus, status_all
+from dttui.services.deploy import Deployment, deploy_all
+from dttui.services.wheel_source import WheelSource
+from dttui.services.words import agent_outcome_name
+from dttui.transport.routes import Transports
+
+MAX_NAMES = 8
+"""Hosts, jobs or paths that a line names; the others are counted."""
+
+
+async def agents(options: Namespace) -> int:
+    """Do what the action says on all hosts at once; print what became of each, and the sum."""
+    environments = choose(read_inventory(options), options.name)
+    prompter = TerminalPrompter()
+    if options.action == "remove" and environments and not options.yes:
+        await _confirm_removal(prompter, environments, options)
+    transport = Transports()
+    results: Sequence[Deployment | AgentStatus | Removal | HostError]
+    try:
+        if options.action == "status":
+            results = await status_all(environments, transport, prompter)
+        elif options.action == "remove":
+            results = await remove_all(
+                environments,
+                transport,
+                prompter,
+                force=options.force,
+                jobs=options.jobs,
+                checkpoints=options.checkpoints,
+                on_progress=_show_step,
+            )
+        else:
+            results = await deploy_all(
+                environments,
+                transport,
+                prompter,
+                source=WheelSource(Path(options.wheelhouse) if options.wheelhouse else None),
+                only_upgrade=options.action == "upgrade",
+                allow_downgrade=options.yes,
+                on_progress=_show_step,
+            )
+    finally:
+        await transport.close()
+    _print(environments, results, options.action, options.output)
+    return _exit_code(results)
+
+
+async def _confirm_removal(prompter: TerminalPrompter, environments: Sequence[Environment], options: Namespace) -> None:
+    what = _("the agent")
+    if options.jobs:
+        what = _("the agent and what jobs left, but for checkpoints")
+    if options.checkpoints:
+        what = _("the agent and what jobs left, checkpoints too")
+    hosts = _listed([item.name for item in environments])
+    question = ngettext("Remove {what} from {count} host", "Remove {what} from {count} hosts", len(environments))
+    told = f"{question.format(what=what, count=len(environments))}: {one_line(hosts)}"
+    if options.force:
+        told += "\n" + _("Jobs that run there are stopped first.")
+    if not await prompter.confirm(told):
+        raise CancelledError(_("nothing was removed"))
+
+
+def _print(
+    environments: Sequence[Environment],
+    results: Sequence[Deployment | AgentStatus | Removal | HostError],
+    action: str,
+    output: str,
+) -> None:
+    named = list(zip([item.name for item in environments], results, strict=True))
+    if output != "human":
+        print_rows([_document(name, item) for name, item in named], output)
+        return
+    if not named:
+        sys.stderr.write(_("the inventory has no environments") + "\n")
+        return
+    rows = [[name, agent_outcome_name(_outcome(item)), *_columns(item)] for name, item in named]
+    if action == "status":
+        header = [_("HOST"), _("STATE"), _("VERSION"), _("PYTHON"), _("DAEMON"), _("JOBS"), _("NOTE")]
+    else:
+        header = [_("HOST"), _("OUTCOME"), _("VERSION"), _("NOTE")]
+    # What went wrong is a note, whatever the columns are.
+    whole = [[*row[:-1], *["–"] * (len(header) - len(row)), row[-1]] for row in rows]
+    print(table_text(header, whole), end="")
+    for item in results:
+        if isinstance(item, HostError) and item.hint:
+            sys.stderr.write(f"  → {item.host}: {one_line(item.hint)}\n")
+    counts = Counter(agent_outcome_name(_outcome(item)) for item in results)
+    total = ngettext("{count} host", "{count} hosts", len(results)).format(count=len(results))
+    print(f"{total}: " + " · ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
+    """Return the cells behind host and outcome; of an error and of a removal the note alone."""
+    if isinstance(item, HostError):
+        return [one_line(item.message.removeprefix(f"{item.host}: "))]
+    if isinstance(item, Deployment):
+        notes = [_("{seconds:.1f} s").format(seconds=item.seconds)]
+        if item.version_before not in (None, item.version):
+            notes.append(_("before: {version}").format(version=item.version_before))
+        if item.running:
+            running = _("under the version before go on: {jobs}")
+            notes.append(running.format(jobs=_listed(item.running)))
+        return [item.version, one_line(", ".join(notes))]
+    if isinstance(item, Removal):
+        notes = []
+        if item.stopped:
+            notes.append(_("stopped: {jobs}").format(jobs=_listed(item.stopped)))
+        if item.jobs_removed:
+            notes.append(
+                ngettext(
+                    "{count} directory of a job removed", "{count} directories of jobs removed", item.jobs_removed
+                ).format(count=item.jobs_removed)
+            )
+        if item.kept:
+            notes.append(_("left there: {paths}").format(paths=_listed(item.kept)))
+        return [one_line("; ".join(notes))]
+    return _status_columns(item)
+
+
+def _status_columns(item: AgentStatus) -> list[str]:
+    seen = item.seen
+    daemon = "–"
+    if seen.daemon is not None:
+        daemon = _("running")
+        if seen.daemon.since is not None:
+            daemon = _("for {time}").format(time=_duration(time.time() - seen.daemon.since))
+    jobs = Counter(attempt.state for attempt in seen.attempts if attempt.is_busy)
+    over = sum(not attempt.is_busy for attempt in seen.attempts)
+    words = {
+        "running": _("{count} running"),
+        "prepared": _("{count} prepared"),
+        "left": _("{count} without supervisor"),
+    }
+    told = [words.get(state, "{count}").format(count=count) for state, count in jobs.items()]
+    told += [_("{count} over").format(count=over)] if over else []
+    notes = []
+    if seen.probe.broken:
+        notes.append(clean(seen.probe.broken).strip().splitlines()[-1])
+    if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
+        notes.append(_("the daemon is of an older version"))
+    if seen.others:
+        used = sum(other.in_use for other in seen.others)
+        text = ngettext(
+            "{count} other version kept, {used} in use", "{count} other versions kept, {used} in use", len(seen.others)
+        )
+        notes.append(text.format(count=len(seen.others), used=used))
+    if seen.logout_kills:
+        notes.append(_("logout ends jobs: ask for loginctl enable-linger"))
+    protocols = "/".join(map(str, seen.protocols))
+    version = clean(seen.probe.version or "–") + (
+        _(" (protocol {versions})").format(versions=protocols) * bool(protocols)
+    )
+    return [version, clean(seen.agent_python or "–"), daemon, ", ".join(told) or "–", one_line("; ".join(notes))]
+
+
+def _document(name: str, item: Deployment | AgentStatus | Removal | HostError) -> dict[str, Any]:
+    if isinstance(item, AgentStatus):
+        return {**item.document(), "host": name}
+    if isinstance(item, HostError):
+        return {"host": name, "outcome": _outcome(item), "error": item.message, "hint": item.hint}
+    return {**asdict(item), "outcome": _outcome(item)}
+
+
+def _outcome(item: Deployment | AgentStatus | Removal | HostError) -> str:
+    """Return the word of the data: what became of a host."""
+    if isinstance(item, AgentStatus):
+        return item.state
+    if isinstance(item, Deployment):
+        return item.outcome.value
+    if isinstance(item, Removal):
+        return item.outcome
+    if isinstance(item, RefusedError):
+        return "refused"
+    return "unreachable" if isinstance(item, HostUnreachableError) else "failed"
+
+
+def _exit_code(results: Sequence[object]) -> ExitCode:
+    """Return 4 where a host could not be reached or used, else 2 where one wants the person to insist, else 0."""
+    codes = {item.exit_code for item in results if isinstance(item, HostError)}
+    return max(codes, default=ExitCode.OK)
+
+
+def _show_step(host: str, step: str) -> None:
+    sys.stderr.write(f"{host}: {one_line(step)}\n")
+
+
+def _listed(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:MAX_NAMES])
+    if len(names) <= MAX_NAMES:
+        return listed
+    return _("{names} and {count} more").format(names=listed, count=len(names) - MAX_NAMES)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return _("{count:.0f} s").format(count=max(0.0, seconds))
+    if seconds < 7200:
+        return _("{count:.0f} min").format(count=seconds / 60)
+    if seconds < 48 * 3600:
+        return _("{count:.0f} h").format(count=seconds / 3600)
+    return _("{count:.0f} d").format(count=seconds / 86400)

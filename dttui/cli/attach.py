@@ -1,0 +1,46 @@
+"""`attach`: following a job that another terminal started, or whose controller has died. Leaving never stops it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from dtagent.protocol.events import EventKind
+
+from dttui.cli.following import Interrupts, follow_job, show_to_the_end
+from dttui.cli.printing import Printer
+from dttui.cli.prompting import TerminalPrompter
+from dttui.errors import ExitCode
+from dttui.i18n import _
+from dttui.services import jobs
+from dttui.services.control import ensure_controller
+from dttui.services.follow import JobFollower
+from dttui.services.words import state_name
+
+LAST_EVENTS = 12
+"""Of what was told before, so many are shown to a person."""
+
+
+async def attach(options: Namespace) -> int:
+    """Follow a job to its end; return its outcome, or 101 where the person leaves before."""
+    directory = jobs.find_open(options.job, "attach")
+    printer = Printer(options.output)
+    interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
+    interrupts.install()
+    follower = JobFollower(directory)
+    earlier = []
+    while new := follower.poll():
+        earlier += new
+    if options.output != "jsonl":
+        earlier = [event for event in earlier if event.kind is not EventKind.METRIC][-LAST_EVENTS:]
+    printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
+    for event in earlier:
+        printer.event(event)
+    if follower.is_over:
+        if ensure_controller(directory, looks_again=True):
+            await show_to_the_end(follower, printer)
+    else:
+        await follow_job(follower, printer, interrupts)
+    if not follower.is_over:
+        return ExitCode.NOT_FINISHED
+    printer.summary(follower.view, directory)
+    return follower.view.exit_code if follower.view.exit_code is not None else ExitCode.NOT_FINISHED

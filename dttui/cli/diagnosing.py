@@ -1,0 +1,31 @@
+"""`diagnose`: why a job failed, or how it stands where it has not."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from dttui.cli.printing import one_line, places_text, print_document, sections_text
+from dttui.errors import ExitCode
+from dttui.i18n import _
+from dttui.services import jobs
+from dttui.services.diagnosis import diagnose
+from dttui.services.diagnosis_evidence import read_evidence
+from dttui.services.diagnosis_report import document, sections
+from dttui.services.follow import JobFollower
+from dttui.services.words import state_name
+
+
+def diagnose_job(options: Namespace) -> int:
+    """Tell why a job failed; return its outcome, or 101 while it is not over."""
+    directory = jobs.find(options.job)
+    follower = JobFollower(directory)
+    while follower.poll():
+        pass
+    found = diagnose(read_evidence(directory, follower.view))
+    if options.output != "human":
+        print_document({**document(found), "directory": str(directory.path)}, options.output)
+    else:
+        attempt = _("attempt {number}").format(number=found.evidence.attempt)
+        print(one_line(f"{directory.job_id}  {state_name(found.evidence.state)}  {attempt}"))
+        print(sections_text(sections(found)) + places_text(follower.view, directory), end="")
+    return follower.view.exit_code if follower.view.exit_code is not None else ExitCode.NOT_FINISHED

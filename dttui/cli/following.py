@@ -1,0 +1,196 @@
+"""Following a job at a terminal, from its controller to the one that takes over when that dies, and what a key does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+from dtagent.protocol.events import JobState
+
+from dttui.cli.printing import Printer
+from dttui.cli.prompting import TerminalPrompter
+from dttui.errors import NotFinishedError
+from dttui.i18n import _
+from dttui.services.control import ControllerClient, ensure_controller
+from dttui.services.follow import JobFollower
+from dttui.services.jobs import JobDirectory
+from dttui.services.login_session import agent_is_forwarded, logout_kills
+from dttui.transport.base import PromptKind
+
+POLL_S = 0.1
+MOST_DEATHS = 3
+"""Controllers of one job that may die while it is followed."""
+STARTED = (JobState.RENDEZVOUS, JobState.RUNNING, JobState.STOPPING)
+"""States in which processes of the job are there."""
+
+
+class Interrupts:
+    """What the person pressed, from before the job exists: once is a graceful stop, twice forces it.
+
+    Args:
+        printer: says what a key has done.
+        prompter: whose open question a key declines.
+        stops: whether an interrupt stops the job; else it leaves it.
+    """
+
+    def __init__(self, printer: Printer, prompter: TerminalPrompter, *, stops: bool = True) -> None:
+        self.prompter = prompter
+        self.left = False
+        """Whether the terminal is gone, or this process was asked to go."""
+        self._printer = printer
+        self._stops = stops
+        self._client: ControllerClient | None = None
+        self._count = 0
+        self._sending: set[asyncio.Task[bool]] = set()
+
+    def install(self) -> None:
+        """Take over this process's signals."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt if self._stops else self._leave)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave)
+
+    def attach(self, client: ControllerClient) -> None:
+        """Send what was pressed so far, and from now on each as it comes."""
+        self._client = client
+        if self._count:
+            self._send()
+
+    async def finish(self) -> None:
+        """Wait until everything is sent."""
+        await asyncio.gather(*self._sending)
+
+    def _interrupt(self) -> None:
+        self._count += 1
+        self._printer.note(
+            _("forcing the end")
+            if self._count > 1
+            else _("stopping gracefully, so that ranks can write a checkpoint; press Ctrl-C again to force it")
+        )
+        if self._client is not None:
+            self._send()
+        self.prompter.decline()
+
+    def _leave(self) -> None:
+        self.left = True
+        self.prompter.decline()
+
+    def _send(self) -> None:
+        if self._client is not None:
+            task = asyncio.ensure_future(self._client.stop(force=self._count > 1))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+
+async def follow_job(
+    follower: JobFollower, printer: Printer, interrupts: Interrupts, *, until: Callable[[], bool] = lambda: False
+) -> None:
+    """Show the job until it is over, `until` says so, or the person has left.
+
+    Where its controller dies meanwhile, another one takes over.
+
+    Raises:
+        NotFinishedError: there is none, and none lives.
+    """
+    directory = follower.directory
+    for death in range(MOST_DEATHS + 1):
+        if death:
+            printer.note(_("the controller of {id} has died; another one takes over").format(id=directory.job_id))
+        ensure_controller(directory, expects_client=True)
+        if await _follow_controller(follower, printer, interrupts, until):
+            break
+    else:
+        raise _ended_first(directory)
+    if interrupts.left and not follower.is_over:
+        printer.note(_("leaving; the job goes on. `dttui stop {id}` ends it").format(id=directory.job_id))
+
+
+async def show_to_the_end(follower: JobFollower, printer: Printer) -> None:
+    """Print events until the job is over and its controller gone, which may look at lost hosts after that."""
+    is_watched = True
+    while is_watched:
+        is_watched = await _show(follower, printer, lambda: False, past_the_end=True)
+    if not follower.is_over:
+        raise _ended_first(follower.directory)
+
+
+async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
+    """Say what of a job that is left to its controller ends with this login session."""
+    typed: tuple[str, ...] = ()
+    with contextlib.suppress(NotFinishedError):
+        client = await ControllerClient.connect(directory)
+        typed = await client.credentials()
+        await client.close()
+    attach = _("the job goes on, unknown until the next `dttui attach {id}`").format(id=directory.job_id)
+    if logout_kills():
+        text = _("⚠ systemd ends the controller of this job when you log out (KillUserProcesses): {then}")
+        printer.note(text.format(then=attach))
+        printer.note(_("  → `loginctl enable-linger` lets the controllers of your jobs stay"))
+    if agent_is_forwarded() and not all(item.local for item in directory.read_inventory().environments):
+        text = _(
+            "⚠ the ssh-agent is forwarded and goes with this session: the controller keeps the connections it has; "
+            "where one breaks that took a key of the agent, {then}"
+        )
+        printer.note(text.format(then=attach))
+    if {PromptKind.PASSWORD.value, PromptKind.ONE_TIME_CODE.value} & set(typed):
+        text = _(
+            "⚠ a password or code was typed for this job: the controller keeps the connections it has; "
+            "where one breaks, {then}"
+        )
+        printer.note(text.format(then=attach))
+    if PromptKind.PASSPHRASE.value in typed:
+        text = _(
+            "· the controller of this job holds the key whose passphrase was typed; should it die, the next one asks"
+        )
+        printer.note(text)
+
+
+async def _follow_controller(
+    follower: JobFollower, printer: Printer, interrupts: Interrupts, until: Callable[[], bool]
+) -> bool:
+    """Show what one controller does; return whether there is nothing more to show."""
+    try:
+        client = await ControllerClient.connect(follower.directory, interrupts.prompter)
+    except NotFinishedError:
+        while await _show(follower, printer, lambda: False):
+            pass
+        return follower.is_over
+    interrupts.attach(client)
+    try:
+        while await _show(follower, printer, until):
+            if follower.is_over:
+                return True
+            if interrupts.left or until():
+                await interrupts.finish()
+                return True
+        return follower.is_over
+    finally:
+        with contextlib.suppress(OSError):
+            await client.close()
+        await interrupts.finish()
+
+
+async def _show(
+    follower: JobFollower, printer: Printer, until: Callable[[], bool], *, past_the_end: bool = False
+) -> bool:
+    """Print what is new; return whether there may be more."""
+    # Asked before reading: what a controller wrote last is read before it is missed.
+    alive = follower.directory.has_controller()
+    new = follower.poll()
+    for event in new:
+        printer.event(event)
+    if until() or (follower.is_over and not past_the_end):
+        return True
+    if not alive and not new:
+        return False
+    await asyncio.sleep(0 if new else POLL_S)
+    return True
+
+
+def _ended_first(directory: JobDirectory) -> NotFinishedError:
+    return NotFinishedError(
+        _("the controller of {id} ended before the job").format(id=directory.job_id),
+        _("See {path}.").format(path=directory.controller_log),
+    )

@@ -1,0 +1,142 @@
+"""Which degrees would suit a job best: the search over its own model and nodes, and what to write for its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dttui.frameworks import get_framework
+from dttui.i18n import _
+from dttui.planning.cost.hardware import GpuTable
+from dttui.planning.cost.links import Links
+from dttui.planning.cost.recommend import Advice, Recommendation, recommend, usual_global_batch
+from dttui.planning.cost.search import Wish
+from dttui.planning.costing import cost
+from dttui.planning.roster import Member
+from dttui.spec.findings import Finding
+from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel, Section, Strategy
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+@dataclass(frozen=True)
+class JobAdvice:
+    """What a search for a job came to."""
+
+    advice: Advice
+    gpus: int
+    gpu: str
+    """Type of the slowest."""
+    global_batch: int
+    """Sequences a step that the search was for."""
+    batch_is_given: bool
+    """Whether the job, or who asked, says so."""
+    shape_is_given: bool
+    """Whether the model's layers and hidden size are; else those of a published model of its size are taken."""
+
+
+def advise_job(
+    job: Job,
+    members: Sequence[Member],
+    table: GpuTable,
+    links: Links | None = None,
+    wish: Wish | None = None,
+    global_batch: int | None = None,
+) -> tuple[JobAdvice | None, list[Finding]]:
+    """Return the layouts that would run a job's model on its nodes; else why nothing can be said.
+
+    Args:
+        job: its degrees are left aside; its batch and precision count.
+        members: its nodes.
+        table: types of GPUs.
+        links: what was measured between zones and hosts.
+        wish: what is fixed beforehand, besides.
+        global_batch: sequences a step, instead of the job's.
+    """
+    batches = job.strategy.data_parallel
+    bare = job.model_copy(update={"strategy": Strategy(data_parallel=batches)})
+    costing, findings = cost(bare, members, table, links)
+    if costing is None:
+        return None, findings
+    given = global_batch or (batches.batch_size if batches is not None else None)
+    batch = given or usual_global_batch(costing.shape, costing.hardware)
+    inputs = {name: item for name, item in costing.estimate.inputs.items() if not name.startswith("layout.")}
+    wish = wish or Wish(precision=job.model.precision if job.model is not None else None)
+    advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
+    hardware = costing.hardware
+    known = [inputs[f"model.{name}"].source for name in ("layers", "hidden_size")]
+    shape_is_given = all(source == "declared" for source in known)
+    return JobAdvice(advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given), []
+
+
+def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:
+    """Return a strategy with the degrees, batches and schedule of a recommendation; what else it says stays.
+
+    Of the places that can give the pipeline degree one is left, so that none contradicts it.
+    """
+    interleaved = chosen.virtual_stages > 1
+    schedule = "Interleaved" if interleaved else "1F1B"
+    sections = {
+        "data_parallel": _changed(strategy.data_parallel, DataParallel, batch_size=chosen.global_batch),
+        "pipeline_parallel": _changed(
+            strategy.pipeline_parallel,
+            PipelineParallel,
+            micro_batch_size=chosen.micro_batch,
+            pipeline_stages=None,
+            schedule=schedule if chosen.pipeline_parallel_size > 1 else None,
+            virtual_stages=chosen.virtual_stages if interleaved else None,
+        ),
+        "model_parallel": _changed(strategy.model_parallel, ModelParallel, pipeline_stages=None),
+    }
+    return _changed(
+        strategy,
+        Strategy,
+        type=_kind(chosen),
+        data_parallel_size=chosen.data_parallel_size,
+        tensor_parallel_size=chosen.tensor_parallel_size,
+        pipeline_parallel_size=chosen.pipeline_parallel_size,
+        zero_stage=chosen.zero_stage,
+        recomputation=chosen.recompute,
+        sequence_parallel=chosen.sequence_parallel if chosen.tensor_parallel_size > 1 else None,
+        **{name: section if _said(section) else None for name, section in sections.items()},
+    )
+
+
+def strategy_of(strategy: Strategy, chosen: Recommendation) -> dict[str, Any]:
+    """Return what `strategy` of a job has to say for a recommendation to be taken, as data."""
+    return with_recommendation(strategy, chosen).model_dump(mode="json", exclude_unset=True)
+
+
+def check_framework(framework: str | None, chosen: Recommendation) -> str | None:
+    """Return what to say where a job's framework cannot train in a layout; `None` where it can, or may."""
+    if framework in (None, "command", *chosen.frameworks):
+        return None
+    usual = chosen.frameworks[0]
+    reason = _("{framework} does not split layers: set framework: {usual}")
+    if chosen.tensor_parallel_size == chosen.pipeline_parallel_size == 1:
+        reason = _("{framework} does not train with ZeRO {stage}: set framework: {usual}")
+    told = reason.format(framework=framework, usual=usual, stage=chosen.zero_stage)
+    if not get_framework(usual).available:
+        told += _("; this version of dttui cannot launch it yet")
+    return told
+
+
+def _kind(chosen: Recommendation) -> str:
+    kinds = {
+        "data_parallel": chosen.data_parallel_size,
+        "model_parallel": chosen.tensor_parallel_size,
+        "pipeline_parallel": chosen.pipeline_parallel_size,
+    }
+    used = [name for name, degree in kinds.items() if degree > 1]
+    return used[0] if len(used) == 1 else "hybrid" if used else "data_parallel"
+
+
+def _changed(section: SectionT | None, model: type[SectionT], **parts: Any) -> SectionT:
+    """Return a section with other values; `None` says nothing of a key."""
+    said = (_said(section) if section is not None else {}) | parts
+    return model(**{name: value for name, value in said.items() if value is not None})
+
+
+def _said(section: Section) -> dict[str, Any]:
+    return {name: value for name in section.model_fields_set if (value := getattr(section, name)) is not None}

@@ -1,0 +1,73 @@
+"""What is said of one attempt while it is prepared, started and watched: events, each told once. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dtagent.protocol.events import Event, EventKind, JobState
+
+from dttui.planning.models import Finding
+from dttui.services.jobs import EventLog
+
+_ENDS = ("ended", "stopped", "failed", "discarded", "unkillable", "lost")
+
+
+class AttemptLog:
+    """Writes the events of one attempt, and leaves out what was said last of the same thing."""
+
+    def __init__(self, log: EventLog, attempt: int) -> None:
+        self._log = log
+        self.attempt = attempt
+        self._told: dict[str, str] = {}
+
+    def resume(self, events: Iterable[Event]) -> None:
+        """Take in what another controller told of the attempt."""
+        for event in events:
+            # What a node that may still run did is not known any more, and told again once it is.
+            if event.kind is EventKind.NODE_STATE and event.node is not None and event.data.get("state") in _ENDS:
+                self._told[event.node] = f"{event.data.get('state')} {event.message}"
+            elif event.kind is EventKind.FINDING:
+                self._told[_name(str(event.data.get("code")), str(event.data.get("subject")))] = event.message
+
+    def enter(self, state: JobState, message: str, **data: object) -> None:
+        """Tell the job's new state."""
+        self.add(EventKind.JOB_STATE, message, data={"state": state.value, **data})
+
+    def note(self, node: str, state: str, message: str, **data: object) -> None:
+        """Tell the state of a node."""
+        if self._is_new(node, f"{state} {message}"):
+            self.add(EventKind.NODE_STATE, message, node=node, data={"state": state, **data})
+
+    def tell(self, finding: Finding, message: str = "") -> None:
+        """Tell a finding, in the words of `message` where it has such as can be told again in another language."""
+        if self._is_new(_name(finding.code, finding.subject), finding.message):
+            data = {
+                "code": finding.code,
+                "severity": finding.severity.value,
+                "subject": finding.subject,
+                "hint": finding.hint,
+                **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
+            }
+            self.add(EventKind.FINDING, message or finding.message, data=data)
+
+    def has_told(self, code: str, subject: str) -> bool:
+        """Whether a finding of this code was told of the subject."""
+        return _name(code, subject) in self._told
+
+    def progress(self, message: str, **data: object) -> None:
+        """Tell what is being done now."""
+        self.add(EventKind.PROGRESS, message, data=data)
+
+    def add(self, kind: EventKind, message: str, **fields: object) -> None:
+        """Write an event of this attempt."""
+        self._log.add(kind, message, attempt=self.attempt, **fields)
+
+    def _is_new(self, subject: str, text: str) -> bool:
+        if self._told.get(subject) == text:
+            return False
+        self._told[subject] = text
+        return True
+
+
+def _name(code: str, subject: str) -> str:
+    return f"finding {code} {subject}"

@@ -1,0 +1,293 @@
+"""Why a job ended as it did, or how it stands: from what its hosts left on the login node to one first cause. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dtagent.protocol.events import JobState
+
+from dttui.errors import ExitCode
+from dttui.i18n import _
+from dttui.services.diagnosis_causes import Recognised, by_signal, recognise, tell
+from dttui.services.diagnosis_exceptions import chain, exceptions_in, raised_at
+from dttui.services.diagnosis_models import (
+    ENDED_WITH_OTHERS,
+    Cause,
+    Confidence,
+    Diagnosis,
+    Evidence,
+    Explained,
+    Failed,
+    LogLine,
+    Other,
+)
+from dttui.services.diagnosis_others import other_ranks, suspect
+from dttui.services.diagnosis_readings import Before, XidKind, read_before, xid_kind
+from dttui.services.diagnosis_table import EXCHANGE, LESS_HOST_MEMORY
+
+SHELL_SIGNAL = 128
+"""A shell exits with this plus the number of the signal that ended its child."""
+CLOSE_LINES = 20
+"""How near its end a log must have an exception for that to be the reason."""
+FULL_SHARE = 0.92
+"""Of a host's memory: from here on the kernel may have killed somebody."""
+ROOMY_SHARE = 0.8
+"""Of a host's memory: up to here it was not the host that was full."""
+_GPU_DOUBT = frozenset(
+    {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
+)
+"""Causes that a critical error of the GPU explains better."""
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Return why the job failed, or how it stands where it did not."""
+    explained = [Explained(item, _cause_of(item, evidence)) for item in (*evidence.failures, *_lost(evidence))]
+    explained.sort(key=_order)
+    first = explained[0] if explained else None
+    others = other_ranks(evidence, explained)
+    if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
+        cause = _without_failure(evidence)
+        headline = evidence.reason
+        return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
+    before = _before(first.failure, evidence)
+    cause = _with_readings(first, before, evidence)
+    if cause.code == ENDED_WITH_OTHERS:
+        # No other failure is a cause of its own, so it was not for one of them.
+        cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence))
+    if cause.is_consequence:
+        cause = _with_suspects(cause, explained, others)
+    first = replace(first, cause=cause)
+    return Diagnosis(evidence, first.failure.message, first, tuple(explained[1:]), cause, before, others, cause.advice)
+
+
+def _order(item: Explained) -> tuple[bool, bool, float]:
+    """Causes before consequences, then by time; what could not be cleared away comes after all."""
+    time = item.failure.time
+    return item.failure.is_aftermath, item.cause.is_consequence, float("inf") if time is None else time
+
+
+def _cause_of(failure: Failed, evidence: Evidence) -> Cause:
+    if failure.is_lost or failure.is_aftermath:
+        return _cause_of_node(failure)
+    fields = _fields(failure, evidence)
+    printed = [line.text for line in failure.lines]
+    recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
+    found = chain(recorded, failure.traceback, printed)
+    number = _signal_of(failure)
+    spoken, said = recognise([item.text for item in found], printed, failure.exit_code)
+    if spoken is None and number is None and recorded is None and said is None:
+        spoken, said = recognise(_left_by_launcher(failure, evidence), (), failure.exit_code)
+    if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
+        confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
+        if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
+            return _told(said, fields, confidence, _lines(failure, said.index))
+        return _told(spoken, fields, confidence, _lines(failure, found[spoken.index].index))
+    if said is not None and not recorded and _is_near_end(said.index, printed):
+        return _told(said, fields, Confidence.LIKELY, _lines(failure, said.index))
+    if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
+        return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
+    if number == signal.SIGTERM and _was_stopping(failure, evidence):
+        return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
+    return _by_exit(failure) if number is None else _by_signal(number, fields)
+
+
+def _by_signal(number: int, fields: dict[str, str]) -> Cause:
+    code, words, advice = by_signal(number)
+    is_open = number in (signal.SIGKILL, signal.SIGTERM, signal.SIGBUS)
+    confidence = Confidence.LIKELY if is_open else Confidence.CERTAIN
+    return Cause(code, tell(words, fields), tuple(tell(text, fields) for text in advice), confidence)
+
+
+def _cause_of_node(failure: Failed) -> Cause:
+    if failure.is_aftermath:
+        stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
+        return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)
+    advice = (
+        _("See whether you can log in to {host} with ssh; what ran there may run on.").format(host=failure.node),
+        _("`dttui stop` clears the host once it answers again."),
+    )
+    return Cause("node-lost", failure.message, advice, Confidence.CERTAIN)
+
+
+def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> Cause:
+    """Return the cause for an exception that no row of the table knows: the script's own."""
+    kind = text.partition("\n")[0].partition(":")[0]
+    place = raised_at(failure.traceback) or raised_at("\n".join(line.text for line in failure.lines))
+    name = kind.rpartition(".")[2]
+    if place is None:
+        words = _("The script raised {type}.").format(type=name)
+    elif place.function in (None, "<module>"):
+        words = _("The script raised {type} in {file}, line {line}.").format(
+            type=name, file=place.file.rpartition("/")[2], line=place.line
+        )
+    else:
+        words = _("The script raised {type} in {file}, line {line}, function {function}.").format(
+            type=name, file=place.file.rpartition("/")[2], line=place.line, function=place.function
+        )
+    advice = (_("The traceback says where: put it right in the script, and launch again."),)
+    confidence = Confidence.CERTAIN if is_recorded else Confidence.LIKELY
+    return Cause("exception", words, advice, confidence, False, _lines(failure, index))
+
+
+def _by_exit(failure: Failed) -> Cause:
+    said = (failure.error or "").removeprefix("SystemExit:").strip()
+    if said and not said.lstrip("-").isdigit():
+        words = _("The script ended itself: {message}").format(message=said.splitlines()[0])
+        return Cause("exit-message", words, (_("The script says itself what it wants."),), Confidence.CERTAIN)
+    words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
+        code=failure.exit_code
+    )
+    if failure.rank is None:
+        words = _("Why is not known: the launcher ended with exit code {code}.").format(code=failure.exit_code)
+    advice = (_("Read the last lines of its output: only the script knows what its exit codes mean."),)
+    return Cause("exit-code", words, advice, Confidence.UNKNOWN)
+
+
+def _told(found: Recognised, fields: dict[str, str], confidence: Confidence, lines: tuple[LogLine, ...]) -> Cause:
+    known = {**fields, **found.fields}
+    advice = tuple(tell(text, known) for text in found.row.advice)
+    return Cause(found.row.code, tell(found.row.words, known), advice, confidence, found.row.is_consequence, lines)
+
+
+def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    return {"host": failure.node, "rank": str(failure.rank), "python": node.python if node else "python"}
+
+
+def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:
+    """Return the exceptions of the launcher of a rank that left nothing itself."""
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    found = exceptions_in([line.text for line in node.launcher]) if node and failure.rank is not None else []
+    return [item.text for item in found[::-1] if not item.text.startswith("torch.distributed.elastic")]
+
+
+def _signal_of(failure: Failed) -> int | None:
+    if failure.signal is not None:
+        return failure.signal
+    code = failure.exit_code or 0
+    known = {int(item) for item in signal.Signals}
+    return code - SHELL_SIGNAL if code - SHELL_SIGNAL in known and code != SHELL_SIGNAL else None
+
+
+def _was_stopping(failure: Failed, evidence: Evidence) -> bool:
+    """Whether another rank failed at the same time, so that a TERM came from its launcher or from us."""
+    return any(item is not failure and _signal_of(item) != signal.SIGTERM for item in evidence.failures)
+
+
+def _is_near_end(index: int, printed: Sequence[str]) -> bool:
+    return index < 0 or len(printed) - index <= CLOSE_LINES
+
+
+def _lines(failure: Failed, index: int) -> tuple[LogLine, ...]:
+    return failure.lines[index : index + 1] if 0 <= index < len(failure.lines) else ()
+
+
+def _lost(evidence: Evidence) -> list[Failed]:
+    """Return the nodes that were given up, or have fallen silent, and that no failure speaks of."""
+    spoken = {item.node for item in evidence.failures if item.is_lost}
+    found = []
+    for node in evidence.nodes:
+        if node.state == "lost" and node.name not in spoken:
+            time = node.readings[-1].time if node.readings else None
+            message = node.message if node.name in node.message else f"{node.name}: {node.message}"
+            found.append(Failed(node.name, None, message, time, is_lost=True))
+    return found
+
+
+def _before(failure: Failed, evidence: Evidence) -> Before | None:
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    if node is None:
+        return None
+    local = node.ranks.index(failure.rank) if failure.rank in node.ranks else None
+    gpu = node.gpu_ids[local] if local is not None and local < len(node.gpu_ids) else None
+    return read_before(node.readings, failure.time, evidence.job_id, failure.rank, gpu)
+
+
+def _with_readings(first: Explained, before: Before | None, evidence: Evidence) -> Cause:
+    """Return the cause, made better by what was measured: a critical error of the GPU, memory that was full."""
+    cause, failure = first.cause, first.failure
+    if before is None:
+        return cause
+    gpu = before.gpu
+    if gpu is not None and gpu.error and cause.code in _GPU_DOUBT:
+        words = _("GPU {index} of {host} could not be read any more: {error}.")
+        return replace(
+            cause,
+            code="gpu-lost",
+            words=words.format(index=gpu.index, host=failure.node, error=gpu.error),
+            advice=(tell(EXCHANGE, {}),),
+            confidence=Confidence.LIKELY,
+        )
+    if gpu is not None and gpu.xid is not None and cause.code in _GPU_DOUBT:
+        kind, meaning = xid_kind(gpu.xid)
+        words = _("GPU {index} of {host} reported Xid {number}: {meaning}.")
+        told = words.format(index=gpu.index, host=failure.node, number=gpu.xid, meaning=meaning)
+        if kind is XidKind.PROGRAM:
+            return replace(cause, words=f"{cause.words} {told}")
+        advice = tell(EXCHANGE, {})
+        return replace(cause, code="gpu-xid", words=told, advice=(advice,), confidence=Confidence.LIKELY)
+    share = before.host_memory_share
+    if cause.code in ("killed", "worker-killed", "bus-error") and share is not None and share >= FULL_SHARE:
+        words = _("The memory of {host} was full ({share}), and the kernel killed this rank for it.")
+        advice = tell(LESS_HOST_MEMORY, {})
+        return replace(
+            cause,
+            code="host-oom",
+            words=words.format(host=failure.node, share=f"{share:.0%}"),
+            advice=(advice, *cause.advice[:1]),
+            confidence=Confidence.LIKELY,
+        )
+    if (
+        cause.code == "host-oom"
+        and cause.confidence is Confidence.CERTAIN
+        and share is not None
+        and share < ROOMY_SHARE
+    ):
+        more = _("The host had room: a limit stood in the way (ulimit -v, a cgroup), or it was too much at once.")
+        return replace(cause, words=f"{cause.words} {more}")
+    if cause.code == "exit-code" and evidence.broken_metrics:
+        words = _("Its loss had stopped being a number: {what}")
+        return replace(
+            cause, code="not-finite", words=words.format(what=evidence.broken_metrics[0]), confidence=Confidence.LIKELY
+        )
+    return cause
+
+
+def _with_suspects(cause: Cause, explained: Sequence[Explained], others: Sequence[Other]) -> Cause:
+    """Return the cause of a job in which every failure follows from another one, with whom to look at."""
+    told = suspect(cause, explained, others)
+    if not told:
+        return cause
+    return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+
+
+def _rank(confidence: Confidence) -> int:
+    return (Confidence.UNKNOWN, Confidence.POSSIBLE, Confidence.LIKELY, Confidence.CERTAIN).index(confidence)
+
+
+def _without_failure(evidence: Evidence) -> Cause | None:
+    """Return why a job failed before any rank did; `None` for one that has not failed."""
+    if evidence.state is not JobState.FAILED:
+        return None
+    known: dict[int, tuple[str, str, str]] = {
+        ExitCode.UNREACHABLE: (
+            "host-unreachable",
+            _("A host could not be reached, so nothing was started."),
+            _("See whether you can log in to that host with ssh, and what `dttui envs` says of it."),
+        ),
+        ExitCode.PREFLIGHT: (
+            "preflight",
+            _("A check before the launch found what would have made it fail."),
+            _("Put right what the findings name, and launch again. Nothing was started."),
+        ),
+        ExitCode.LAUNCH: (
+            "launch",
+            _("The launch failed on a host, and every other host was cleared again."),
+            _("Nothing is left running. Put right what is named above, and launch again."),
+        ),
+    }
+    unknown = ("unknown", "", _("Look at the events for what happened before."))
+    code, words, advice = known.get(evidence.exit_code or 1, unknown)
+    return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)

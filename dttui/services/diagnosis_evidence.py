@@ -1,0 +1,257 @@
+"""Reads what a job's directory holds of its end: events, ends of logs, readings, metrics; clean and redacted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from dtagent.protocol.events import Event, EventKind, JobState, Metric
+from dtagent.protocol.telemetry import HostSample
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.planning.models import BoundPlan, Severity
+from dttui.sanitize import clean
+from dttui.services.diagnosis_exceptions import exceptions_in
+from dttui.services.diagnosis_models import Evidence, Failed, LogLine, NodeEvidence
+from dttui.services.follow import LineReader
+from dttui.services.jobs import JobDirectory
+from dttui.services.redaction import redact
+from dttui.services.view import JobView, NodeView
+
+MOST_LINES = 60
+"""Of each stream of a rank that failed."""
+MOST_NODES = 16
+"""Nodes whose readings and launcher are looked at, those that failed first before others."""
+MOST_RANKS = 256
+"""Ranks whose last line is looked up."""
+MOST_CHARACTERS = 500
+"""Of a line."""
+TAIL_BYTES = 64 * 1024
+LAST_LINE_BYTES = 8 * 1024
+COUNTED_BYTES = 64 * 1024 * 1024
+"""In a file that is longer, lines are not counted."""
+SAMPLE_BYTES = 1024 * 1024
+METRIC_BYTES = 256 * 1024
+CRASH_LINES = 20
+"""So near its end a log of a job without a controller must have an exception for the rank to count as failed."""
+_SAMPLE = TypeAdapter(HostSample)
+_METRIC = TypeAdapter(Metric)
+_Show = Callable[[str], str]
+
+
+def read_evidence(directory: JobDirectory, view: JobView, now: float | None = None) -> Evidence:
+    """Return what the directory holds, of the newest attempt.
+
+    Args:
+        directory: the job's.
+        view: the same job, read to its newest event.
+        now: Unix time.
+    """
+    show = _shower(view)
+    is_watched = directory.has_controller()
+    events = [event for event in view.events if event.attempt in (None, view.attempt)]
+    metrics, last_lines = _metrics(directory), _last_lines(directory, view, show)
+    failures = tuple(_failed(directory, view, event, show) for event in events if event.kind is EventKind.RANK_FAILED)
+    state, reason = view.state, show(view.reason)
+    if not state.is_final and not is_watched:
+        state = JobState.UNKNOWN
+        failures = failures or tuple(_crashed(directory, view, show))
+    lost = [name for name, node in view.nodes.items() if node.state == "lost"]
+    looked_at = set(list(dict.fromkeys([*(item.node for item in failures), *lost, *view.nodes]))[:MOST_NODES])
+    pythons, told = _pythons(directory, view.attempt), _told_of(events)
+    nodes = []
+    for name, node in view.nodes.items():
+        of_node = told.get(name, {})
+        found = _node(node, of_node, pythons.get(name, node.plan.python), show)
+        if name in looked_at:
+            offset_s = _number(of_node.get("clock_offset_s"))
+            launcher = directory.logs(view.attempt, name) / "launcher.err"
+            readings = tuple(_readings(directory.samples(name), offset_s))
+            found = replace(found, readings=readings, launcher=tuple(_tail(directory, launcher, show)))
+        nodes.append(found)
+    return Evidence(
+        job_id=view.job_id,
+        state=state,
+        reason=reason,
+        exit_code=view.exit_code,
+        attempt=view.attempt,
+        is_watched=is_watched,
+        now=time.time() if now is None else now,
+        nodes=tuple(nodes),
+        failures=failures,
+        findings=tuple(
+            (show(event.message), show(str(event.data.get("hint") or "")))
+            for event in events
+            if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
+        ),
+        metrics=metrics,
+        broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
+        last_lines=last_lines,
+        running_at=view.running_at,
+    )
+
+
+def _shower(view: JobView) -> _Show:
+    """Return the filter of every text: nothing that drives a terminal, no secret whose value is known here."""
+    names = view.plan.secrets if view.plan is not None else ()
+    values = [os.environ[name] for name in names if name in os.environ]
+    return lambda text: redact(clean(text), values)
+
+
+def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) -> NodeEvidence:
+    started, exits = told.get("ranks_started"), told.get("exits")
+    return NodeEvidence(
+        name=node.plan.name,
+        ranks=node.plan.ranks,
+        state=node.state,
+        message=show(node.message),
+        python=python,
+        gpu_ids=node.gpu_ids,
+        ranks_started=tuple(item for item in started if isinstance(item, int)) if isinstance(started, list) else None,
+        exits={str(name): code for name, code in exits.items() if isinstance(code, int)}
+        if isinstance(exits, dict)
+        else {},
+    )
+
+
+def _told_of(events: Iterable[Event]) -> dict[str, dict[str, object]]:
+    """Return what the events told of each node, newer data over older."""
+    told: dict[str, dict[str, object]] = {}
+    for event in events:
+        if event.kind is EventKind.NODE_STATE and event.node:
+            told.setdefault(event.node, {}).update(event.data)
+    return told
+
+
+def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
+    """Return each node's interpreter as the host knows it, once it was asked."""
+    with contextlib.suppress(OSError, ValidationError):
+        bound = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes())
+        return {name: item.python for name, item in bound.bindings.nodes.items()}
+    return {}
+
+
+def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -> Failed:
+    data = event.data
+    name = "launcher" if event.rank is None else str(event.rank)
+    lines: list[LogLine] = []
+    if event.node:
+        logs = directory.logs(view.attempt, event.node)
+        lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
+    if not lines:
+        lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
+    moment = _number(data.get("time"))
+    return Failed(
+        node=event.node or "",
+        rank=event.rank,
+        message=show(event.message),
+        time=moment or None,
+        exit_code=data.get("exit_code"),
+        signal=data.get("signal"),
+        error=show(data["error"]) if data.get("error") else None,
+        traceback=show(data["traceback"]) if data.get("traceback") else None,
+        lines=tuple(lines),
+        is_lost=bool(data.get("lost")),
+        is_aftermath=bool(data.get("uncleared")),
+    )
+
+
+def _crashed(directory: JobDirectory, view: JobView, show: _Show) -> list[Failed]:
+    """Return the ranks whose logs end with an exception: all that a job without a controller has to tell."""
+    found = []
+    for node in view.nodes.values():
+        for rank in node.plan.ranks[:MOST_RANKS]:
+            path = directory.logs(view.attempt, node.plan.name) / f"{rank}.err"
+            lines = _tail(directory, path, show)
+            raised = exceptions_in([line.text for line in lines])
+            if raised and raised[-1].index >= len(lines) - CRASH_LINES:
+                text = raised[-1].text
+                message = f"{node.plan.name}, {rank}: {text.splitlines()[0]}"
+                found.append(Failed(node.plan.name, rank, message, path.stat().st_mtime, lines=tuple(lines)))
+    return found
+
+
+def _readings(path: Path, offset_s: float) -> list[HostSample]:
+    samples = []
+    for line in LineReader(path, last_bytes=SAMPLE_BYTES).read():
+        with contextlib.suppress(ValidationError):
+            sample = _SAMPLE.validate_json(line)
+            samples.append(replace(sample, time=sample.time - offset_s))
+    return samples
+
+
+def _metrics(directory: JobDirectory) -> dict[int, Metric]:
+    newest = {}
+    for line in LineReader(directory.metrics, last_bytes=METRIC_BYTES).read():
+        with contextlib.suppress(ValidationError):
+            metric = _METRIC.validate_json(line)
+            newest[metric.rank] = metric
+    return newest
+
+
+def _last_lines(directory: JobDirectory, view: JobView, show: _Show) -> dict[int, LogLine]:
+    """Return the newest line of each rank: of the stream that was written to last."""
+    found: dict[int, LogLine] = {}
+    for node in view.nodes.values():
+        logs = directory.logs(view.attempt, node.plan.name)
+        for rank in node.plan.ranks:
+            if len(found) >= MOST_RANKS:
+                return found
+            written = [
+                (path.stat().st_mtime, path) for name in ("out", "err") if (path := logs / f"{rank}.{name}").exists()
+            ]
+            for _mtime, path in sorted(written, reverse=True):
+                lines = [line for line in _tail(directory, path, show, LAST_LINE_BYTES) if line.text.strip()]
+                if lines:
+                    found[rank] = lines[-1]
+                    break
+    return found
+
+
+def _tail(directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | None = None) -> list[LogLine]:
+    """Return the last lines of a log with their numbers; of a progress bar that was redrawn, its last state."""
+    last_bytes = limit_bytes or TAIL_BYTES
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            start = max(0, size - last_bytes)
+            before = _count_lines(stream, start)
+            stream.seek(start)
+            data = stream.read(last_bytes)
+    except OSError:
+        return []
+    texts = data.split(b"\n")
+    if texts and not texts[-1]:
+        texts.pop()
+    numbered = list(enumerate(texts, 1 + before)) if before is not None else [(None, text) for text in texts]
+    if start and numbered:
+        numbered.pop(0)
+    file = str(path.relative_to(directory.path))
+    return [
+        LogLine(file, number, show(text.decode(errors="replace").rstrip("\r").rpartition("\r")[2])[:MOST_CHARACTERS])
+        for number, text in numbered[-MOST_LINES:]
+    ]
+
+
+def _count_lines(stream: BinaryIO, end: int) -> int | None:
+    """Return how many lines end before an offset; `None` where that is too far to count."""
+    if end > COUNTED_BYTES:
+        return None
+    stream.seek(0)
+    count, left = 0, end
+    while left > 0:
+        block = stream.read(min(left, 1 << 20))
+        if not block:
+            break
+        count += block.count(b"\n")
+        left -= len(block)
+    return count
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,117 @@
+"""Finds in what a process printed the exceptions that ended it, Python's and C++'s, and where the script raised them.
+
+Pure: lines in, texts out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_CONTINUATION = 12
+"""Lines of a message after its first."""
+_PREFIX = re.compile(r"^(?:\[rank\d+\]: ?|\[default\d+\]: ?)+")
+_HEAD = re.compile(r"[A-Za-z_][\w.]*(?::\s|:?$)")
+_SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
+_WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<frozen |^<string>")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as it was printed."""
+
+    text: str
+    """`ValueError: message`, with the further lines of the message."""
+    index: int
+    """Of the line with the type, in the lines it was found in."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the script."""
+
+    file: str
+    line: int
+    function: str | None
+
+
+def without_prefix(line: str) -> str:
+    """Return a line without `[rank3]: ` before it, which torch puts there."""
+    return _PREFIX.sub("", line)
+
+
+def exceptions_in(lines: Sequence[str]) -> list[Raised]:
+    """Return the exceptions whose tracebacks are in the lines, in the order printed: of a chain the first cause first.
+
+    An exception that a handler caught and logged is among them; whoever asks takes the last.
+    """
+    plain = [without_prefix(line) for line in lines]
+    found: list[Raised] = []
+    is_open = False
+    for index, line in enumerate(plain):
+        thrown = _THROWN.match(line)
+        if line.startswith("Traceback (most recent call last)"):
+            is_open = True
+        elif thrown:
+            what = next((match for text in plain[index + 1 : index + 6] if (match := _WHAT.match(text))), None)
+            found.append(Raised(f"{thrown['type']}: {what['message'] if what else ''}".rstrip(), index))
+        elif _SYNTAX.match(line):
+            found.append(Raised(line + _written_in(plain[max(0, index - 5) : index]), index))
+            is_open = False
+        elif is_open and _HEAD.match(line):
+            found.append(Raised("\n".join([line, *_continuation(plain[index + 1 :])]), index))
+            is_open = False
+    return found
+
+
+def chain(error: str | None, traceback: str | None, printed: Sequence[str]) -> list[Raised]:
+    """Return a failure's exceptions, the one that ended it first, then those that it followed from.
+
+    Args:
+        error: the last exception as it was recorded, `Type: message`.
+        traceback: what belongs to it.
+        printed: the end of stderr, used where nothing was recorded; an index says where in it each was found.
+    """
+    found = exceptions_in((traceback or "").splitlines())
+    if error and not found:
+        inner = exceptions_in(error.splitlines())
+        found = [*inner, Raised(error, -1)] if _HEAD.match(error) else inner or [Raised(error, -1)]
+    if not found:
+        return exceptions_in(printed)[::-1]
+    places = {item.text.partition("\n")[0]: item.index for item in exceptions_in(printed)}
+    return [Raised(item.text, places.get(item.text.partition("\n")[0], -1)) for item in reversed(found)]
+
+
+def headline(error: str) -> str:
+    """Return the one line of a recorded exception that says what it was; that of a syntax error is not its first."""
+    heads = [item.text.strip().partition("\n")[0] for item in chain(error, None, ())]
+    # An exception that passes another process's on may say nothing itself.
+    return next((head for head in heads if head.partition(":")[2].strip()), (heads or [error.strip()])[0])
+
+
+def raised_at(traceback: str | None) -> Place | None:
+    """Return the innermost place of a traceback that is the person's own code and no library's."""
+    frames = [match for line in (traceback or "").splitlines() if (match := _FRAME.match(without_prefix(line)))]
+    own = [frame for frame in frames if not _LIBRARY.search(frame["file"])]
+    if not own:
+        return None
+    return Place(own[-1]["file"], int(own[-1]["line"]), own[-1]["function"])
+
+
+def _written_in(before: Sequence[str]) -> str:
+    places = [match for line in before if (match := _FRAME.match(line))]
+    return f" (file {places[-1]['file']}, line {places[-1]['line']})" if places else ""
+
+
+def _continuation(lines: Sequence[str]) -> list[str]:
+    """Return the further lines of a message: up to a blank one, or the next traceback."""
+    kept: list[str] = []
+    for line in lines[:MAX_CONTINUATION]:
+        if not line.strip() or line.startswith(("Traceback (most recent", "terminate called")):
+            break
+        kept.append(line)
+    return kept

@@ -1,0 +1,97 @@
+"""Doing something on many hosts at a time: a connection and a deadline for each. Knows nothing of what is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.transport.base import Connection, Prompter, Transport
+from dttui.transport.deadline import Deadline
+
+CONCURRENCY = 128
+"""Hosts at a time: with fewer, those that answer slowly hold up all others."""
+CONNECT_TIMEOUT_S = 20.0
+DEADLINE_S = 180.0
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One host while it is worked on."""
+
+    connection: Connection
+    deadline: Deadline
+    """Stands still while `paused`, for what is no fault of the host."""
+    say: Callable[[str], None]
+    """Tells the person what is being done."""
+
+    @property
+    def host(self) -> str:
+        """Name of the environment."""
+        return self.connection.environment.name
+
+
+async def on_each(
+    environments: Sequence[Environment],
+    transport: Transport,
+    prompter: Prompter,
+    act: Callable[[Visit], Awaitable[Result]],
+    *,
+    on_progress: Callable[[str, str], None] = lambda host, message: None,
+    deadline_s: float = DEADLINE_S,
+    concurrency: int = CONCURRENCY,
+) -> list[Result | HostError]:
+    """Connect to hosts and act on each; return what came of it, in their order.
+
+    Args:
+        environments: the hosts.
+        transport: how to reach them.
+        prompter: asked for passwords and new host keys while connecting.
+        act: what to do; the connection is closed afterwards.
+        on_progress: told a host's name and what is being done there.
+        deadline_s: for each host, from the connection on; connecting has its own.
+        concurrency: how many hosts at a time.
+    """
+    slots = asyncio.Semaphore(concurrency)
+
+    async def visit(environment: Environment) -> Result:
+        name = environment.name
+        on_progress(name, _("connecting"))
+        # It has a deadline of its own, which stands still while a person is asked or other hosts' questions are open.
+        connection = await transport.connect(environment, prompter, CONNECT_TIMEOUT_S)
+        deadline = Deadline(deadline_s)
+
+        async def work() -> Result:
+            return await act(Visit(connection, deadline, lambda message: on_progress(name, message)))
+
+        try:
+            return await deadline.run(work())
+        finally:
+            await connection.close()
+
+    async def one(environment: Environment) -> Result | HostError:
+        name = environment.name
+        try:
+            async with slots:
+                return await visit(environment)
+        except TimeoutError:
+            message = _("{host}: not done within {seconds:g} s").format(host=name, seconds=deadline_s)
+            return HostUnreachableError(name, message, _("Look whether the host is overloaded or its disk hangs."))
+        except HostError as error:
+            return error
+        except DttuiError as error:
+            return AgentError(name, f"{name}: {error.message}", error.hint)
+
+    tasks = [asyncio.create_task(one(environment)) for environment in environments]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

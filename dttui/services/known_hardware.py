@@ -1,0 +1,122 @@
+"""What this login node knows of hardware: types of GPUs, a person's own among them, and links that were measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dttui import locations
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.planning.cost.hardware import GpuTable, gpu_table
+from dttui.planning.cost.links import Links, MeasuredLink, newest
+from dttui.services.files import write_atomic
+from dttui.spec.document import validate
+from dttui.spec.findings import Finding, warning
+from dttui.spec.problems import DocumentError
+from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
+
+MAX_LINKS_BYTES = 4 << 20
+"""A file of links that is larger is none of dttui's: 10,000 pairs of hosts take 2 MB."""
+
+
+@dataclass(frozen=True)
+class KnownHardware:
+    """What a plan is made with, besides the job, the inventory and the hosts' facts."""
+
+    gpus: GpuTable
+    links: Links
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the person's own types, which are left out then."""
+
+
+class _LinksFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    links: tuple[MeasuredLink, ...] = ()
+
+
+def known_hardware(*, lenient: bool = False) -> KnownHardware:
+    """Return what is known now. Raises UsageError, with the place, where one of its two files cannot be read.
+
+    Args:
+        lenient: go on without the person's own types of GPUs, and say so, where their file has mistakes.
+    """
+    links = newest(measured_links())
+    try:
+        return KnownHardware(gpu_types(), links)
+    except DocumentError as fault:
+        if not lenient:
+            raise
+        first = fault.problems[0]
+        message = _("your own types of GPUs are left out: {problem}").format(problem=first)
+        finding = warning("gpus-file", str(locations.gpu_types_file()), message)
+        return KnownHardware(gpu_table(), links, (finding,))
+
+
+def gpu_types() -> GpuTable:
+    """Return the types that dttui knows, extended and overridden by the person's `gpus.yaml`.
+
+    The file is read once a process: a change counts from the next start.
+
+    Raises:
+        DocumentError: it cannot be read; with every problem, each with file, line, column and key.
+    """
+    return _gpu_types(locations.gpu_types_file())
+
+
+@cache
+def _gpu_types(path: Path) -> GpuTable:
+    if not path.exists():
+        return gpu_table()
+    source = parse_yaml(decode(read_bytes(path, str(path)), str(path)), str(path))
+    return gpu_table() if source.is_empty else gpu_table().extended(validate(source, GpuTable))
+
+
+def measured_links() -> tuple[MeasuredLink, ...]:
+    """Return what was measured between zones and hosts. Raises UsageError where the file cannot be read."""
+    path = locations.links_file()
+    try:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(MAX_LINKS_BYTES + 1)
+        if len(text) > MAX_LINKS_BYTES:
+            raise _damaged(path, _("it is too large"))
+        return _LinksFile.model_validate_json(text).links
+    except FileNotFoundError:
+        return ()
+    except ValidationError as fault:
+        detail = fault.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in detail["loc"])
+        raise _damaged(path, f"{key}: {detail['msg']}" if key else detail["msg"]) from fault
+    except (OSError, UnicodeDecodeError) as fault:
+        raise _damaged(path, getattr(fault, "strerror", None) or str(fault)) from fault
+
+
+def record_links(measured: Iterable[MeasuredLink]) -> None:
+    """Keep measurements for the plans to come: of each pair the newest.
+
+    Raises:
+        UsageError: the file that is there cannot be read, or not be written.
+    """
+    kept = newest([*measured_links(), *measured])
+    links = [link.model_dump(mode="json") for link in kept.values()]
+    path = locations.links_file()
+    try:
+        write_atomic(path, json.dumps({"version": 1, "links": links}, ensure_ascii=False, indent=1))
+    except OSError as fault:
+        raise UsageError(
+            _("cannot write to {path}: {reason}").format(path=path, reason=fault.strerror),
+            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+        ) from fault
+
+
+def _damaged(path: Path, reason: str) -> UsageError:
+    message = _("{path} cannot be read: {reason}").format(path=path, reason=reason)
+    return UsageError(message, _("It holds nothing but measured links: remove it, and measure again."))

@@ -1,0 +1,121 @@
+"""The copies of one node's logs in the job's directory, and where each of them is in the original on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.jobs import LogChunk
+
+from dttui.i18n import _
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """How far a stream was read."""
+
+    offset: int = 0
+    """In the file on the host."""
+    inode: int | None = None
+    """Which file there."""
+
+
+class LogCopy:
+    """Writes chunks to the copies. What the host no longer had is told in the copy, in a line of its own.
+
+    Args:
+        folder: where the copies are; what is there already is gone on from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places_path = folder.with_name(f"{folder.name}.places.json")
+        self._places = _read_places(self._places_path)
+        """Stream → by how much an offset on the host is ahead of the length of the copy, and which file it is of."""
+        self._cursors = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                ahead, inode = self._places.get(path.name, (0, None))
+                # Below zero where a crash came between noting a new file and telling of it in the copy.
+                self._cursors[path.name] = Cursor(max(0, path.stat().st_size + ahead), inode)
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Stream → offset to go on from."""
+        return {stream: cursor.offset for stream, cursor in self._cursors.items()}
+
+    @property
+    def inodes(self) -> dict[str, int]:
+        """Stream → inode, of those that an agent has told."""
+        return {stream: cursor.inode for stream, cursor in self._cursors.items() if cursor.inode is not None}
+
+    def place(self, stream: str) -> Cursor:
+        """Return how far a stream was read."""
+        return self._cursors.get(stream, Cursor())
+
+    def skip(self, stream: str, cursor: Cursor) -> None:
+        """Go on from there, without what comes before it."""
+        self._cursors[stream] = cursor
+
+    def accepts(self, chunk: LogChunk) -> bool:
+        """Whether the chunk goes on where this stream was left."""
+        cursor = self._cursors.get(chunk.stream, Cursor())
+        expected = 0 if chunk.is_new_file and cursor.inode is not None else cursor.offset
+        return chunk.gap_bytes >= 0 and chunk.offset - chunk.gap_bytes == expected
+
+    def advance(self, chunk: LogChunk, data: bytes) -> None:
+        """Note that a chunk was taken."""
+        self._cursors[chunk.stream] = Cursor(chunk.offset + len(data), chunk.inode)
+
+    def write(self, chunk: LogChunk, data: bytes) -> None:
+        """Append a chunk that is accepted to its copy, after a line about what is missing before it.
+
+        Raises:
+            OSError: there is no room, say; the copy is as it was.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._folder / chunk.stream).open("a+b", buffering=0) as copy:
+            size = copy.seek(0, os.SEEK_END)
+            notice = self._notice(chunk)
+            if notice and size:
+                copy.seek(-1, os.SEEK_END)
+                notice = notice if copy.read(1) == b"\n" else b"\n" + notice
+            place = (chunk.offset - size - len(notice), chunk.inode)
+            if self._places.get(chunk.stream, (0, None)) != place:
+                # Before the copy: should this process end in between, a few bytes are asked for that are gone.
+                self._places[chunk.stream] = place
+                _write_places(self._places_path, self._places)
+            if copy.write(notice + data) < len(notice + data):
+                copy.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)
+        self.advance(chunk, data)
+
+    def break_off(self, stream: str) -> None:
+        """Say at the end of a copy that the rest of the log was not fetched."""
+        notice = _("… the rest of this log was not fetched: the stop was forced …")
+        with (self._folder / stream).open("ab") as copy:
+            copy.write(f"\n{notice}\n".encode())
+
+    def _notice(self, chunk: LogChunk) -> bytes:
+        lines = []
+        if chunk.is_new_file:
+            lines.append(_("… the script replaced this file; it goes on from the beginning of the new one …"))
+        if chunk.gap_bytes:
+            lines.append(_("… {count:,} bytes of this log were not kept on the host …").format(count=chunk.gap_bytes))
+        return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _read_places(path: Path) -> dict[str, tuple[int, int | None]]:
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        return {stream: (int(ahead), inode) for stream, (ahead, inode) in json.loads(path.read_text()).items()}
+    return {}
+
+
+def _write_places(path: Path, places: dict[str, tuple[int, int | None]]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(places))
+    temporary.rename(path)

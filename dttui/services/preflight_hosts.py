@@ -1,0 +1,214 @@
+"""What a host's facts, sample and answers say before a job starts there: health, room, limits, clock, paths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from dtagent.protocol.probes import PathsReply, PathState
+from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
+
+from dttui import __version__
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Finding, PlannedNode
+from dttui.sanitize import clean
+from dttui.services.preflight import check_logout
+from dttui.services.preflight_board import Judgement, Verdict
+from dttui.spec.findings import error, warning
+
+DISK_NEEDED_MIB = 64
+"""Without so much the agent could not keep its journal, let alone logs."""
+DISK_WANTED_MIB = 1024
+SHM_WANTED_MIB = 256
+"""Data loaders and NCCL pass memory through /dev/shm; a container has 64 where nobody said more."""
+OPEN_FILES_BASE, OPEN_FILES_PER_RANK = 256, 4
+"""A process opens its libraries and files, and some sockets to each other rank."""
+PROCESSES_BASE, PROCESSES_PER_RANK = 256, 64
+"""Threads count: loaders, OpenMP, NCCL."""
+LOCKED_MEMORY_WANTED_KIB = 64 * 1024
+"""RDMA registers its buffers in locked memory."""
+CLOCK_WANTED_S = 1.0
+
+_HELD_BACK = frozenset({"hardware slowdown", "hardware thermal slowdown", "power brake", "software thermal slowdown"})
+"""Reasons for a low clock that are no choice of anybody's."""
+
+
+def judge_agent(name: str, version: str) -> Judgement:
+    """Compare an agent with this dttui, which would have brought the one of its own version there."""
+    shown = clean(version)
+    if version == __version__:
+        return Judgement(shown)
+    message = _("{host}: the agent is {version}, and dttui {own}").format(host=name, version=shown, own=__version__)
+    hint = _("Upgrade the agent: dttui agents deploy {host}").format(host=name)
+    return Judgement(shown, (warning("agent-version", name, message, hint),))
+
+
+def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Judgement:
+    """Say whether the GPUs report errors; `unknown` where none can be read."""
+    name = node.name
+    if not facts.gpus:
+        return Judgement(_("no GPUs"), verdict=Verdict.NONE)
+    if not sample.gpus:
+        return Judgement(facts.gpu_note or _("the driver says nothing"), verdict=Verdict.UNKNOWN)
+    found = [finding for gpu in sample.gpus for finding in _gpu_findings(name, gpu)]
+    is_known = any(_is_readable(gpu) for gpu in sample.gpus)
+    if not found and not is_known:
+        return Judgement(_("the driver tells neither ECC, Xid nor throttling"), verdict=Verdict.UNKNOWN)
+    return Judgement(_("no errors") if not found else "", tuple(found))
+
+
+def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoints: str | None) -> Judgement:
+    """Say whether the disks have room for logs and checkpoints, and shared memory for the ranks."""
+    name, found, told = node.name, [], []
+    root = reply.root
+    if root is not None and root.free_mib is not None:
+        told.append(_("disk {free}").format(free=_gib(root.free_mib)))
+        found += _disk(name, root.path, root.free_mib, _("the agent keeps logs and what is sent there"))
+    place = next((item for item in reply.paths if item.path == checkpoints), None)
+    if place is not None:
+        if place.free_mib is not None:
+            told.append(_("checkpoints {free}").format(free=_gib(place.free_mib)))
+            found += _disk(name, place.path, place.free_mib, _("checkpoints go there"))
+        if place.is_writable is False:
+            message = _("{host}: checkpoints cannot be written to {path}").format(host=name, path=place.path)
+            hint = _("Choose another recovery.checkpoint.dir, or make it writable.")
+            found.append(error("checkpoint-unwritable", name, message, hint))
+    if facts.shm_total_mib is not None:
+        told.append(_("shm {size}").format(size=_gib(facts.shm_total_mib)))
+        if facts.shm_total_mib < SHM_WANTED_MIB:
+            message = _("{host}: /dev/shm has {size}; data loaders and NCCL may run out of it")
+            hint = _("Give a container more: --shm-size=8g or --ipc=host.")
+            found.append(warning("shm-small", name, message.format(host=name, size=_gib(facts.shm_total_mib)), hint))
+    return Judgement(" · ".join(told), tuple(found), Verdict.OK if told else Verdict.UNKNOWN)
+
+
+def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgement:
+    """Say whether a job may open the files, start the processes and lock the memory it needs, and outlive a logout."""
+    name, limits = node.name, facts.limits
+    found = check_logout(node, facts)
+    if limits is None:
+        return Judgement("", tuple(found), Verdict.UNKNOWN)
+    files = OPEN_FILES_BASE + OPEN_FILES_PER_RANK * world_size
+    if limits.open_files is not None and limits.open_files < files:
+        message = _("{host}: a process may open {limit} files; {wanted} are likely to be needed")
+        message = message.format(host=name, limit=limits.open_files, wanted=files)
+        hint = _("Raise it there (nofile in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        found.append(warning("nofile-low", name, message, hint.format(host=name)))
+    processes = PROCESSES_BASE + PROCESSES_PER_RANK * node.slots
+    if limits.processes is not None and limits.processes < processes and facts.user != "root":
+        message = _("{host}: the user may have {limit} processes and threads; {wanted} are likely to be needed")
+        message = message.format(host=name, limit=limits.processes, wanted=processes)
+        hint = _("Raise it there (nproc in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        found.append(warning("nproc-low", name, message, hint.format(host=name)))
+    uses_rdma = node.cuda_slots and any(port.state == "ACTIVE" for port in facts.rdma or ())
+    if uses_rdma and limits.locked_memory_kib is not None and limits.locked_memory_kib < LOCKED_MEMORY_WANTED_KIB:
+        message = _("{host}: a process may lock {size}; RDMA needs more").format(
+            host=name, size=_gib(limits.locked_memory_kib // 1024)
+        )
+        hint = _("Raise it there (memlock unlimited in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        found.append(warning("memlock-low", name, message, hint.format(host=name)))
+    told = "∞" if limits.open_files is None else str(limits.open_files)
+    return Judgement(_("{count} files").format(count=told), tuple(found))
+
+
+def judge_clock(name: str, offset_s: float, round_trip_s: float, everyone: Sequence[float]) -> Judgement:
+    """Compare a host's clock with what most clocks say, the login node's among them.
+
+    Args:
+        name: of the node.
+        offset_s: its clock minus the login node's.
+        round_trip_s: of the measurement; half of it is the uncertainty.
+        everyone: offsets of all nodes.
+    """
+    text = f"{_span(offset_s)} ± {_span(round_trip_s / 2).lstrip('+')}"
+    skew_s = offset_s - median([0.0, *everyone])
+    if abs(skew_s) - round_trip_s / 2 <= CLOCK_WANTED_S:
+        return Judgement(text)
+    message = _("{host}: its clock is off by {skew}").format(host=name, skew=_span(skew_s))
+    hint = _("Let NTP or chrony set it: logs of several hosts are hard to compare, and certificates may fail.")
+    return Judgement(text, (warning("clock-skew", name, message, hint),))
+
+
+def judge_paths(node: PlannedNode, reply: PathsReply) -> Judgement:
+    """Say whether everything that the job needs on the host is there: work directory, script, dataset, storage."""
+    name = node.name
+    wanted = [item for item in reply.paths if item.path in node.required_paths]
+    if not node.required_paths:
+        return Judgement(_("all is sent with the job"), verdict=Verdict.NONE)
+    found: list[Finding] = []
+    for item in wanted:
+        if item.exists is False:
+            message = _("{host}: there is no {path}").format(host=name, path=item.path)
+            hint = _("Put it there, or correct the path in the job; a relative run.workdir is sent to every host.")
+            found.append(error("path-missing", name, message, hint))
+        elif item.exists is None:
+            found.append(_unknown_path(name, item))
+    there = sum(item.exists is True for item in wanted)
+    return Judgement(_("{count} of {all} there").format(count=there, all=len(node.required_paths)), tuple(found))
+
+
+def _unknown_path(name: str, item: PathState) -> Finding:
+    message = _("{host}: {path} cannot be looked at: {reason}")
+    message = message.format(host=name, path=item.path, reason=clean(item.detail) or _("unknown"))
+    return warning("path-unknown", name, message, _("A network disk that hangs, or no permission: look there."))
+
+
+def _gpu_findings(name: str, gpu: GpuSample) -> list[Finding]:
+    found = []
+    who = _("{host}: GPU {index}").format(host=name, index=gpu.index)
+    if gpu.error:
+        found.append(
+            error("gpu-error", name, f"{who}: {clean(gpu.error)}", _("Leave this host out, or reset the GPU."))
+        )
+    if gpu.recovery_action not in (None, "none"):
+        message = _("{gpu}: the driver wants this done: {action}").format(
+            gpu=who, action=clean(gpu.recovery_action or "")
+        )
+        found.append(error("gpu-recovery", name, message, _("Ask the host's administrator, or leave this host out.")))
+    if gpu.memory_repair_failed:
+        message = _("{gpu}: its memory cannot be repaired any more").format(gpu=who)
+        found.append(error("gpu-memory", name, message, _("The GPU should be exchanged; leave this host out.")))
+    elif gpu.memory_repair_pending:
+        message = _("{gpu}: rows of its memory wait to be replaced").format(gpu=who)
+        found.append(warning("gpu-memory", name, message, _("Reset the GPU when nothing runs on it.")))
+    if gpu.ecc_uncorrected:
+        message = ngettext(
+            "{gpu}: {count} uncorrected memory error since the driver was loaded",
+            "{gpu}: {count} uncorrected memory errors since the driver was loaded",
+            gpu.ecc_uncorrected,
+        ).format(gpu=who, count=gpu.ecc_uncorrected)
+        found.append(
+            warning("gpu-ecc", name, message, _("A job there may fail; reset the GPU when nothing runs on it."))
+        )
+    if gpu.xid_count:
+        message = _("{gpu}: the driver has reported Xid {number}").format(gpu=who, number=gpu.xid_last)
+        found.append(warning("gpu-xid", name, message, _("NVIDIA's Xid catalogue says what it means.")))
+    held_back = sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ()))
+    if held_back:
+        message = _("{gpu} is held back: {reasons}").format(gpu=who, reasons=", ".join(held_back))
+        found.append(warning("gpu-throttled", name, message, _("All ranks wait for the slowest; look at its cooling.")))
+    return found
+
+
+def _is_readable(gpu: GpuSample) -> bool:
+    told = (gpu.ecc_uncorrected, gpu.recovery_action, gpu.memory_repair_failed, gpu.throttle_reasons, gpu.xid_count)
+    return any(item is not None for item in told)
+
+
+def _disk(name: str, path: str, free_mib: int, why: str) -> list[Finding]:
+    if free_mib >= DISK_WANTED_MIB:
+        return []
+    message = _("{host}: {free} free at {path}: {why}").format(host=name, free=_gib(free_mib), path=path, why=why)
+    make = error if free_mib < DISK_NEEDED_MIB else warning
+    return [make("disk-low", name, message, _("Free some room there."))]
+
+
+def _gib(mib: int) -> str:
+    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB" if mib < 10240 else f"{mib / 1024:.0f} GiB"
+
+
+def _span(seconds: float) -> str:
+    for least, factor, unit in ((1.0, 1.0, "s"), (1e-4, 1e3, "ms")):
+        if abs(seconds) >= least:
+            return f"{seconds * factor:+.1f} {unit}"
+    return f"{seconds * 1e6:+.0f} µs"

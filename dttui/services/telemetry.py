@@ -1,0 +1,84 @@
+"""Telemetry on the wire: which fields are asked for, and how rows of columns are checked and become samples. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, make_dataclass
+from typing import Any, get_type_hints
+
+from dtagent.protocol import rpc
+from dtagent.protocol.columns import unpack
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
+from pydantic_core import from_json
+
+# These types are made at run time, of which a type checker knows nothing.
+_TUPLE: Any = tuple
+_LIST: Any = list
+_DICT: Any = dict
+
+
+class Selection:
+    """The fields that a client asks for.
+
+    Attributes:
+        fields: what the request names.
+        reply: what the agent's answer is decoded to: each column checked by the type its field has in the sample
+            classes. An agent that knows no selection answers with whole samples, which are taken as well.
+    """
+
+    def __init__(self, host: Sequence[str], gpu: Sequence[str], rank: Sequence[str]) -> None:
+        self.fields = TelemetrySelection(list(host), list(gpu), list(rank))
+        ranks: Any = _DICT[str, _columns(RankSample, rank)]
+        row = _TUPLE[int, float, _TUPLE[_types(HostSample, host)], _columns(GpuSample, gpu), ranks]
+        self.reply: type[Any] = make_dataclass(
+            "SelectedReply",
+            [
+                ("samples", list[HostSample], field(default_factory=list)),
+                ("missed", int, field(default=0)),
+                ("rows", _LIST[row] | None, field(default=None)),
+            ],
+            frozen=True,
+        )
+
+    def samples(self, reply: Any) -> list[HostSample]:
+        """Return the samples in an answer."""
+        return list(reply.samples) if reply.rows is None else [unpack(row, self.fields) for row in reply.rows]
+
+
+def _types(kind: type, names: Sequence[str]) -> tuple[Any, ...]:
+    types = get_type_hints(kind)
+    return tuple(types[name] | None for name in names)
+
+
+def _columns(kind: type, names: Sequence[str]) -> Any:
+    return _TUPLE[tuple(_LIST[each] | None for each in _types(kind, names))]
+
+
+WATCHED = Selection(
+    host=(
+        "cpu_percent", "cpu_count", "load1", "memory_used_mib", "memory_total_mib", "swap_used_mib", "disk_free_mib",
+        "network_receive_bytes_per_s", "network_transmit_bytes_per_s", "network_errors", "rdma",
+    ),
+    gpu=(
+        "index", "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w",
+        "power_limit_w", "sm_clock_mhz", "throttle_reasons", "ecc_uncorrected", "processes", "error",
+        "memory_repair_pending", "memory_repair_failed", "xid_count", "xid_last", "pcie_receive_bytes_per_s",
+        "pcie_transmit_bytes_per_s", "nvlink_receive_bytes_per_s", "nvlink_transmit_bytes_per_s", "nvlinks_active",
+        "nvlinks", "recovery_action", "mig_enabled",
+    ),
+    rank=("rank", "pid", "cpu_percent", "memory_used_mib", "threads", "state", "local_rank"),
+)  # fmt: skip
+"""What screens show, job directories keep and a diagnosis looks at."""
+
+
+def decode_frame(line: bytes) -> dict[str, Any]:
+    """Return the object in one frame as `rpc.decode` does, in a third of its time. Raises FrameError alone."""
+    # So few brackets cannot be too deep, which it takes a walk through the whole frame to see otherwise.
+    if len(line) <= rpc.MAX_FRAME_BYTES and line.count(b"{") + line.count(b"[") <= rpc.MAX_DEPTH:
+        try:
+            frame = from_json(line, allow_inf_nan=False)
+        except ValueError:
+            return rpc.decode(line)  # It says what is wrong.
+        if isinstance(frame, dict):
+            return frame
+    return rpc.decode(line)

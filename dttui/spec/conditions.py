@@ -1,0 +1,147 @@
+"""What an alert waits for, as people write it: `gpu.utilization < 5 for 10m`, `node unknown for 2m`. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dtagent.protocol.events import JobState
+
+from dttui.i18n import _
+from dttui.spec.problems import did_you_mean, shown, with_hint
+from dttui.spec.text import DURATION
+
+MAX_PATTERN_LENGTH = 500
+"""Characters of a regular expression."""
+GPU_METRICS = {
+    "gpu.utilization": "%",
+    "gpu.memory": "%",
+    "gpu.temperature": "°C",
+    "gpu.power": "W",
+    "gpu.ecc_errors": "",
+    "gpu.xid_errors": "",
+}
+"""Of each GPU that the job uses, with the unit that the number is in."""
+HOST_METRICS = {"host.cpu": "%", "host.memory": "%", "host.swap": "GB", "host.disk_free": "GB", "host.load": ""}
+"""Of each host."""
+STATES = {
+    "job": tuple(state.value.lower() for state in JobState if state not in (JobState.PENDING, JobState.UNKNOWN)),
+    "node": ("unknown", "lost", "failed", "unkillable", "stopped", "ended", "running"),
+    "rank": ("failed",),
+}
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_METRIC = re.compile(
+    r"\s*([A-Za-z_][\w./-]{0,80})\s*(>=|<=|==|!=|>|<)\s*([-+]?[0-9.]{1,20}(?:[eE][-+]?[0-9]{1,3})?)\s*"
+)
+_STATE = re.compile(r"\s*([A-Za-z]+)\s+([A-Za-z]+)\s*")
+_FOR = re.compile(r"\bfor\b(.*)$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class MetricCondition:
+    """A number that is beyond a threshold, for so long without a break."""
+
+    metric: str
+    """`gpu.…` and `host.…` are readings of hosts; anything else is what ranks report."""
+    comparison: str
+    threshold: float
+    for_s: float = 0.0
+
+    def holds(self, value: float) -> bool:
+        """Whether it is so."""
+        return _OPERATORS[self.comparison](value, self.threshold)
+
+    @property
+    def unit(self) -> str:
+        """Of the number."""
+        return (GPU_METRICS | HOST_METRICS).get(self.metric, "")
+
+
+@dataclass(frozen=True)
+class StateCondition:
+    """A job, a node or a rank that is in a state, for so long."""
+
+    subject: str
+    state: str
+    for_s: float = 0.0
+
+
+def parse_metric(text: str) -> MetricCondition:
+    """Read `NAME > NUMBER [for DURATION]`. Raises ValueError with what was expected."""
+    head, for_s = _split(text)
+    match = _METRIC.fullmatch(head)
+    example = _("write it as in {example}").format(example="gpu.utilization < 5 for 10m")
+    if match is None:
+        raise ValueError(with_hint(_("expected a condition, found {value}").format(value=shown(text)), example))
+    name, comparison, number = match.groups()
+    known = {**GPU_METRICS, **HOST_METRICS}
+    if name.startswith(("gpu.", "host.")) and name not in known:
+        message = _("there is no {name}; there are: {names}").format(name=name, names=", ".join(known))
+        raise ValueError(with_hint(message, did_you_mean(name, known)))
+    try:
+        return MetricCondition(name, comparison, float(number), for_s)
+    except ValueError as error:
+        raise ValueError(with_hint(_("{value} is no number").format(value=shown(number)), example)) from error
+
+
+def parse_state(text: str) -> StateCondition:
+    """Read `node unknown [for DURATION]`, `rank failed`, `job failed`. Raises ValueError with what was expected."""
+    head, for_s = _split(text)
+    match = _STATE.fullmatch(head)
+    if match is None:
+        example = _("write it as in {example}").format(example="node unknown for 2m")
+        raise ValueError(with_hint(_("expected a state, found {value}").format(value=shown(text)), example))
+    subject, state = match[1].lower(), match[2].lower()
+    if subject not in STATES:
+        message = _("there is no {name}; there are: {names}").format(name=subject, names=", ".join(STATES))
+        raise ValueError(with_hint(message, did_you_mean(subject, STATES)))
+    if state not in STATES[subject]:
+        message = _('a {subject} is never "{state}"; it is one of: {names}')
+        told = message.format(subject=subject, state=state, names=", ".join(STATES[subject]))
+        raise ValueError(with_hint(told, did_you_mean(state, STATES[subject])))
+    if for_s and subject != "node":
+        raise ValueError(_("only a state of a node can last: leave {words} out").format(words='"for"'))
+    return StateCondition(subject, state, for_s)
+
+
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression. Raises ValueError where it is none, is too long or matches every line."""
+    if len(text) > MAX_PATTERN_LENGTH:
+        raise ValueError(_("is longer than {count} characters").format(count=MAX_PATTERN_LENGTH))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pattern = re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(
+            _("{pattern} is no regular expression: {reason}").format(pattern=shown(text), reason=error)
+        ) from error
+    if pattern.search("") is not None:
+        raise ValueError(_("{pattern} matches every line, an empty one too").format(pattern=shown(text)))
+    return pattern
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `30s`, `10m`, `10min`, `2h`. Raises ValueError with what was expected."""
+    match = re.fullmatch(DURATION, text.strip())
+    if match is None:
+        message = _("expected a duration, found {value}").format(value=shown(text.strip()))
+        raise ValueError(with_hint(message, _("write it as in {example}").format(example="30s, 10m, 2h")))
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _split(text: str) -> tuple[str, float]:
+    """Return what comes before `for`, and the seconds after it."""
+    match = _FOR.search(text)
+    return (text, 0.0) if match is None else (text[: match.start()], parse_duration(match[1]))

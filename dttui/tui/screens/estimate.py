@@ -1,0 +1,66 @@
+"""What a job costs in full: the parts of memory and time, what they rest on, scaling, failures, axioms."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+
+from dttui.i18n import _
+from dttui.planning.cost.estimate import Estimate
+from dttui.planning.models import Plan
+from dttui.sanitize import clean
+from dttui.tui import estimate_sections as sections
+from dttui.tui.commands import N_
+from dttui.tui.widgets.key_bar import KeyBar
+from dttui.tui.widgets.prose import Prose
+from dttui.tui.widgets.title_bar import TitleBar
+
+
+class Section(Prose):
+    """A titled part of the page."""
+
+    hangs = True
+
+    def __init__(self, title: str, text: Content) -> None:
+        super().__init__(text, classes="section")
+        self.border_title = title
+
+
+class EstimateScreen(Screen[None]):
+    """Shows the estimate of a plan; it does not follow the job."""
+
+    AUTO_FOCUS = "#estimate-scroll"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,e", "app.pop_screen", N_("back"), id="estimate.back", tooltip=N_("Go back to the job")),
+    ]
+
+    def __init__(self, plan: Plan, estimate: Estimate) -> None:
+        """Show a plan, and what it costs."""
+        super().__init__()
+        self._plan = plan
+        self._estimate = estimate
+
+    def compose(self) -> ComposeResult:
+        """Lay out the sections, in two columns where there is room."""
+        plan, estimate = self._plan, self._estimate
+        left = Content.assemble(("dttui ", "bold"), (_("estimate"), "bold $primary"), "  ", clean(plan.job_name))
+        yield TitleBar(left, sections.headline(estimate))
+        with VerticalScroll(id="estimate-scroll"):
+            with Horizontal(id="estimate-columns"):
+                with Vertical():
+                    yield Section(_("Memory of the fullest GPU"), sections.memory(estimate))
+                    rules = sections.rules_of_thumb(plan.rules_of_thumb, estimate)
+                    yield Section(_("Rules of thumb, no part of the estimate"), rules)
+                with Vertical():
+                    yield Section(_("Time of a step"), sections.time(estimate))
+                    yield Section(_("More nodes, same global batch"), sections.scaling(estimate))
+                    yield Section(_("Failures and checkpoints"), sections.failures(estimate))
+            yield Section(_("In formal terms"), sections.formal(plan))
+            yield Section(_("The four axioms"), sections.axioms(plan))
+            yield Section(_("What it rests on"), sections.inputs(estimate))
+        yield KeyBar()

@@ -1,0 +1,168 @@
+"""The dialog that asks for the model: its number of parameters, and its shape where a person knows it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, get_args
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Select
+
+from dttui.i18n import _
+from dttui.planning.cost.assumptions import ModelClaim, UnknownAssumptionError, assume_shape
+from dttui.planning.cost.hardware import Precision
+from dttui.sanitize import clean
+from dttui.spec.models import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
+from dttui.tui.cost_words import parameters
+from dttui.tui.screens.dialogs import ESCAPE
+from dttui.tui.widgets.button_row import ButtonRow
+from dttui.tui.widgets.prose import Prose
+
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:[eE]\+?\d{1,2})?)\s*([kmbgt]?)", re.IGNORECASE)
+_WHOLE = ("layers", "hidden_size", "heads", "seq_length", "vocab_size")
+
+
+class ModelDialog(ModalScreen[Model]):
+    """Asks; escape changes nothing. What is left empty is taken from a published model of that size."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
+
+    def __init__(self, model: Model | None) -> None:
+        """Ask; `model` is there to begin with."""
+        super().__init__(classes="dialog")
+        self._model = model or Model()
+
+    def compose(self) -> ComposeResult:
+        """Lay out a line a field."""
+        box = Vertical(classes="dialog-box")
+        box.border_title = Content(_("Model"))
+        with box:
+            text = _("For the estimate. The number of parameters is enough; what you leave empty is taken as shown.")
+            yield Prose(Content(text), classes="dialog-text")
+            for name, label in _labels().items():
+                with Horizontal(classes="field"):
+                    yield Label(label, classes="field-label", markup=False)
+                    yield Input(self._text_of(name), id=_id(name), compact=True)
+            with Horizontal(classes="field"):
+                yield Label(_("Precision"), classes="field-label")
+                options = [(name, name) for name in get_args(Precision)]
+                value = self._model.precision or Select.NULL
+                yield Select[str](options, id="model-precision", value=value, prompt="bf16", compact=True)
+            yield Prose(id="model-problem", classes="dialog-note")
+            with ButtonRow():
+                yield Button(_("OK"), id="ok", variant="primary", compact=True)
+                yield Button(_("Cancel"), id="cancel", compact=True)
+
+    def on_mount(self) -> None:
+        """Begin at the number of parameters."""
+        self._show_defaults()
+        self.query(Input).first().focus()
+
+    def action_cancel(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)
+
+    @on(Input.Changed)
+    def _edited(self) -> None:
+        self._show_defaults()
+
+    @on(Button.Pressed, "#cancel")
+    def _cancelled(self) -> None:
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#ok")
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        values, problems = self._values()
+        if not problems and values:
+            try:
+                assume_shape(_claim(values))
+            except UnknownAssumptionError as fault:
+                problems = {"parameters": str(fault)}
+        if problems:
+            self._tell(*next(iter(problems.items())))
+            return
+        kept = {"name": self._model.name} if self._model.name else {}
+        precision = self.query_one("#model-precision", Select).value
+        if isinstance(precision, str):
+            kept["precision"] = precision
+        self.dismiss(Model(**{**kept, **values}))
+
+    def _tell(self, name: str, problem: str) -> None:
+        self.query_one("#model-problem", Prose).show(Content.styled(f"✗ {clean(problem)}", "$error"))
+        self.query_one(f"#{_id(name)}", Input).focus()
+
+    def _values(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return what the fields hold, and what is wrong, by name of the field."""
+        values: dict[str, Any] = {}
+        problems = {}
+        for name, label in _labels().items():
+            text = self.query_one(f"#{_id(name)}", Input).value.strip()
+            count = _count(text)
+            if not text:
+                continue
+            if count is None or count > _most(name) or (name in _WHOLE and count != int(count)):
+                example = "7B" if name == "parameters" else "32"
+                told = _("{field}: {text} is no number such as {example}")
+                problems[name] = told.format(field=label, text=text, example=example)
+            else:
+                values[name] = int(count) if name in _WHOLE else count
+        return values, problems
+
+    def _show_defaults(self) -> None:
+        """Show in the empty fields what is taken for them."""
+        values, _problems = self._values()
+        usual: dict[str, str] = {}
+        try:
+            shape, _inputs = assume_shape(_claim(values))
+        except UnknownAssumptionError:
+            usual["parameters"] = _("e.g. {example}").format(example="7B")
+        else:
+            usual = {name: str(getattr(shape, name)) for name in _WHOLE}
+            usual["parameters"] = parameters(shape.parameters)
+        for name in _labels():
+            self.query_one(f"#{_id(name)}", Input).placeholder = usual.get(name, "")
+        self.query_one("#model-problem", Prose).show(Content(""))
+
+    def _text_of(self, name: str) -> str:
+        value = getattr(self._model, name)
+        if value is None:
+            return ""
+        exact = name == "parameters" and _count(parameters(value)) == value
+        return parameters(value) if exact else f"{value:.15g}"
+
+
+def _labels() -> dict[str, str]:
+    return {
+        "parameters": _("Parameters"),
+        "layers": _("Layers"),
+        "hidden_size": _("Hidden size"),
+        "heads": _("Heads"),
+        "seq_length": _("Sequence"),
+        "vocab_size": _("Vocabulary"),
+    }
+
+
+def _id(name: str) -> str:
+    return f"model-{name.replace('_', '-')}"
+
+
+def _most(name: str) -> float:
+    return {"parameters": MOST_PARAMETERS, "layers": MOST_LAYERS}.get(name, MOST_COUNT)
+
+
+def _claim(values: dict[str, Any]) -> ModelClaim:
+    return ModelClaim(**{name: values.get(name) for name in ("parameters", *_WHOLE)})
+
+
+def _count(text: str) -> float | None:
+    """Return the number that `7B`, `1.3e9` or `51200` stands for; `None` where it is none of at least 1."""
+    match = _COUNT.fullmatch(text)
+    value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
+    return value if value >= 1 else None

@@ -1,0 +1,85 @@
+"""The board of a preflight: a row a node, a column a check, as wide as the screen allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
+
+MIN_NAME = 8
+MIN_COLUMN, MAX_COLUMN = 6, 9
+"""Cells of a check, a blank included."""
+
+
+@dataclass(frozen=True)
+class CheckCell:
+    """One check of one node, as it is shown."""
+
+    text: str
+    """Symbol and time, of at most 5 cells."""
+    colour: str
+    """Name of a theme variable, without `$`."""
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One node."""
+
+    name: str
+    is_master: bool
+    cells: tuple[CheckCell, ...]
+
+
+class CheckBoard(Widget):
+    """Shows rows in the order it is given."""
+
+    DEFAULT_CSS = "CheckBoard { height: auto; }"
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._headings: tuple[str, ...] = ()
+        self._rows: tuple[CheckRow, ...] = ()
+
+    def show(self, headings: tuple[str, ...], rows: tuple[CheckRow, ...]) -> None:
+        """Take over all rows."""
+        if (headings, rows) == (self._headings, self._rows):
+            return
+        is_as_high = len(rows) == len(self._rows)
+        self._headings, self._rows = headings, rows
+        self.refresh(layout=not is_as_high)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return how many lines the rows take."""
+        return len(self._rows) + 1 if self._rows else 0
+
+    def render(self) -> Content:
+        """Return the board in lines that fit."""
+        if not self._rows:
+            return Content("")
+        count = max(len(self._headings), 1)
+        longest = max(cell_len(row.name) for row in self._rows) + 2
+        width = self.content_size.width
+        column = min(max((width - longest) // count, MIN_COLUMN), MAX_COLUMN)
+        room = min(longest, max(width - column * count, MIN_NAME))
+        lines = [
+            Content(set_cell_size("", room) + "".join(_cell(text, column) for text in self._headings)).stylize("$muted")
+        ]
+        for row in self._rows:
+            name = Content.styled(_fitted(("★ " if row.is_master else "  ") + row.name, room), "bold")
+            cells = [Content.styled(_cell(cell.text, column), f"${cell.colour}") for cell in row.cells]
+            lines.append(Content("").join([name, *cells]))
+        return Content("\n").join(lines)
+
+
+def _cell(text: str, column: int) -> str:
+    return " " + _fitted(text, column - 1)
+
+
+def _fitted(text: str, width: int) -> str:
+    """Return the text in exactly so many cells."""
+    if cell_len(text) > width:
+        text = set_cell_size(text, max(width - 1, 0)) + "…"
+    return set_cell_size(text, width)

@@ -1,0 +1,164 @@
+"""The life of `dtagent connect`: it finds or starts the daemon, and never outlives its client, whatever is stuck."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from dtagent.protocol.rpc import MAGIC
+
+from tests.agent.conversation import Conversation
+from tests.waiting import wait_until
+
+QUICK = "import sys, dtagent.bridge as b; b.SILENCE_S = 1.5; from dtagent.cli import main; sys.exit(main(sys.argv[1:]))"
+"""The bridge, with a client that counts as gone sooner."""
+FLOOD_CALLS = 4000
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Conversation]:
+    with Conversation(tmp_path / "root") as conversation:
+        yield conversation
+
+
+class Bridge:
+    """A bridge whose client does what a test wants."""
+
+    def __init__(self, root: Path, *program: str) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-I", *(program or ("-m", "dtagent")), "connect", "--root", str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.stdout.read(len(MAGIC)) == MAGIC
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self.child.stdin is not None
+        return self.child.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.child.stdout is not None
+        return self.child.stdout
+
+    def flood(self) -> None:
+        """Ask for more than the pipes hold, and read nothing of it."""
+        os.set_blocking(self.stdin.fileno(), False)
+        for number in range(FLOOD_CALLS):
+            frame = json.dumps({"jsonrpc": "2.0", "id": number, "method": "no such method" + "x" * 500}).encode()
+            try:
+                if os.write(self.stdin.fileno(), frame + b"\n") < len(frame):
+                    return
+            except BlockingIOError:
+                return
+
+    def end(self) -> tuple[int, bytes]:
+        """Wait for the bridge to end of itself; return its status and stderr."""
+        wait_until(lambda: self.child.poll() is not None, "the bridge to end")
+        self.stdin.close()
+        self.stdout.close()
+        assert self.child.stderr is not None
+        with self.child.stderr as errors:
+            return self.child.returncode, errors.read()
+
+
+def test_a_bridge_that_nobody_reads_ends_without_being_written_to(agent: Conversation) -> None:
+    bridge = Bridge(agent.root)
+    bridge.stdout.close()
+    assert bridge.end() == (0, b"")
+
+
+def test_a_bridge_whose_output_is_stuck_notices_that_its_client_hung_up(agent: Conversation) -> None:
+    bridge = Bridge(agent.root)
+    bridge.flood()
+    bridge.stdin.close()
+    assert bridge.end() == (0, b"")
+    assert agent.call("ping")
+
+
+@pytest.mark.parametrize("is_flooded", [False, True])
+def test_a_bridge_ends_when_its_client_is_silent_for_long(agent: Conversation, is_flooded: bool) -> None:
+    bridge = Bridge(agent.root, "-c", QUICK)
+    if is_flooded:
+        bridge.flood()
+    status, errors = bridge.end()
+    assert status == 1
+    assert b"no word from the client" in errors
+
+
+def test_a_bridge_to_a_daemon_that_does_not_answer_ends_with_its_client(agent: Conversation) -> None:
+    daemon = agent.call("hello", {"versions": [1]})["pid"]
+    silent, hung_up = Bridge(agent.root, "-c", QUICK), Bridge(agent.root)
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        silent.flood()
+        assert silent.end()[0] == 1
+        hung_up.stdin.close()
+        assert hung_up.end() == (0, b"")
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
+def test_a_bridge_ends_with_its_daemon_and_delivers_what_that_said_last(tmp_path: Path) -> None:
+    with Conversation(tmp_path / "root", keep_daemon=True) as agent:
+        daemon = agent.call("hello", {"versions": [1]})["pid"]
+        os.kill(daemon, signal.SIGKILL)
+        assert agent.child.wait(10) == 0
+    with Conversation(tmp_path / "root") as agent:
+        bridge = Bridge(agent.root)
+        bridge.stdin.write(b'{"id": 1, "method": "shutdown"}\n')
+        bridge.stdin.flush()
+        assert json.loads(bridge.stdout.readline())["result"] == {"stopping": True}
+        assert bridge.end() == (0, b"")
+
+
+def test_many_bridges_at_once_start_one_daemon(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    bridges = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root), "--idle-exit", "60"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(6)
+    ]
+    pids = set()
+    for child in bridges:
+        request = b'{"id": 1, "method": "hello", "params": {"versions": [1]}}\n'
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(request)
+        child.stdin.flush()
+        assert child.stdout.readline() == MAGIC
+        pids.add(json.loads(child.stdout.readline())["result"]["pid"])
+    os.kill(pids.pop(), signal.SIGTERM)
+    assert not pids
+    for child in bridges:
+        with child:
+            assert child.wait(10) == 0
+
+
+def test_a_daemon_that_cannot_start_is_told_with_where_its_reason_is(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "agent.sock").mkdir(parents=True)
+    root.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert str(root / "daemon.err").encode() in done.stderr
+    assert f"{root / 'agent.sock'} is in the way" in (root / "daemon.err").read_text()
+    assert "Traceback" not in (root / "daemon.err").read_text()

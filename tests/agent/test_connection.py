@@ -1,0 +1,317 @@
+"""One client of the daemon: limits of size, time and memory, with methods that misbehave on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import errno
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dtagent import connection as connection_module
+from dtagent.calls import AttemptLocks, Later, Method, Workers
+from dtagent.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import AttemptKey, StartRequest, UploadRequest
+from dtagent.protocol.rpc import MAX_FRAME_BYTES, ErrorCode
+
+from tests.waiting import wait_until
+
+DEADLINE_S = 10.0
+
+
+class Client:
+    """Frames over a socket; nothing is read but what is asked for."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, method: str, params: object = None, number: object = 1) -> None:
+        """Send one call."""
+        self.writer.write(json.dumps({"id": number, "method": method, "params": params or {}}).encode() + b"\n")
+
+    async def receive(self) -> Any:
+        """Return the next frame; `None` at the end."""
+        line = await asyncio.wait_for(self.reader.readline(), DEADLINE_S)
+        return json.loads(line) if line else None
+
+    async def ask(self, method: str, params: object = None) -> Any:
+        """Send and receive."""
+        self.send(method, params)
+        return await self.receive()
+
+
+class Daemon:
+    """A socket with connections behind it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.methods: dict[str, Method] = {"ping": Method(None, self._ping)}
+        self.large_frames = LargeFrames()
+        self._clients: list[Client] = []
+
+    async def _ping(self, _: None) -> str:
+        return "pong"
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client."""
+        await Connection(reader, writer, self.methods, self.large_frames).serve()
+
+    async def client(self, limit: int = 8 * MAX_FRAME_BYTES) -> Client:
+        """Connect."""
+        found = Client(*await asyncio.open_unix_connection(self.path, limit=limit))
+        self._clients.append(found)
+        return found
+
+    async def close(self) -> None:
+        """Hang up."""
+        for client in self._clients:
+            client.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await client.writer.wait_closed()
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
+    found = Daemon(tmp_path / "s")
+    server = await asyncio.start_unix_server(found.accept, found.path)
+    yield found
+    await found.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    await asyncio.to_thread(wait_until, condition, "it to happen", DEADLINE_S)
+
+
+async def test_calls_that_hang_are_told_and_hold_no_slot(daemon: Daemon) -> None:
+    release = threading.Event()
+    workers = Workers("hanging", 2)
+
+    async def hang(_: None) -> bool:
+        return await workers.run(release.wait)
+
+    daemon.methods["facts"] = Method(None, hang, limit_s=0.2)
+    client = await daemon.client()
+    for number in range(MAX_CALLS + 8):
+        client.send("facts", number=number)
+    replies = [await client.receive() for _ in range(MAX_CALLS + 8)]
+    assert {reply["error"]["code"] for reply in replies} == {ErrorCode.TIMED_OUT}
+    assert "facts: not done within 0.2 s" in replies[0]["error"]["message"]
+    assert {reply["id"] for reply in replies} == set(range(MAX_CALLS + 8))
+    assert (await client.ask("ping"))["result"] == "pong"
+    assert sum(thread.name == "hanging" for thread in threading.enumerate()) == 2
+    release.set()
+    await until(lambda: not any(thread.name == "hanging" for thread in threading.enumerate()))
+    assert (await client.ask("facts"))["result"] is True
+
+
+async def test_an_attempt_whose_call_hangs_holds_up_no_other() -> None:
+    locks = AttemptLocks(patience_s=0.1)
+    with locks.hold(None, AttemptKey("a", 0)):
+        with locks.hold(AttemptKey("b", 0)):
+            pass
+        for keys in ((AttemptKey("a", 0),), (None, AttemptKey("b", 0))):
+            with pytest.raises(RpcError) as caught:
+                await asyncio.to_thread(locks.hold(*keys).__enter__)
+            assert caught.value.code is ErrorCode.BUSY
+    with locks.hold(None, AttemptKey("a", 0)):
+        pass
+
+
+async def test_each_method_has_its_own_limit_of_size(daemon: Daemon) -> None:
+    async def take(request: UploadRequest) -> int:
+        return len(request.data)
+
+    daemon.methods["status"] = Method(AttemptKey, lambda _: daemon._ping(None))
+    daemon.methods["upload"] = Method(UploadRequest, take, max_bytes=300_000)
+    client = await daemon.client()
+    key = {"job_id": "x" * 70_000, "attempt": 0}
+    reply = await client.ask("status", key)
+    assert reply["error"]["code"] == ErrorCode.TOO_LARGE
+    assert "the limit is 65536" in reply["error"]["message"]
+    part = {"key": {"job_id": "x", "attempt": 0}, "path": "p", "offset": 0, "data": "x" * 200_000}
+    assert (await client.ask("upload", part))["result"] == 200_000
+
+
+async def test_a_frame_beyond_all_limits_is_told_before_the_end(daemon: Daemon) -> None:
+    client = await daemon.client()
+    client.send("ping")
+    client.writer.write(b"x" * (MAX_FRAME_BYTES + 100))
+    answers = [await client.receive(), await client.receive()]
+    assert {"id": 1, "jsonrpc": "2.0", "result": "pong"} in answers
+    assert any("the limit is 4194304" in str(answer) for answer in answers)
+    with contextlib.suppress(ConnectionError):
+        assert await client.receive() is None
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"node_rank": 0, "processes": [], "ranks": []}, "key is missing"),
+        ({"key": {"job_id": 7, "attempt": 0}, "node_rank": 0, "processes": [], "ranks": []}, "key.job_id must be str"),
+        (
+            {"key": {"job_id": "x", "attempt": 0}, "node_rank": 0, "processes": [{"name": 3}], "ranks": []},
+            "processes.name must be str, not int",
+        ),
+        (
+            {
+                "key": {"job_id": "x", "attempt": 0},
+                "node_rank": 0,
+                "processes": [],
+                "ranks": [],
+                "secrets": ["hunter2"],
+            },
+            "secrets must be dict",
+        ),
+        (
+            {
+                "key": {"job_id": "x", "attempt": 0},
+                "node_rank": 0,
+                "processes": [],
+                "ranks": [],
+                "secrets": {"A": ["hunter2"]},
+            },
+            "secrets must be",
+        ),
+        ([1], "params must be an object, not list"),
+    ],
+)
+async def test_what_does_not_fit_is_told_by_its_path_and_never_by_its_value(
+    daemon: Daemon, params: object, told: str
+) -> None:
+    daemon.methods["start"] = Method(StartRequest, lambda _: daemon._ping(None))
+    error = (await (await daemon.client()).ask("start", params))["error"]
+    assert error["code"] == ErrorCode.INVALID_PARAMS
+    assert told in error["message"]
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, ErrorCode.REFUSED),
+        (errno.EDQUOT, ErrorCode.REFUSED),
+        (errno.EMFILE, ErrorCode.BUSY),
+        (errno.EIO, ErrorCode.INTERNAL),
+    ],
+)
+async def test_what_the_host_lacks_is_told(daemon: Daemon, number: int, code: ErrorCode) -> None:
+    async def fail(_: None) -> None:
+        raise OSError(number, os.strerror(number), "/var/tmp/x")
+
+    daemon.methods["fail"] = Method(None, fail)
+    assert (await (await daemon.client()).ask("fail"))["error"]["code"] == code
+
+
+@pytest.mark.parametrize("number", [[1], {"a": 1}, True, 1.5])
+async def test_an_id_that_is_none_is_refused(daemon: Daemon, number: object) -> None:
+    client = await daemon.client()
+    client.send("ping", number=number)
+    reply = await client.receive()
+    assert (reply["id"], reply["error"]["code"]) == (None, ErrorCode.INVALID_REQUEST)
+
+
+async def test_calls_may_come_in_pieces_in_heaps_and_with_the_same_id(daemon: Daemon) -> None:
+    client = await daemon.client()
+    for piece in (
+        b'{"id": 1, "meth',
+        b'od": "ping"}\n{"id": 1, "method": "ping"}\n{"id":',
+        b' "x", "method": "ping"}\n',
+    ):
+        client.writer.write(piece)
+        await client.writer.drain()
+    numbers = [(await client.receive())["id"] for _ in range(3)]
+    assert sorted(map(str, numbers)) == ["1", "1", "x"]
+
+
+async def test_a_client_that_does_not_read_holds_one_bulky_answer_and_is_dropped(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "SEND_LIMIT_S", 0.5)
+    made = 0
+
+    async def bulk(_: None) -> Later:
+        async def make() -> str:
+            nonlocal made
+            made += 1
+            return "x" * 1_000_000
+
+        return make
+
+    daemon.methods["follow"] = Method(None, bulk)
+    other = await daemon.client()
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(str(daemon.path))
+        deaf.sendall(b'{"id": 1, "method": "follow"}\n' * 3 * MAX_CALLS)
+        await until(lambda: made == 1)
+        for _ in range(20):
+            assert (await other.ask("ping"))["result"] == "pong"
+        assert len((await other.ask("follow"))["result"]) == 1_000_000
+        assert made == 2
+        await asyncio.to_thread(_wait_for_the_end, deaf)
+    assert made == 2
+
+
+def _wait_for_the_end(deaf: socket.socket) -> None:
+    """Wait without reading, since that would be what the client does not do."""
+    poll = select.poll()
+    poll.register(deaf, select.POLLRDHUP)
+    assert poll.poll(DEADLINE_S * 1000)
+
+
+async def test_large_frames_of_many_clients_take_turns_and_a_stuck_one_makes_way(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "FRAME_LIMIT_S", 0.5)
+    held = most = 0
+
+    async def take(request: UploadRequest) -> int:
+        nonlocal held, most
+        held, most = held + 1, max(most, held + 1)
+        await asyncio.sleep(0)
+        held -= 1
+        return len(request.data)
+
+    daemon.methods["upload"] = Method(UploadRequest, take, max_bytes=MAX_FRAME_BYTES)
+    stuck = [await daemon.client() for _ in range(MAX_LARGE_FRAMES)]
+    for client in stuck:
+        client.writer.write(b"x" * 300_000)
+    others = [await daemon.client() for _ in range(12)]
+    part = {"key": {"job_id": "x", "attempt": 0}, "path": "p", "offset": 0, "data": "x" * 500_000}
+    for client in others:
+        client.send("upload", part)
+    for client in stuck:
+        assert "not whole after 0.5 s" in (await client.receive())["error"]["message"]
+    assert [(await client.receive())["result"] for client in others] == [500_000] * 12
+    assert most <= MAX_LARGE_FRAMES
+
+
+async def test_an_answer_that_json_cannot_hold_is_an_error(daemon: Daemon) -> None:
+    async def strange(_: None) -> object:
+        return {"set": {1}}
+
+    daemon.methods["strange"] = Method(None, strange)
+    assert (await (await daemon.client()).ask("strange"))["error"]["code"] == ErrorCode.INTERNAL
+
+
+async def test_text_that_is_not_unicode_is_the_clients_fault(daemon: Daemon) -> None:
+    async def take(request: UploadRequest) -> int:
+        return len(base64.b64encode(request.path.encode()))
+
+    daemon.methods["upload"] = Method(UploadRequest, take)
+    client = await daemon.client()
+    client.writer.write(
+        b'{"id":1,"method":"upload","params":{"key":{"job_id":"x","attempt":0},"path":"\\ud800","offset":0,"data":""}}\n'
+    )
+    assert (await client.receive())["error"]["code"] == ErrorCode.INVALID_PARAMS

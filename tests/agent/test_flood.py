@@ -1,0 +1,84 @@
+"""A million lines a second: the disk and the daemon stay within bounds, and no byte is lost without a word."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.agent.conversation import Conversation
+from tests.agent.flood import follow, pss_mib
+
+FLOOD_S = float(os.environ.get("DTTUI_TEST_FLOOD_S", "2"))
+"""The whole measure is 10; that moves 640 MB."""
+LINES_PER_S = 1_000_000
+LINE_BYTES = 64
+CAP_BYTES = 32 << 20
+DAEMON_MIB = 64.0
+
+WRITER = """
+import os, sys, time
+rate, seconds = int(sys.argv[1]), float(sys.argv[2])
+number, began = 0, time.monotonic()
+while number < rate * seconds:
+    block = b"".join(b"%015d %s\\n" % (line, b"x" * 47) for line in range(number, number + 5000))
+    while block:
+        block = block[os.write(1, block):]
+    number += 5000
+    time.sleep(max(0.0, began + number / rate - time.monotonic()))
+print(time.monotonic() - began, file=sys.stderr)
+"""
+
+
+def lines(offset: int, size: int) -> bytes:
+    """What the writer has put between two offsets, both where a line begins."""
+    first = offset // LINE_BYTES
+    return b"".join(b"%015d %s\n" % (number, b"x" * 47) for number in range(first, first + size // LINE_BYTES))
+
+
+def test_a_flood_is_capped_on_disk_and_every_byte_is_had_or_told_as_gone(tmp_path: Path) -> None:
+    whole = int(LINES_PER_S * FLOOD_S) * LINE_BYTES
+    quiet = CAP_BYTES // LINE_BYTES // 2
+    kept: dict[str, int] = {"0.out": 0, "1.out": 0}
+    rest = {"0.out": b"", "1.out": b""}
+    worst = {"disk": 0, "daemon": 0.0}
+
+    def check(stream: str, offset: int, data: bytes) -> None:
+        if stream not in kept:
+            return
+        kept[stream] += len(data)
+        if offset % LINE_BYTES == 0:  # After a gap it begins with a line; before, one may have been cut.
+            rest[stream] = b""
+        data = rest[stream] + data
+        start = offset - len(rest[stream])
+        size = len(data) // LINE_BYTES * LINE_BYTES
+        assert data[:size] == lines(start, size)
+        rest[stream] = data[size:]
+
+    with Conversation(tmp_path / "root") as agent:
+        pid = agent.call("hello", {"versions": [1]})["pid"]
+        flooded = agent.root / "jobs/flood/0/logs/1.out"
+
+        def look() -> None:
+            if flooded.exists():
+                worst["disk"] = max(worst["disk"], flooded.stat().st_blocks * 512)
+            worst["daemon"] = max(worst["daemon"], pss_mib(pid))
+
+        agent.prepare("flood")
+        commands = [
+            [sys.executable, "-c", WRITER, str(quiet), "1"],
+            [sys.executable, "-c", WRITER, str(LINES_PER_S), str(FLOOD_S)],
+        ]
+        agent.start("flood", commands, log_cap_bytes=CAP_BYTES)
+        found = follow(agent, "flood", check=check, between=look)
+        assert [item["exit_code"] for item in agent.status("flood")["exits"]] == [0, 0]
+    gone = sum(end - start for start, end in found.gaps.get("1.out", []))
+    print(f"{whole >> 20} MiB written, {gone >> 20} not kept, {worst}, ping {found.slowest_ping_s * 1e3:.0f} ms")
+    assert kept["0.out"] == quiet // 5000 * 5000 * LINE_BYTES + (5000 * LINE_BYTES if quiet % 5000 else 0)
+    assert "0.out" not in found.gaps
+    assert found.offsets["1.out"] == whole
+    assert kept["1.out"] + gone == whole
+    assert flooded.stat().st_blocks * 512 < 1.1 * CAP_BYTES
+    assert worst["disk"] < 3 * CAP_BYTES  # On a busy machine the supervisor's turn may come late.
+    assert worst["daemon"] < DAEMON_MIB
+    assert found.slowest_ping_s < 1.0

@@ -1,0 +1,305 @@
+"""Metrics from what trainers really print: every one found, each step known, none twice, whatever else is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dtagent import training
+from dtagent.locations import AttemptFiles
+from dtagent.trainer_lines import MAX_LINE_BYTES, LineReader, spans
+from dtagent.training import Training
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.conversation import Conversation
+
+OUTPUT = Path(__file__).with_name("trainer_output")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> AttemptFiles:
+    found = AttemptFiles(tmp_path / "job" / "0")
+    found.logs.mkdir(parents=True)
+    return found
+
+
+def written(files: AttemptFiles) -> list[dict[str, Any]]:
+    if not files.trainer.exists():
+        return []
+    return [body for body in map(json.loads, files.trainer.read_text().splitlines()) if "at" not in body]
+
+
+def skipped(files: AttemptFiles) -> int:
+    return sum(json.loads(line).get("skipped_bytes", 0) for line in files.trainer.read_text().splitlines())
+
+
+def say(files: AttemptFiles, stream: str, data: bytes) -> None:
+    with (files.logs / stream).open("ab") as log:
+        log.write(data)
+
+
+def found_in(files: AttemptFiles, name: str, rank: int = 0) -> list[dict[str, Any]]:
+    for path in OUTPUT.glob(f"{name}.*"):
+        say(files, f"{rank}.{path.suffix[1:]}", path.read_bytes())
+    Training().look(files, is_over=True)
+    return [{key: value for key, value in body.items() if key not in ("time", "rank")} for body in written(files)]
+
+
+def read(line: str) -> dict[str, float] | None:
+    return LineReader().read(line.encode())
+
+
+@pytest.mark.parametrize("name", ["transformers-5.23.0", "transformers-4.57.6"])
+def test_each_report_of_hf_trainer_gets_the_step_that_its_progress_bar_shows(files: AttemptFiles, name: str) -> None:
+    found = found_in(files, name)
+    steps = [body["step"] for body in found if "loss" in body]
+    assert steps == [5, 10, 15, 20, 25, 30, 35, 40, 45]
+    assert next(body["loss"] for body in found if "loss" in body) == pytest.approx(3.671, abs=0.05)
+    assert set(found[0]) == {"step", "loss", "gradient_norm", "learning_rate", "epoch"}
+    assert [body["epoch"] for body in found if "eval_loss" in body] == [1, 2, 3]
+    assert "train_loss" in found[-1]
+    assert "loss" not in found[-1]
+
+
+def test_lightning_counts_steps_over_epochs(files: AttemptFiles) -> None:
+    found = found_in(files, "lightning-2.6.6")
+    assert [body["step"] for body in found] == list(range(found[0]["step"], 25))
+    assert found[-1] == {"step": 24, "loss": 0.216, "learning_rate": 0.01}
+
+
+def test_a_bar_with_a_postfix_reports_once_a_step_and_its_last_word(files: AttemptFiles) -> None:
+    found = found_in(files, "tqdm-4.70.1")
+    assert [body["step"] for body in found] == list(range(1, 21))
+    assert found[1] == {"step": 2, "loss": 0.985, "learning_rate": 1e-5}
+
+
+def test_deepspeeds_two_lines_of_a_step_are_one_report(files: AttemptFiles) -> None:
+    found = found_in(files, "deepspeed-0.19.8")
+    assert [body["step"] for body in found] == [2, 4, 6]
+    assert found[1]["learning_rate"] == 0.01
+    assert found[1]["samples_per_s"] == pytest.approx(4446.42, abs=0.01)
+
+
+def test_megatron_reports_a_loss_that_it_leaves_out_as_no_number(files: AttemptFiles) -> None:
+    first, second = found_in(files, "megatron", rank=7)
+    assert first == {
+        "step": 10,
+        "loss": 9.876543,
+        "learning_rate": 1.5e-4,
+        "gradient_norm": 1.234,
+        "loss_scale": 1.0,
+        "tflops_per_gpu": 412.3,
+        "samples_per_s": pytest.approx(128 / 1.2345),
+    }
+    assert (second["step"], second["val_loss"]) == (20, 9.101112)
+    assert math.isnan(second["loss"])
+    assert math.isnan(second["gradient_norm"])
+
+
+def test_torchtitan_tells_the_speed_of_one_gpu(files: AttemptFiles) -> None:
+    assert found_in(files, "torchtitan")[1] == {
+        "step": 30,
+        "loss": 9.71031,
+        "gradient_norm": 11.0211,
+        "memory_gib": 48.87,
+        "tokens_per_s_per_gpu": 4402,
+        "tflops_per_gpu": 254.92,
+        "mfu_percent": 25.78,
+    }
+
+
+def test_nanogpts_estimates_are_kept_apart_from_the_loss_of_a_step(files: AttemptFiles) -> None:
+    assert found_in(files, "nanogpt") == [
+        {"step": 0, "train_loss": 10.9866, "val_loss": 10.9868, "loss": 10.9887},
+        {"step": 10, "loss": 9.7310, "mfu_percent": 17.35},
+    ]
+
+
+def test_keras_counts_batches_over_epochs(files: AttemptFiles) -> None:
+    found = found_in(files, "keras")
+    assert [(body["step"], body["loss"], body["val_loss"]) for body in found] == [
+        (10, 2.3026, 2.2988),
+        (20, 2.1004, 2.0791),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("[default0]:step 5/100  loss 2.100  8.1k tok/s", {"step": 5, "loss": 2.1, "tokens_per_s": 8100}),
+        ("[0]<stdout>:Step 10: Loss: 2.5, LR: 1.5e-05", {"step": 10, "loss": 2.5, "learning_rate": 1.5e-5}),
+        ("Step: 1,234 | loss=inf", {"step": 1234, "loss": math.inf}),
+        ("step 00010/01000 (1.00%) | loss: 3.14 | tok/sec: 65,000", {"step": 10, "loss": 3.14, "tokens_per_s": 65000}),
+        ('{"step": 5, "loss": 1.25}', {"step": 5, "loss": 1.25}),
+        ("Epoch 2/3:  50%|█| 4/8 [00:00<00:00, 4.2it/s, loss=1.5]", {"step": 12, "loss": 1.5}),
+        ("training: 37it [00:01, 36.1it/s, loss=0.5]", {"step": 37, "loss": 0.5}),
+        ("{'loss': None, 'epoch': 1.0}", None),
+        ("loss: 0.3, step: None", None),
+        ("loss 0.3", None),
+        ("loading the loss function of step 10", None),
+        ("We lost 3 hosts at step 7", None),
+        ("Checkpoint global_step10 is saved, loss kept", None),
+    ],
+)
+def test_lines_of_ones_own_are_read_where_they_name_step_and_loss(line: str, numbers: dict[str, float] | None) -> None:
+    assert read(line) == numbers
+
+
+@given(st.binary(max_size=300) | st.text("{}'loss: =|%/[]0123456789it,.\x1b\r eE-nastp", max_size=200).map(str.encode))
+def test_no_line_makes_the_reader_raise(line: bytes) -> None:
+    found = LineReader().read(line)
+    assert found is None or all(isinstance(value, (int, float)) for value in found.values())
+    for begin, end in spans(line):
+        assert 0 <= begin <= end <= len(line)
+
+
+@pytest.mark.parametrize(
+    "part", [b"a-", b"a ", b"{'", b"loss:", b"%|", b"1%|", b": ", b"1,", b"1/1 /step ", b"(a ", b"\x1b["]
+)
+def test_no_line_takes_long(part: bytes) -> None:
+    line = (part * MAX_LINE_BYTES)[: MAX_LINE_BYTES - 6] + b"loss: "
+    began = time.perf_counter()
+    for _again in range(3):
+        LineReader().read(line)
+    assert time.perf_counter() - began < 0.5
+
+
+def test_a_flood_without_metrics_is_passed_over_quickly() -> None:
+    flood = b"an ordinary line of some length with nothing in it that a person would want to see in a plot\n" * 40_000
+    began = time.perf_counter()
+    assert list(spans(flood)) == []
+    assert time.perf_counter() - began < 0.5
+
+
+def test_what_comes_in_pieces_is_read_once_it_is_whole(files: AttemptFiles) -> None:
+    followed = Training()
+    for piece in (b"step 1 lo", b"ss 2.0\nstep 2 loss", b" 1.5", b"\nstep 3 loss 1.2"):
+        say(files, "0.out", piece)
+        followed.look(files)
+        followed.look(files)
+    assert [body["step"] for body in written(files)] == [1, 2]
+    followed.look(files, is_over=True)
+    assert [(body["step"], body["loss"]) for body in written(files)] == [(1, 2.0), (2, 1.5), (3, 1.2)]
+
+
+def test_a_daemon_that_takes_over_goes_on_where_the_other_was(files: AttemptFiles) -> None:
+    for step in range(1, 21):
+        say(files, "0.out", f"step {step} loss 2.5\n".encode())
+        for _look in range(2):
+            Training().look(files)  # Each knows only what is on disk.
+    Training().look(files, is_over=True)
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == list(range(1, 21))
+
+
+def test_what_a_daemon_did_not_finish_writing_is_written_again(files: AttemptFiles) -> None:
+    say(files, "0.out", b"step 1 loss 2.5\n")
+    Training().look(files, is_over=True)
+    whole = files.trainer.read_bytes()
+    say(files, "0.out", b"step 2 loss 2.4\n")
+    files.trainer.write_bytes(whole + b'{"step": 2, "loss": 2.4, "rank": 0}\n{"at": {"0.ou')
+    Training().look(files, is_over=True)
+    assert files.trainer.read_bytes().startswith(whole)
+    assert [body["step"] for body in written(files)] == [1, 2]
+
+
+def test_a_script_that_reports_itself_is_left_to_it(files: AttemptFiles) -> None:
+    followed = Training()
+    say(files, "0.out", b"step 1 loss 2.5\n")
+    followed.look(files)
+    files.metrics.write_text('{"step": 1, "loss": 2.5}\n')
+    say(files, "0.out", b"step 2 loss 2.4\n")
+    followed.look(files)
+    followed.look(files, is_over=True)
+    assert written(files) == []
+
+
+def test_ranks_that_say_the_same_are_told_by_the_lowest(files: AttemptFiles) -> None:
+    followed = Training()
+    for step in range(3):
+        for rank in (4, 5, 11):
+            say(files, f"{rank}.out", f"step {step} loss 2.5\n".encode())
+        followed.look(files)
+    followed.look(files, is_over=True)
+    assert [(body["rank"], body["step"]) for body in written(files)] == [(4, 0), (4, 1), (4, 2)]
+
+
+def test_a_flood_of_metrics_is_thinned_to_the_newest(files: AttemptFiles) -> None:
+    say(files, "0.out", b"".join(b"step %d loss 2.5\n" % step for step in range(20_000)))
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == list(range(20_000 - training.BURST, 20_000))
+
+
+def test_output_beyond_what_one_look_reads_is_passed_over_and_said(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "MAX_LAG_BYTES", 64 * 1024)
+    monkeypatch.setattr(training, "MAX_CATCH_UP_BYTES", 64 * 1024)
+    say(files, "0.out", b"step 1 loss 3.0\n" + b"x" * 99 + b"\n" + b"nothing here\n" * 20_000 + b"step 2 loss 2.5\n")
+    size = (files.logs / "0.out").stat().st_size
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == [2]
+    assert skipped(files) == size - 64 * 1024
+
+
+def test_a_hole_in_a_log_is_passed_over(files: AttemptFiles) -> None:
+    descriptor = os.open(files.logs / "0.out", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, b"step 1 loss 3.0\n")
+    os.pwrite(descriptor, b"\nstep 2 loss 2.5\n", 512 * 1024 * 1024)
+    os.close(descriptor)
+    began = time.perf_counter()
+    say_size = training.MAX_CATCH_UP_BYTES
+    Training().look(files, is_over=True)
+    assert time.perf_counter() - began < 2
+    assert [body["step"] for body in written(files)] == [2]
+    assert skipped(files) >= 512 * 1024 * 1024 - say_size
+
+
+def test_a_full_disk_is_an_error_and_the_next_look_has_all(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(files, "0.out", b"step 1 loss 3.0\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda _descriptor, data: len(data) // 2)
+        with pytest.raises(OSError, match="no room"):
+            Training().look(files, is_over=True)
+    assert files.trainer.read_bytes() == b""
+    Training().look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == [1]
+
+
+def test_strange_things_in_place_of_logs_do_no_harm(files: AttemptFiles) -> None:
+    os.mkfifo(files.logs / "0.out")
+    (files.logs / "1.out").symlink_to("/etc/passwd")
+    (files.logs / "2.out").mkdir()
+    say(files, "3.err", b"\x00\xff" * 5000 + b"\nstep 4 loss 1.0\n")
+    Training().look(files, is_over=True)
+    assert [(body["rank"], body["step"]) for body in written(files)] == [(3, 4)]
+
+
+def test_the_last_lines_of_a_rank_reach_a_client_before_the_end(tmp_path: Path) -> None:
+    script = "for step in range(5): print(f'step {step} loss 2.5')\nprint('step 5 loss 1.5', end='')"
+    with Conversation(tmp_path / "root") as agent:
+        agent.prepare("printing")
+        agent.start("printing", [[sys.executable, "-c", script]])
+        agent.end_of("printing")
+        found = agent.streams("printing", wants_trainer=True)
+    bodies = [json.loads(line) for line in found["trainer"].splitlines()]
+    assert [body["step"] for body in bodies if "step" in body] == [0, 1, 2, 3, 4, 5]
+    assert found["0.out"].endswith(b"step 5 loss 1.5")
+
+
+def test_a_client_that_does_not_know_the_stream_is_not_sent_it(tmp_path: Path) -> None:
+    with Conversation(tmp_path / "root") as agent:
+        agent.prepare("printing")
+        agent.start("printing", [["echo", "step 1 loss 2.5"]])
+        agent.end_of("printing")
+        assert set(agent.streams("printing", wants_trainer=True)) == {"0.out", "0.err", "trainer"}
+        assert set(agent.streams("printing")) == {"0.out", "0.err"}

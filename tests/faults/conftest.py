@@ -1,0 +1,25 @@
+"""Fixtures of the faults, from the modules that make them; and no controller of a test that failed goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.leftovers import processes_like
+from tests.integration.ssh_fixtures import ssh_config, sshd, transport
+
+__all__ = ["ssh_config", "sshd", "transport"]
+
+
+@pytest.fixture(autouse=True)
+def ended_controllers(isolated_environment: None) -> Iterator[None]:
+    """A test that fails must not leave a controller that waits for its hosts for ever."""
+    state = os.environ["XDG_STATE_HOME"]
+    yield
+    for pid in processes_like("dttui.services.controller", state):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,36 @@
+"""Writes the table of faults as docs/faults.md."""
+
+from __future__ import annotations
+
+import re
+
+from tests.faults.table import FAULTS, PROMISES, Fault
+
+_HEAD = """\
+# Faults
+
+What goes wrong around a job, how the tests make it go wrong for real, and which of the promises holds all the same.
+Each test states its deadline and looks at what stays behind: processes with the job's mark, controllers, sockets,
+bridges and ports. Written by `python -m tests.faults > docs/faults.md`.
+
+"""
+
+
+def render() -> str:
+    """Return the document."""
+    promises = "".join(f"- **{key}** {text}\n" for key, text in PROMISES.items())
+    rows = "".join(_row(fault) for fault in FAULTS)
+    head = "| fault | how it is injected | promises | within | left behind | shown by |\n|---|---|---|---|---|---|\n"
+    return f"{_HEAD}{promises}\n{head}{rows}"
+
+
+def _row(fault: Fault) -> str:
+    tests = "<br>".join(_link(test) for test in fault.tests)
+    cells = (fault.name, fault.injected, " ".join(fault.promises), f"{fault.within_s:g} s", fault.left, tests)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _link(test: str) -> str:
+    path, _, name = test.partition("::")
+    words = re.sub(r"^test_", "", name).replace("_", " ")
+    return f"[{words}](../{path})"

@@ -1,0 +1,56 @@
+"""What a job may leave behind, and looking that it left nothing: processes, controllers, sockets, bridges, attempts."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from dtagent.protocol.events import EventKind
+
+from dttui.services.jobs import JobDirectory
+from tests.agent.conversation import processes_with
+from tests.lab.host import Host
+from tests.lab.hosts import Lab
+from tests.waiting import wait_until
+
+DEADLINE_S = 30.0
+
+
+def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> None:
+    """The job has an outcome; its processes, its controller with its socket, and all bridges to hosts are gone.
+
+    Args:
+        directory: the job.
+        lab: the hosts it ran on, whose processes count among those of this machine.
+    """
+    wait_until(
+        lambda: not processes_like("dttui.services.controller", str(directory.path)),
+        "the controller to end",
+        DEADLINE_S,
+    )
+    assert directory.read_events()[-1].kind is EventKind.OUTCOME
+    assert not directory.socket.exists()
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == []
+    for host in lab.values() if lab is not None else ():
+        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", DEADLINE_S)
+
+
+def _is_let_go(host: Host) -> bool:
+    """Whether no bridge runs on a host and nothing listens in the usual range of the master's port."""
+    bridges = [process for process in host.processes() if "dtagent connect" in process.cmdline]
+    rows = [line.split() for line in host.run(["cat", "/proc/net/tcp"]).stdout.decode().splitlines()[1:]]
+    listening = [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"]
+    return not bridges and not [port for port in listening if 29500 <= port <= 29999]
+
+
+def processes_like(*parts: str) -> list[int]:
+    """Return the processes whose command line has an argument that begins with each part."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_text().split("\0")
+        except OSError:
+            continue
+        if all(any(argument.startswith(part) for argument in arguments) for part in parts):
+            found.append(int(path.parent.name))
+    return found

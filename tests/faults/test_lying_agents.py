@@ -1,0 +1,134 @@
+"""Agents that lie about frames, ids, offsets, names and sequence numbers: only bytes of the job's own are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.jobs import AttemptKey
+
+from dttui.errors import HostError
+from dttui.inventory.models import Environment
+from dttui.services import jobs, node_run
+from dttui.services.node_run import NodeRun
+from dttui.transport.local import LocalTransport
+from dttui.transport.questions import Nobody
+from tests.agent.conversation import Conversation, processes_with
+from tests.faults.lying_agent import LIES
+from tests.unit.test_follow import plan_for
+
+LIAR = Path(__file__).with_name("lying_agent.py")
+DEADLINE_S = 30.0
+TRUTH = b"".join(b"%d\n" % number for number in range(1, 60_001))
+"""More than one answer carries."""
+FRAMES = [lie for lie in LIES if lie.startswith(("no ", "deeper", "a line", "a number", "a chunk of"))]
+HARMLESS = ["answers come twice", "answers to calls not made yet", "ids that are none"]
+LOGS = [lie for lie in LIES if lie.startswith(("a log", "a gap below", "a file", "a rank", "bytes"))]
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+    """An agent on which a job has written its log and ended."""
+    with Conversation(tmp_path_factory.mktemp("host") / "root") as conversation:
+        conversation.prepare("lied")
+        conversation.start("lied", [["seq", "60000"]])
+        conversation.end_of("lied")
+        yield conversation
+
+
+@pytest.fixture
+def node(agent: Conversation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], NodeRun]:
+    """Return the node of the job as seen through a bridge that lies, for ever or once."""
+    monkeypatch.setattr(node_run, "RECONNECT_S", 0.02)
+
+    def make(lie: str, marker: str) -> NodeRun:
+        environment = Environment.model_validate({"name": "gpu1", "host": "gpu1", "agent_root": str(agent.root)})
+        transport = LocalTransport([sys.executable, "-I", str(LIAR), lie, marker])
+        directory = jobs.create("lied")
+        planned = plan_for("gpu1").nodes[0]
+        return NodeRun(environment, planned, AttemptKey("lied", 0), directory, transport, Nobody(), lambda: None)
+
+    return make
+
+
+def taken(node: NodeRun) -> bytes:
+    """Return the log as it was copied here; nothing else may have been written."""
+    logs = node.directory.logs(0, "gpu1")
+    assert not logs.exists() or {path.name for path in logs.iterdir()} <= {"0.out", "0.err"}
+    outside = [path for path in node.directory.path.parents[2].rglob("evil*")]
+    assert outside == []
+    return (logs / "0.out").read_bytes() if (logs / "0.out").exists() else b""
+
+
+async def followed(node: NodeRun) -> HostError | None:
+    """Follow the node to its end, or to the error that gives it up; close it."""
+    try:
+        await asyncio.wait_for(node.follow(), DEADLINE_S)
+    except HostError as error:
+        return error
+    finally:
+        await node.close()
+    return None
+
+
+@pytest.mark.parametrize("lie", HARMLESS)
+async def test_answers_that_nobody_asked_for_change_nothing(node: Callable[[str, str], NodeRun], lie: str) -> None:
+    told = node(lie, "-")
+    assert await followed(told) is None
+    assert taken(told) == TRUTH
+
+
+@pytest.mark.parametrize("lie", [*FRAMES, *LOGS])
+async def test_a_lie_that_is_told_once_costs_a_connection_at_most(
+    node: Callable[[str, str], NodeRun], tmp_path: Path, lie: str
+) -> None:
+    """Within 30 s the log is here, each byte once."""
+    told = node(lie, str(tmp_path / "lied"))
+    assert await followed(told) is None
+    assert (tmp_path / "lied").exists()
+    assert taken(told) == TRUTH
+
+
+async def test_bytes_that_are_said_to_be_gone_are_told_as_gone(
+    node: Callable[[str, str], NodeRun], tmp_path: Path
+) -> None:
+    """Within 30 s: nobody can know better, but the copy says so in a line of its own."""
+    told = node("a gap of 4 EiB", str(tmp_path / "lied"))
+    await followed(told)
+    assert taken(told).startswith(b"\xe2\x80\xa6 4,611,686,018,427,387,904 bytes of this log were not kept on the host")
+
+
+@pytest.mark.parametrize("lie", LOGS)
+async def test_an_agent_that_goes_on_lying_about_logs_is_given_up_by_name(
+    node: Callable[[str, str], NodeRun], lie: str
+) -> None:
+    """Within 30 s; what was taken until then is the beginning of the truth."""
+    told = node(lie, "-")
+    error = await followed(told)
+    assert error is not None
+    assert error.message == "gpu1: the agent sends logs that were not asked for"
+    assert TRUTH.startswith(taken(told))
+
+
+async def test_samples_that_do_not_go_on_are_taken_once(node: Callable[[str, str], NodeRun]) -> None:
+    """Whoever repeats a sample neither fills the disk nor keeps the controller busy."""
+    told = node("samples that do not go on", "-")
+    await told.connect()
+    recording = asyncio.create_task(told.record_samples())
+    await asyncio.wait({recording}, timeout=2.0)
+    assert not recording.done()
+    recording.cancel()
+    await asyncio.gather(recording, return_exceptions=True)
+    await told.close()
+    samples = [json.loads(line) for line in told.directory.samples("gpu1").read_text().splitlines()]
+    assert [sample["seq"] for sample in samples] == [1]
+
+
+def test_every_lie_is_told_in_some_test() -> None:
+    tested = {*FRAMES, *HARMLESS, *LOGS, "a gap of 4 EiB", "samples that do not go on", "words"}
+    assert tested == set(LIES)
+    assert processes_with("DTTUI_JOB_ID=lied\0") == []

@@ -1,0 +1,101 @@
+"""dttui and its controller stopped by SIGSTOP and continued, and two dttui that want the same GPUs at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dttui.services import jobs
+from dttui.services.jobs import JobDirectory
+from tests.faults.leftovers import assert_nothing_is_left, processes_like
+from tests.integration.headless import DEADLINE_S, result_of, shell_job, start_dttui, wait_for_state
+from tests.waiting import wait_until
+
+ONE, TWO = "pytorch-dev-env", "llm-training-env"
+BRIDGE_PATIENCE_S = 60
+"""After so long without a word from its client a bridge ends."""
+
+
+@pytest.fixture(autouse=True)
+def ended_agents() -> Iterator[None]:
+    """End the embedded cluster's daemons after the test; on their own they would wait some minutes."""
+    yield
+    for pid in processes_like("daemon", os.environ["DTTUI_DEMO_ROOT"]):
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not processes_like("daemon", os.environ["DTTUI_DEMO_ROOT"]), "the daemons to end", DEADLINE_S)
+
+
+@pytest.mark.parametrize("pause_s", [4, pytest.param(BRIDGE_PATIENCE_S + 30, marks=pytest.mark.soak)])
+def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is_lost(
+    tmp_path: Path, pause_s: int
+) -> None:
+    """The job ends by its own clock; its end is known within 30 s of the continuation. Nothing is left of it."""
+    alone = tmp_path / "alone"
+    command = f"""
+        i=0; say() {{ while [ $i -lt $1 ]; do i=$((i+1)); echo line $i; done; }}
+        say 10; until [ -e {alone} ]; do sleep 0.1; done; say 20; touch {alone}-$RANK
+    """
+    client = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--output", "json")
+    directory = running_job()
+    (controller,) = processes_like("dttui.services.controller", str(directory.path))
+    stopped = (client.pid, controller)
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        alone.touch()
+        wait_until(lambda: len(list(tmp_path.glob("alone-*"))) == 2, "the ranks to run on alone", DEADLINE_S)
+        wait_until(lambda: time.monotonic() - began > pause_s, "the pause to be over", pause_s + 10)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    continued = time.monotonic()
+    output, errors = client.communicate(timeout=DEADLINE_S)
+    assert time.monotonic() - continued < 30
+    assert client.returncode == 0, errors
+    assert '"SUCCEEDED"' in output
+    for rank, name in enumerate((ONE, TWO)):
+        lines = (directory.logs(0, name) / f"{rank}.out").read_text().splitlines()
+        assert lines == [f"line {number}" for number in range(1, 21)]
+    assert_nothing_is_left(directory)
+
+
+def test_of_two_dttui_that_want_the_same_gpus_at_once_one_runs_and_the_other_says_who_has_them(tmp_path: Path) -> None:
+    """Within 60 s; of the loser no rank ever ran, and nothing of either is left."""
+    clients: list[subprocess.Popen[str]] = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        touch = f"touch {tmp_path / name}/ran-$RANK"
+        hold = f'{touch}; until [ -e "{tmp_path}/enough" ]; do sleep 0.1; done'
+        job = shell_job(tmp_path / name, {ONE: 2, TWO: 4}, hold)  # All that they have.
+        clients.append(start_dttui("--demo", "--apply", job, "--output", "json"))
+    try:
+        wait_until(lambda: any(client.poll() is not None for client in clients), "one to be refused", 60.0)
+        loser = next(index for index, client in enumerate(clients) if client.poll() is not None)
+        winner = clients[1 - loser]
+        ran = tmp_path / ("first", "second")[1 - loser]
+        wait_until(lambda: len(list(ran.glob("ran-*"))) == 6, "the other one to run", 60.0)
+    finally:
+        (tmp_path / "enough").touch()
+        results = [client.communicate(timeout=DEADLINE_S) for client in clients]
+    assert clients[loser].returncode in (3, 5), results[loser]
+    assert winner.returncode == 0, results[1 - loser]
+    assert list((tmp_path / ("first", "second")[loser]).glob("ran-*")) == []
+    told = subprocess.CompletedProcess([], clients[loser].returncode, *results[loser])
+    assert result_of(told)["reason"]
+    for summary in jobs.list_jobs():
+        assert_nothing_is_left(jobs.find(summary.job_id))
+
+
+def running_job() -> JobDirectory:
+    """Wait until the only job there is runs; return it."""
+    (found,) = wait_until(jobs.list_jobs, "the job's directory", DEADLINE_S)
+    directory = jobs.find(found.job_id)
+    wait_for_state(directory.job_id, "RUNNING")
+    return directory

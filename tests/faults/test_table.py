@@ -1,0 +1,62 @@
+"""The table of faults names tests that exist, covers every promise, and is what docs/faults.md and the README say."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.faults.document import render
+from tests.faults.table import FAULTS, PROMISES, Fault
+
+CHECKOUT = Path(__file__).parents[2]
+HERE = "tests/faults/"
+OF_THE_TABLE_ITSELF = {"test_table.py"}
+
+
+@functools.cache
+def found_in(path: str) -> set[str]:
+    tree = ast.parse((CHECKOUT / path).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_")}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_shown_by_tests_that_exist_and_meets_a_promise(fault: Fault) -> None:
+    for test in fault.tests:
+        path, _, name = test.partition("::")
+        assert (CHECKOUT / path).is_file(), path
+        assert name in found_in(path)
+    assert fault.tests
+    assert set(fault.promises) <= set(PROMISES)
+    assert fault.promises == tuple(sorted(fault.promises))
+    assert fault.within_s > 0
+
+
+def test_every_promise_is_put_to_the_test_and_no_fault_is_listed_twice() -> None:
+    assert {promise for fault in FAULTS for promise in fault.promises} == set(PROMISES)
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_every_test_of_faults_is_in_the_table() -> None:
+    listed = {test for fault in FAULTS for test in fault.tests}
+    there = {
+        f"{HERE}{path.name}::{name}"
+        for path in (CHECKOUT / HERE).glob("test_*.py")
+        if path.name not in OF_THE_TABLE_ITSELF
+        for name in found_in(f"{HERE}{path.name}")
+    }
+    assert {test for test in there - listed if not test.endswith("test_every_lie_is_told_in_some_test")} == set()
+
+
+def test_the_document_is_current() -> None:
+    assert (CHECKOUT / "docs/faults.md").read_text() == render()
+
+
+def test_the_readme_makes_the_promises_in_the_same_words() -> None:
+    readme = " ".join((CHECKOUT / "README.md").read_text().split())
+    for key, text in PROMISES.items():
+        assert f"**{key}** {text}" in readme
+    assert "docs/faults.md" in readme

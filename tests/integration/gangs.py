@@ -1,0 +1,103 @@
+"""Gangs of the embedded cluster in this process, so that a test can hold one up between two of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dttui.inventory.demo import demo_inventory
+from dttui.inventory.models import Inventory
+from dttui.planning.models import BoundPlan
+from dttui.planning.planner import plan as make_plan
+from dttui.services import jobs
+from dttui.services.attempt_log import AttemptLog
+from dttui.services.gang import Gang
+from dttui.services.gang_start import GangStart
+from dttui.services.jobs import EventLog, JobDirectory
+from dttui.spec import parse_job
+from dttui.transport.questions import Nobody
+from dttui.transport.routes import Transports
+from tests.integration.headless import EXAMPLE, write_job
+
+ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+
+
+class TestGang:
+    """A gang, its events, and its start apart from the rest of it."""
+
+    __test__ = False
+
+    def __init__(
+        self, base: Path, nodes: dict[str, int], inventory: Inventory | None = None, name: str = "test", **fields: Any
+    ) -> None:
+        base.mkdir(parents=True, exist_ok=True)
+        document = yaml.safe_load(
+            write_job(base, nodes, framework=fields.pop("framework", "command"), **fields).read_text()
+        )
+        document["distributed_training"]["name"] = name
+        job = parse_job(yaml.safe_dump(document), "job.yaml")
+        known = inventory or demo_inventory(Path(os.environ["DTTUI_DEMO_ROOT"]), EXAMPLE.parent, sys.executable)
+        self.directory: JobDirectory = jobs.create(name)
+        self.log = EventLog(self.directory)
+        self.gang = Gang(
+            self.directory,
+            self.log,
+            Transports(),
+            Nobody(),
+            inventory=known,
+            plan=make_plan(job, known, {}),
+            replan=lambda found, facts: make_plan(job, found, facts),
+            base=base,
+            secrets={},
+        )
+        self.nodes = {node.name: node for node in self.gang._nodes}
+        self._start = GangStart(self.directory, AttemptLog(self.log, 0), self.gang._nodes, self.gang._plan, base, {})
+
+    async def connect(self) -> None:
+        """Connect to all nodes, as the preflight does before a start."""
+        await asyncio.gather(*(node.connect() for node in self.nodes.values()))
+
+    async def start(self) -> BoundPlan:
+        """Prepare and start, without a preflight; raise what the launch would."""
+        await self.connect()
+        return await self._start.run(self.gang._unless_stopped)
+
+    async def end(self) -> None:
+        """Kill what runs, and let go of the hosts."""
+        await self._start.roll_back()
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the hosts."""
+        for node in self.nodes.values():
+            await node.close()
+
+    def messages(self, *kinds: str) -> list[str]:
+        """Return what was told, of some kinds of events."""
+        return [event.message for event in self.directory.read_events() if event.kind.value in kinds]
+
+
+async def daemon_of(gang: TestGang, name: str) -> int:
+    """Return the pid of the agent of a node."""
+    client = await gang.nodes[name].connect()
+    assert client.hello is not None
+    return client.hello.pid
+
+
+class Stopped:
+    """Holds a process up for the length of a `with` block."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __enter__(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self._pid, signal.SIGCONT)

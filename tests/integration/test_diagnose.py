@@ -1,0 +1,128 @@
+"""`dttui diagnose` on real jobs of the embedded cluster: failed, running, orphaned, cancelled, succeeded."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dttui.cli import main
+from dttui.i18n import set_language
+from dttui.services import jobs
+from dttui.services.jobs import JobDirectory
+from tests.agent.conversation import processes_with
+from tests.integration.headless import dttui, result_of, shell_job, wait_for_state, write_job
+from tests.integration.test_demo_cluster import ended_agents as ended_agents
+from tests.waiting import wait_until
+
+ONE, TWO = "pytorch-dev-env", "llm-training-env"
+GLOO = """
+import os, signal, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, tensor = dist.get_rank(), torch.ones(4)
+for step in range(2):
+    dist.all_reduce(tensor)
+    line = '{"step": %d, "loss": %f, "rank": %d}\\n' % (step, 2.5 - step, rank)
+    descriptor = os.open(os.environ["DTTUI_METRICS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    print("step", step, flush=True)
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGSEGV)
+dist.all_reduce(tensor)
+"""
+
+
+def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Diagnose as a shell would, but in this process: starting Python takes longer."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["diagnose", *arguments])
+    set_language("en")
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), "")
+
+
+def controller_of(directory: JobDirectory) -> int:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        arguments = path.read_bytes().decode(errors="replace").split("\0") if path.exists() else []
+        if "dttui.services.controller" in arguments and str(directory.path) in arguments:
+            return int(path.parent.name)
+    raise AssertionError("the job has no controller")
+
+
+@pytest.mark.torch
+def test_the_rank_that_crashed_is_told_and_those_that_lost_it_are_consequences(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "train.py").write_text(GLOO)
+    run = {"script": "train.py", "workdir": "w"}
+    done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    assert done.returncode == 100, done.stderr
+    assert "Cause: It crashed in compiled code" in done.stderr
+    assert f"rank 0 on {ONE}, exit code 1, a consequence: It lost the connection to another rank" in done.stderr
+    assert "dttui diagnose " in done.stderr
+    told = diagnosed("last", "--output", "json")
+    assert told.returncode == 100
+    found = result_of(told)
+    first = found["first_failure"]
+    assert (first["node"], first["rank"], first["signal_name"], found["cause"]["code"]) == (
+        TWO,
+        1,
+        "SIGSEGV",
+        "segfault",
+    )
+    assert [(item["rank"], item["cause"]["code"]) for item in found["failed_after"]] == [(0, "peer-gone")]
+    assert [(item["rank"], item["doing"], item["step"], item["loss"]) for item in found["ranks"]] == [
+        (0, "failed", 1, 1.5)
+    ]
+    assert found["before"]["samples"] > 0
+    assert found["before"]["memory_total_mib"] > 0
+
+
+def test_a_failed_job_names_the_line_of_the_log_and_what_the_others_did(tmp_path: Path) -> None:
+    command = 'echo begun; [ "$RANK" = 0 ] && exec sleep 60; exec cat /data/none/shard.bin'
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command))
+    assert done.returncode == 100, done.stderr
+    told = diagnosed()
+    assert told.returncode == 100
+    assert (
+        f"✗ rank 1 on {TWO} exited with code 1\nLikely cause: {TWO} has no file /data/none/shard.bin.\n" in told.stdout
+    )
+    assert f"logs/0/{TWO}/1.err:1: cat: /data/none/shard.bin: No such file or directory" in told.stdout
+    assert f"  rank 0 on {ONE}  ran until it was stopped\n      begun\n" in told.stdout
+    assert diagnosed("--lang", "zh").stdout.splitlines()[2] == f"很可能的原因：{TWO} 上没有文件 /data/none/shard.bin。"
+
+
+def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: Path) -> None:
+    command = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done"
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
+    assert done.returncode == 0, done.stderr
+    directory = jobs.find(done.stdout.strip())
+    wait_for_state(directory.job_id, "RUNNING")
+    running = diagnosed(directory.job_id[:-3])
+    assert running.returncode == 101
+    assert "Nothing has failed so far: the job is not over (RUNNING)." in running.stdout
+    assert f"rank 1 on {TWO}  runs" in running.stdout
+    os.kill(controller_of(directory), signal.SIGKILL)
+    wait_until(lambda: not directory.has_controller(), "the controller to be gone")
+    orphan = diagnosed(directory.job_id, "--output", "json")
+    assert orphan.returncode == 101
+    assert result_of(orphan)["state"] == "UNKNOWN"
+    assert "No controller watches this job" in diagnosed(directory.job_id).stdout
+    assert dttui("stop", directory.job_id).returncode == 0
+    cancelled = diagnosed(directory.job_id)
+    assert cancelled.returncode == 103
+    assert "Nothing has failed: the job was cancelled." in cancelled.stdout
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
+
+
+def test_a_job_that_succeeded_has_nothing_to_tell_and_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert diagnosed().returncode == 102
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "echo fine"))
+    assert done.returncode == 0, done.stderr
+    told = diagnosed()
+    assert told.returncode == 0
+    assert "Nothing has failed.\nfinished in " in told.stdout

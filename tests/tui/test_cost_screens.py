@@ -1,0 +1,435 @@
+"""What a draft costs on screen: the summary, the model, recommended degrees, the page about the estimate."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from textual.command import CommandList, CommandPalette
+from textual.widgets import Input, OptionList, Select
+
+from dttui.inventory.models import Inventory
+from dttui.planning.compose import ComposeState
+from dttui.services import estimates
+from dttui.services.estimates import DraftCost
+from dttui.services.fleet import EnvironmentState
+from dttui.spec import dump_job, load_job
+from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
+from dttui.tui.screens import compose
+from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.estimate import EstimateScreen, Section
+from dttui.tui.screens.model import ModelDialog
+from dttui.tui.screens.preview import PreviewScreen
+from dttui.tui.screens.recommend import RecommendDialog
+from dttui.tui.widgets.finding_list import FindingList
+from tests.tui.composing import SIZE, screen_of, tick
+from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
+from tests.tui.looking import follow, screen_text, settle, text_of, toasts, told, until
+from tests.tui.screens import CHOSEN, SIZES
+
+SEVEN = Model(parameters=7e9, precision="bf16")
+PAIR = ("a100-17", "a100-18")
+"""Sixteen A100 in one zone."""
+
+
+async def test_the_summary_follows_each_tick_with_memory_time_speed_up_and_degrees() -> None:
+    app = make_app(draft=job("a100-17", model=Model(parameters=1.3e9)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        alone = told(app, "#summary")
+        assert "of 86 GB ━" in alone
+        assert "✓ fits" in alone.replace("\xa0", " ")
+        assert "degrees DP 8 · TP 1 · PP 1" in alone
+        assert "speed-up" not in alone
+        await tick(pilot, 5)
+        await settle(app, pilot)
+        both = told(app, "#summary")
+        assert "degrees DP 16 · TP 1 · PP 1" in both
+        assert "× of 2" in both
+        assert "step time" in both
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"), [(1.3e9, "✓ fits"), (3.6e9, "⚠ may not fit"), (7e9, "✗ does not fit")]
+)
+async def test_whether_it_fits_is_a_sign_and_words_and_not_only_a_colour(parameters: float, words: str) -> None:
+    app = make_app(draft=job("a100-17", model=Model(parameters=parameters)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert words in told(app, "#summary").replace("\xa0", " ")
+
+
+@pytest.mark.parametrize(
+    ("node", "model", "words"),
+    [
+        ("a100-17", None, "the size of the model is not given → Press w to give it"),
+        ("vision-lab", None, "simulated GPUs compute on the CPU"),
+        ("ci-runner", SEVEN, "the GPUs of ci-runner are not known → Declare resources.gpu"),
+        ("ci-runner", None, "the GPUs of ci-runner are not known"),
+        ("strange", SEVEN, 'no GPU type "Voodoo2" is known'),
+        ("nowhere", SEVEN, "none of the ticked environments is in the inventory"),
+    ],
+)
+async def test_without_an_estimate_the_summary_says_why(node: str, model: Model | None, words: str) -> None:
+    inventory = make_inventory(environment("strange", 2, gpu="Voodoo2"))
+    app = make_app(inventory, draft=job(node, **({"model": model} if model else {})))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        shown = told(app, "#summary").replace("\xa0", " ")
+        assert words in shown
+        assert "step time" not in shown
+
+
+async def test_live_facts_count_where_they_are_known() -> None:
+    app = make_app(draft=job("pytorch-dev-env", model=Model(parameters=1.3e9)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert "degrees DP 2" in told(app, "#summary")
+        richer = environment("pytorch-dev-env", 4, "beijing-a", gpu="H100")
+        app.fleet.statuses["pytorch-dev-env"] = status(richer, EnvironmentState.IDLE, 5)
+        await follow(app, pilot)
+        assert "degrees DP 4" in told(app, "#summary")
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
+        assert "● gpus 4" in "".join(str(part.content) for part in app.screen.query(Section)).replace("\xa0", " ")
+
+
+async def test_a_number_that_is_not_of_what_is_ticked_now_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    gate.set()
+    asked: list[tuple[str, ...]] = []
+
+    def slow(state: ComposeState, *rest: object) -> DraftCost:
+        asked.append(state.selected)
+        assert gate.wait(20)
+        return estimates.cost_of_draft(state, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(compose, "cost_of_draft", slow)
+    app = make_app(draft=job("a100-17", model=Model(parameters=1.3e9)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert "degrees DP 8" in told(app, "#summary")
+        gate.clear()
+        asked.clear()
+        await tick(pilot, 5, 0, 1)
+        assert "step time … speed-up" not in told(app, "#summary")
+        assert "memory/GPU … step time … degrees …" in told(app, "#summary")
+        assert len(asked) == 1, "one look at a time"
+        gate.set()
+        await settle(app, pilot)
+        assert "degrees DP 22" in told(app, "#summary")
+        assert len(asked) == 2, "those between are skipped"
+
+
+async def test_typing_into_the_form_does_not_estimate_anew() -> None:
+    app = make_app(draft=job("a100-17", model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        before = screen_of(app)._costed
+        app.screen.query_one("#arguments", Input).focus()
+        await pilot.press("quotation_mark")
+        await settle(app, pilot)
+        assert screen_of(app)._costed == before
+        assert "step time" in told(app, "#summary")
+
+
+async def test_a_model_can_be_given_without_a_job_file() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        await tick(pilot, 4)
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
+        await pilot.press(*"7x", "enter")
+        assert "Parameters: 7x is no number such as 7B" in text_of(app, "#model-problem")
+        await pilot.press("backspace", "B")
+        layers = app.screen.query_one("#model-layers", Input)
+        assert layers.placeholder == "32", "what is left empty is shown"
+        layers.value = "1.5"
+        await pilot.press("enter")
+        assert "Layers: 1.5 is no number such as 32" in text_of(app, "#model-problem")
+        layers.value = "1e9"
+        await pilot.press("enter")
+        assert "Layers: 1e9 is no number such as 32" in text_of(app, "#model-problem")
+        layers.value = "36"
+        app.screen.query_one("#model-precision", Select).value = "fp16"
+        await pilot.click("#ok")
+        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
+        await settle(app, pilot)
+        assert text_of(app, "#model-text") == "7B · 36 layers · fp16"
+        assert "step time" in told(app, "#summary")
+        screen = screen_of(app)
+        assert estimates.model_of(screen.state) == Model(parameters=7e9, layers=36, precision="fp16")
+        assert screen.has_edits
+
+
+async def test_a_model_is_given_in_other_words_and_taken_away_again() -> None:
+    app = make_app(draft=job("a100-17", model=Model(name="mine", layers=24, hidden_size=2048)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
+        assert app.screen.query_one("#model-parameters", Input).placeholder == "1.318B"
+        app.screen.query_one("#model-hidden-size", Input).value = ""
+        await pilot.click("#ok")
+        assert "needs its number of parameters" in text_of(app, "#model-problem")
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert not screen_of(app).has_edits
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
+        for field in app.screen.query(Input):
+            field.value = ""
+        await pilot.click("#ok")
+        await settle(app, pilot)
+        assert estimates.model_of(screen_of(app).state) == Model(name="mine")
+
+
+async def test_recommending_asks_for_the_model_first_and_escape_changes_nothing() -> None:
+    app = make_app(draft=job(*PAIR))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
+        await pilot.press("escape")
+        await settle(app, pilot)
+        composing = screen_of(app)
+        assert not composing.has_edits
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, ModelDialog), "the model is asked for")
+        await pilot.press(*"7B", "enter")
+        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
+        asked = text_of(app, "#layouts-for")
+        assert "16 × A100-80GB · global batch 496 (taken by default)" in asked
+        assert "only the size is given" in asked
+        assert "from 1 to 10 B parameters" in asked
+        before = composing.state
+        await pilot.press("down", "escape")
+        await settle(app, pilot)
+        assert screen_of(app).state == before
+
+
+async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    draft = job(*PAIR, model=Model(parameters=7e9, precision="bf16"))
+    path.write_text("# mine\n" + dump_job(draft).replace("  model:", "  # the model\n  model:"))
+    app = make_app(draft=draft, base=tmp_path, file=path)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.click("#recommend")
+        offer = await until(
+            pilot, lambda: isinstance(app.screen, RecommendDialog) and app.screen, "degrees are offered"
+        )
+        assert isinstance(offer, RecommendDialog)
+        await pilot.press("down", "down")
+        await until(
+            pilot, lambda: "slower than the fastest" in text_of(app, "#layout-reasons"), "it says what is against"
+        )
+        wanted = offer._offer.advice.candidates[2]
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
+        await settle(app, pilot)
+        cost = screen_of(app)._cost
+        assert cost is not None
+        assert cost.estimate is not None
+        assert cost.estimate.step_time_s == wanted.estimate.step_time_s
+        assert cost.estimate.memory_per_gpu_gb == wanted.estimate.memory_per_gpu_gb
+        degrees = (
+            f"DP {wanted.data_parallel_size} · TP {wanted.tensor_parallel_size} · PP {wanted.pipeline_parallel_size}"
+        )
+        assert f"degrees {degrees}" in told(app, "#summary")
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, ComposeScreen)  # The comments are kept: nothing to ask.
+        await app.workers.wait_for_complete()
+        await settle(app, pilot)
+    assert path.read_text().startswith("# mine\n")
+    assert "  # the model\n" in path.read_text()
+    strategy = load_job(path).strategy
+    assert strategy.tensor_parallel_size == wanted.tensor_parallel_size
+    assert strategy.data_parallel is not None
+    assert strategy.data_parallel.batch_size == wanted.global_batch
+    assert strategy.recomputation == wanted.recompute
+
+
+async def test_a_layout_that_the_framework_cannot_train_names_one_that_can() -> None:
+    app = make_app(draft=job(*PAIR, model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
+        await pilot.press("down", "down")
+        words = "pytorch-ddp does not split layers: set framework: megatron-lm"
+        await until(pilot, lambda: words in text_of(app, "#layout-reasons"), "the framework is named")
+
+
+@pytest.mark.parametrize("parameters", [1.3e9, 7e9, 22e9])
+def test_every_layout_that_is_offered_costs_in_the_job_what_was_promised(parameters: float) -> None:
+    inventory = make_inventory()
+    strategy = Strategy(
+        type="hybrid",
+        model_parallel=ModelParallel(pipeline_stages=2),
+        pipeline_parallel=PipelineParallel(pipeline_stages=2, schedule="GPipe"),
+        data_parallel=DataParallel(batch_size=256, num_workers=4),
+    )
+    draft = job(*PAIR, model=Model(parameters=parameters), strategy=strategy)
+    state = ComposeState.from_job(draft, inventory)
+    offer = estimates.advise(state, inventory, {})
+    assert offer.global_batch == 256
+    assert offer.batch_is_given
+    for wanted in offer.advice.candidates:
+        changed = estimates.with_layout(state, wanted)
+        cost = estimates.cost_of_draft(changed, inventory, {})
+        assert cost.estimate is not None
+        assert cost.estimate.step_time_s == wanted.estimate.step_time_s
+        assert cost.estimate.memory_per_gpu_gb == wanted.estimate.memory_per_gpu_gb
+        kept = changed.to_job().strategy.data_parallel
+        assert kept is not None
+        assert kept.num_workers == 4
+        assert ComposeState.from_job(changed.to_job(), inventory).to_job() == changed.to_job()
+
+
+@pytest.mark.parametrize(
+    ("node", "model", "words"),
+    [
+        ("a100-17", Model(parameters=1e12), "no degrees would work: the model needs at least"),
+        ("vision-lab", SEVEN, "simulated GPUs compute on the CPU"),
+    ],
+)
+async def test_what_cannot_be_recommended_is_said_with_what_would_help(node: str, model: Model, words: str) -> None:
+    app = make_app(draft=job(node, model=model))
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await settle(app, pilot)
+        await pilot.press("d")
+        await settle(app, pilot)
+        assert isinstance(app.screen, ComposeScreen)
+        assert words in toasts(app)[-1]
+        assert "→ Tick" in toasts(app)[-1]
+        assert not screen_of(app).has_edits
+
+
+async def test_with_nothing_ticked_recommending_and_estimating_say_so() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        for key in ("d", "e"):
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert toasts(app)[-1] == "error: Tick at least one environment"
+            app.clear_notifications()
+
+
+async def test_the_palette_has_recommend_estimate_and_model() -> None:
+    app = make_app(draft=job("a100-17", model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette), "the palette is open")
+        commands = app.screen.query_one(CommandList)
+        for word in ("recommend", "estimate", "model"):
+            app.screen.query_one(Input).value = word
+            await until(
+                pilot,
+                lambda wanted=word: commands.option_count and wanted in str(commands.get_option_at_index(0).prompt),  # type: ignore[misc]  # bound at once
+                f"the palette offers {word}",
+            )
+
+
+async def test_the_page_about_an_estimate_has_parts_inputs_scaling_failures_and_axioms() -> None:
+    app = make_app(draft=job(*CHOSEN, model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        set_states(app)
+        await follow(app, pilot)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
+        parts = {str(part.border_title): str(part.content).replace("\xa0", " ") for part in app.screen.query(Section)}
+        for title, words in {
+            "Memory of the fullest GPU": ("activations", "not counted: ", "✗ does not fit"),
+            "Time of a step": ("data parallel", "tokens/s", "of the peak"),
+            "More nodes, same global batch": ("nodes  speed-up  efficiency", "7 "),
+            "Failures and checkpoints": ("checkpoint every", "Young and Daly"),
+            "Rules of thumb, no part of the estimate": ("(estimate: 112 GB)",),
+            "In formal terms": ("S = (N, M, C, D)", "pytorch-dev-env", "data 14 × tensor 1 × pipeline 1", "nccl"),
+            "The four axioms": ("✓ gradients are synchronised", "⚠ communication costs"),
+            "What it rests on": ("● gpus 14", "◆ parameters 7,000,000,000", "○ layers 32"),
+        }.items():
+            for word in words:
+                assert word in parts[title]
+        await pilot.press("end")
+        await until(pilot, lambda: "peak_flops" in screen_text(app).replace("\xa0", " "), "the keys scroll to the end")
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "back at the job")
+
+
+async def test_the_preview_leads_to_the_estimate_and_back() -> None:
+    app = make_app(draft=job(*PAIR, model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        for key, screen in (("p", PreviewScreen), ("e", EstimateScreen), ("escape", PreviewScreen)):
+            await pilot.press(key)
+            await until(pilot, lambda wanted=screen: isinstance(app.screen, wanted), f"{key} shows {screen.__name__}")  # type: ignore[misc]  # bound at once
+
+
+async def test_axioms_that_hold_share_a_line_and_one_that_does_not_has_its_own() -> None:
+    app = make_app(draft=job(*CHOSEN, model=SEVEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        said = text_of(app, "#findings-text")
+        assert "warning: communication costs" in said
+        assert "✓ 3 of the 4 axioms of distributed training hold" in said
+        assert "load is balanced" not in said
+
+
+@pytest.mark.parametrize("size", [(80, 24), SIZE])
+async def test_findings_that_do_not_fit_can_be_scrolled_by_keys(size: tuple[int, int]) -> None:
+    app = make_app(draft=job(*CHOSEN, model=SEVEN))
+    async with app.run_test(size=size) as pilot:
+        set_states(app)
+        await follow(app, pilot)
+        findings = app.screen.query_one(FindingList)
+        await until(
+            pilot, lambda: findings.border_title == "Findings · tab and ↓ show the rest", "it says there is more"
+        )
+        findings.focus()
+        await pilot.press("end")
+        await until(pilot, lambda: "axioms of distributed training hold" in screen_text(app), "the end is seen")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.focused is app.screen.query_one("#environments"), "back at the list")
+
+
+async def test_findings_that_fit_take_no_focus() -> None:
+    app = make_app(draft=job("a100-17", "a100-18"))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        findings = app.screen.query_one(FindingList)
+        assert not findings.focusable
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+async def test_the_offer_fits_every_size_with_its_buttons(size: tuple[int, int]) -> None:
+    app = make_app(draft=job(*PAIR, model=SEVEN))
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
+        await settle(app, pilot)
+        shown = screen_text(app)
+        for word in ("ZeRO", "SP", "GB/GPU", "Use it", "Cancel", "layouts compared"):
+            assert word in shown
+        layouts = app.screen.query_one(OptionList)
+        assert all(
+            len(line) <= layouts.content_size.width for line in str(layouts.get_option_at_index(0).prompt).split("\n")
+        )
+
+
+async def test_a_tick_among_thousands_is_shown_without_waiting_for_its_estimate() -> None:
+    many = Inventory(environments=tuple(environment(f"node-{number:04d}", 8, "z") for number in range(5000)))
+    draft = job(*(f"node-{number:04d}" for number in range(63)), model=SEVEN)
+    app = make_app(many, draft=draft)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        screen_of(app)._become(screen_of(app).state.toggle("node-0063"))
+        assert "64 of 5000 ticked · 512 GPUs" in text_of(app, "#title-right")
+        await settle(app, pilot)
+        assert "degrees DP 512" in told(app, "#summary")

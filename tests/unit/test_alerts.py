@@ -1,0 +1,197 @@
+"""Alerts: what raises one, what does not, and that none is told over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from dtagent.protocol.events import Event, EventKind, Metric
+from dtagent.protocol.telemetry import GpuSample, HostSample
+
+from dttui.services import jobs
+from dttui.services.alerts import BURST, MAX_GAP_S, REARM_S, AlertWatch
+from dttui.services.event_watch import EventWatch, WatchedLog
+from dttui.spec.models import Alert, Job, Monitoring
+
+Told = list[tuple[str, dict[str, Any]]]
+
+
+def watch(*alerts: dict[str, str], secrets: tuple[str, ...] = ()) -> tuple[AlertWatch, Told]:
+    """Return a watch, and the message and data of what it tells."""
+    told: Told = []
+
+    def add(kind: EventKind, message: str, **fields: Any) -> None:
+        told.append((message, {"kind": kind, **fields}))
+
+    return AlertWatch([Alert(**item) for item in alerts], add, secrets), told
+
+
+def prepared(node: str, gpu_ids: list[int]) -> Event:
+    return Event(0, 0.0, EventKind.NODE_STATE, "ready", 0, node, data={"state": "prepared", "gpu_ids": gpu_ids})
+
+
+def node_state(node: str, state: str, message: str = "") -> Event:
+    return Event(0, 0.0, EventKind.NODE_STATE, message, 0, node, data={"state": state})
+
+
+def heat(at: float, *temperatures: int | None) -> HostSample:
+    gpus = [GpuSample(index, temperature_c=value) for index, value in enumerate(temperatures)]
+    return HostSample(int(at), at, gpus=gpus)
+
+
+def test_a_line_that_matches_is_told_with_its_rank_and_no_secret() -> None:
+    alerts, told = watch({"log": r"CUDA error: \w+"}, secrets=("sesame-opens",))
+    alerts.see_log("gpu1", "3.err", b"fine\nCUDA err")
+    assert told == []
+    alerts.see_log("gpu1", "3.err", b"or: unspecified with sesame-opens\n\x1b[2Jmore\n")
+    ((message, event),) = told
+    assert message == r"CUDA error: \w+: rank 3 on gpu1 printed: CUDA error: unspecified with •••"
+    assert (event["kind"], event["node"], event["rank"]) == (EventKind.ALERT, "gpu1", 3)
+    assert event["data"]["stream"] == "3.err"
+
+
+def test_a_line_that_repeats_is_told_once_and_counted() -> None:
+    alerts, told = watch({"log": "NCCL WARN", "name": "nccl", "every": "1s"})
+    alerts.see_log("gpu1", "launcher.err", b"NCCL WARN\n" * 50)
+    assert [message for message, _event in told] == ["nccl: the launcher on gpu1 printed: NCCL WARN"]
+    alerts._rules[0].told_at.clear()
+    alerts._rules[0].recent.clear()
+    alerts.see_log("gpu1", "launcher.err", b"NCCL WARN\n")
+    assert told[-1][1]["data"]["suppressed"] == 49
+
+
+def test_a_thousand_ranks_that_print_the_same_are_a_few_events() -> None:
+    alerts, told = watch({"log": "error"})
+    for rank in range(1000):
+        alerts.see_log("gpu1", f"{rank}.err", b"an error\n")
+    assert len(told) == BURST
+
+
+def test_a_metric_beyond_its_threshold_is_told_with_its_step() -> None:
+    alerts, told = watch({"metric": "loss > 10"}, {"metric": "eval/accuracy <= 0.5", "name": "accuracy"})
+    for step, loss in enumerate([9.0, 10.0, 11.5, 12.0]):
+        alerts.see_metric("gpu1", Metric(0, step, loss))
+    alerts.see_metric("gpu1", Metric(0, 4, extra={"eval/accuracy": 0.25, "loss > 10": 1.0}))
+    alerts.see_metric("gpu1", Metric(0, 5))
+    assert [message for message, _event in told] == [
+        "loss > 10: 11.5, rank 0 on gpu1",
+        "accuracy: 0.25, rank 0 on gpu1",
+    ]
+    assert told[0][1]["data"] == {
+        "alert": "loss > 10", "severity": "warning", "metric": "loss", "value": 11.5, "threshold": 10.0, "step": 2,
+    }  # fmt: skip
+
+
+def test_only_gpus_of_the_job_count() -> None:
+    alerts, told = watch({"metric": "gpu.temperature > 85"})
+    alerts.see_event(prepared("gpu1", [1]))
+    alerts.see_sample("gpu1", heat(1.0, 99, 80))
+    assert told == []
+    alerts.see_sample("gpu1", heat(2.0, 99, 91))
+    alerts.see_sample("gpu2", heat(2.0, 99, 99))
+    assert [message for message, _event in told] == ["gpu.temperature > 85: 91 °C, GPU 1 on gpu1"]
+
+
+def test_a_condition_has_to_hold_without_a_break() -> None:
+    alerts, told = watch({"metric": "gpu.temperature < 5 for 1m"})
+    alerts.see_event(prepared("gpu1", [0]))
+    for at in range(1000, 1055):
+        alerts.see_sample("gpu1", heat(at, 1))
+    alerts.see_sample("gpu1", heat(1055, 70))
+    for at in range(1056, 1116):
+        alerts.see_sample("gpu1", heat(at, 1))
+    assert told == []
+    alerts.see_sample("gpu1", heat(1116, 1))
+    alerts.see_sample("gpu1", heat(1117, None))
+    assert len(told) == 1
+
+
+def test_a_time_without_readings_proves_nothing() -> None:
+    alerts, told = watch({"metric": "host.cpu < 5 for 2m"})
+    for at in (1000.0, 1001.0, 1001.0 + MAX_GAP_S + 60, 1001.0 + MAX_GAP_S + 119):
+        alerts.see_sample("gpu1", HostSample(1, at, cpu_percent=1.0))
+    assert told == []
+
+
+def test_a_value_that_sways_about_its_threshold_is_told_once() -> None:
+    alerts, told = watch({"metric": "gpu.temperature > 85", "every": "1s"})
+    alerts.see_event(prepared("gpu1", [0]))
+    for at in range(1000, 1200):
+        alerts.see_sample("gpu1", heat(at, 86 if at % 3 else 84))
+    assert len(told) == 1
+    alerts._rules[0].told_at.clear()
+    for later in (1201.0, 1201.0 + REARM_S):
+        alerts.see_sample("gpu1", heat(later, 70))
+    alerts.see_sample("gpu1", heat(1300, 90))
+    assert len(told) == 2
+
+
+def test_states_of_job_node_and_rank_are_told_once_each() -> None:
+    alerts, told = watch({"state": "node unknown"}, {"state": "job failed"}, {"state": "rank failed", "name": "rank"})
+    for message in ("no word for 3 s", "no word for 9 s"):
+        alerts.see_event(node_state("gpu1", "unknown", message))
+    alerts.see_event(Event(7, 0.0, EventKind.RANK_FAILED, "rank 2 broke", 0, "gpu1", 2))
+    alerts.see_event(Event(8, 0.0, EventKind.JOB_STATE, "it broke", data={"state": "FAILED"}))
+    alerts.see_event(Event(9, 0.0, EventKind.OUTCOME, "it broke", data={"state": "FAILED"}))
+    assert [(message, event["node"], event["rank"]) for message, event in told] == [
+        ("node unknown: no word for 3 s", "gpu1", None),
+        ("rank: rank 2 broke", "gpu1", 2),
+        ("job failed: it broke", None, None),
+    ]
+
+
+async def test_a_state_that_has_to_last_is_told_only_where_it_does() -> None:
+    alerts, told = watch({"state": "node unknown for 0.05s"})
+    alerts.see_event(node_state("gpu1", "unknown"))
+    alerts.see_event(node_state("gpu2", "unknown", "no word from gpu2"))
+    alerts.see_event(node_state("gpu1", "running"))
+    deadline = time.monotonic() + 5
+    while not told:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    assert [message for message, _event in told] == ["node unknown for 0.05s: no word from gpu2"]
+    alerts.see_event(node_state("gpu3", "unknown"))
+    alerts.close()
+    assert alerts._timers == {}
+
+
+def test_an_expression_that_never_ends_is_given_up_and_told_once() -> None:
+    alerts, told = watch({"log": r"(a+)+$", "name": "evil"}, {"log": "after"})
+    began = time.monotonic()
+    for _each in range(20):
+        alerts.see_log("gpu1", "0.out", b"a" * 4000 + b"b\nafter\n")
+    assert time.monotonic() - began < 5
+    assert [message for message, _event in told] == [
+        "after: rank 0 on gpu1 printed: after",
+        "evil: the expression takes too long and is looked for no more",
+    ]
+    assert told[1][1]["kind"] is EventKind.FINDING
+
+
+def test_alerts_are_written_before_the_outcome_and_none_for_what_was_before() -> None:
+    directory = jobs.create("x")
+    job = Job(name="x", monitoring=Monitoring(alerts=(Alert(state="job failed"), Alert(state="node unknown"))))
+    WatchedLog(directory).add(EventKind.NODE_STATE, "silent", node="gpu1", data={"state": "unknown"})
+    log = WatchedLog(directory)
+    EventWatch(log, job, directory, directory.path)
+    log.add(EventKind.NODE_STATE, "silent still", node="gpu1", data={"state": "unknown"})
+    log.add(EventKind.JOB_STATE, "it broke", data={"state": "FAILED"})
+    log.add(EventKind.OUTCOME, "it broke", data={"state": "FAILED", "exit_code": 100})
+    assert [event.kind.value for event in directory.read_events()] == [
+        "node_state", "node_state", "job_state", "alert", "outcome",
+    ]  # fmt: skip
+    assert json.loads(directory.events.read_text().splitlines()[3])["message"] == "job failed: it broke"
+
+
+def test_a_listener_that_breaks_does_not_disturb_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    log = WatchedLog(jobs.create("x"))
+
+    def broken(_event: Event) -> None:
+        raise ZeroDivisionError
+
+    log.listeners.append(broken)
+    assert log.add(EventKind.PROGRESS, "fine").seq == 0
+    assert "could not be passed on" in caplog.text

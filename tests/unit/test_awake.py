@@ -1,0 +1,57 @@
+"""A loop whose clock stands still while its process is stopped: nothing times out that nobody could hear."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from dttui.services import awake
+from tests.waiting import wait_until
+
+PROGRAM = """
+import asyncio, os, sys
+from dttui.services import awake
+awake.MOST_GAP_S = awake.TICK_S = 0.3
+
+async def main():
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    print("ready", flush=True)
+    line = await asyncio.wait_for(reader.readline(), 1.0)
+    print(line.decode().strip(), awake.has_just_woken(), flush=True)
+
+awake.run_awake(main())
+"""
+
+
+def test_an_answer_that_came_while_the_process_was_stopped_is_no_timeout() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        slept_until = time.monotonic() + 1.5  # Longer than it waits for: this is what is tested.
+        wait_until(lambda: time.monotonic() > slept_until, "the time to pass")
+        process.stdin.write("answer\n")
+        process.stdin.flush()
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.stdout.readline() == "answer True\n"
+        assert process.wait(10) == 0
+
+
+def test_a_deadline_passes_as_ever_while_the_process_runs() -> None:
+    async def main() -> bool:
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 0.05)
+        except asyncio.TimeoutError:
+            return awake.has_just_woken()
+        return True
+
+    assert awake.run_awake(main()) is False

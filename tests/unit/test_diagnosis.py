@@ -1,0 +1,333 @@
+"""From what a job left behind to its first cause: order, what was measured, what the other ranks did, and the words."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+from dtagent.protocol.events import JobState, Metric
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
+
+from dttui.errors import ExitCode
+from dttui.services.diagnosis import diagnose
+from dttui.services.diagnosis_exceptions import headline, raised_at
+from dttui.services.diagnosis_models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
+from dttui.services.diagnosis_report import document, sections, short_sections
+from dttui.services.redaction import redact
+
+PEER = (
+    "RuntimeError: [/p/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9122. "
+    "This is typically caused by a remote worker crashing."
+)
+TIMEOUT = (
+    "[rank{rank}]:[E816 01:45:40 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank {rank}] Exception (either an "
+    "error or timeout) detected by watchdog at work: 80, last enqueued NCCL work: {work}, last completed NCCL work: 79."
+)
+WATCHDOG = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=80, OpType=ALLREDUCE, Timeout(ms)=6) ran "
+    "for 6000 milliseconds"
+)
+
+
+def lines(*texts: str) -> tuple[LogLine, ...]:
+    return tuple(LogLine("logs/0/a/0.err", number, text) for number, text in enumerate(texts, 1))
+
+
+def failed(rank: int | None, error: str | None = None, *, time: float = 100.0, **fields: object) -> Failed:
+    node = "a" if rank in (0, 1) else "b"
+    given = {"exit_code": 1, "error": error, **fields}
+    return Failed(node, rank, f"rank {rank} failed", time, **given)  # type: ignore[arg-type]  # fields of it
+
+
+def node(name: str, *ranks: int, state: str = "stopped", **fields: object) -> NodeEvidence:
+    return NodeEvidence(name, ranks, state, "", "/opt/python", **fields)  # type: ignore[arg-type]  # fields of it
+
+
+def evidence(*failures: Failed, **fields: object) -> Evidence:
+    made = Evidence(
+        "job-1", JobState.FAILED, "it failed", 100, 0, True, 200.0, (node("a", 0, 1), node("b", 2, 3)), failures
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]  # fields of it
+
+
+def text_of(found: Diagnosis) -> str:
+    parts = sections(found)
+    return "\n".join(line for part in parts for line in (part.heading, *(item.text for item in part.lines)) if line)
+
+
+def cause_of(*failures: Failed, **fields: object) -> tuple[str, str]:
+    cause = diagnose(evidence(*failures, **fields)).cause
+    assert cause is not None
+    return cause.code, cause.words
+
+
+def reading(
+    time: float, *, used_mib: int = 1000, gpu: GpuSample | None = None, ranks: tuple[int, ...] = ()
+) -> HostSample:
+    own = [RankSample(rank, 7, 99.0, 500) for rank in ranks]
+    gpus = [gpu] if gpu is not None else []
+    return HostSample(1, time, 40.0, memory_used_mib=used_mib, memory_total_mib=10_000, gpus=gpus, ranks={"job-1": own})
+
+
+def test_a_cause_goes_before_its_consequences_whatever_the_clocks_say() -> None:
+    found = diagnose(
+        evidence(
+            failed(0, PEER, time=90.0),
+            failed(1, None, time=91.0, signal=signal.SIGTERM, exit_code=None),
+            failed(2, "ValueError: bad batch", time=95.0),
+            failed(3, "KeyError: 'x'", time=96.0),
+        )
+    )
+    assert found.first is not None
+    assert found.first.failure.rank == 2
+    assert [item.failure.rank for item in found.also] == [3, 0, 1]
+    assert [item.cause.code for item in found.also] == ["exception", "peer-gone", "ended-with-others"]
+    assert {other.rank: other.doing for other in found.others} == {0: Doing.FAILED, 1: Doing.STOPPED, 3: Doing.FAILED}
+
+
+def test_a_rank_that_lost_its_peer_while_it_cleaned_up_after_its_own_error_is_a_cause() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/w/t.py", line 3, in step\ntorch.OutOfMemoryError: CUDA '
+        "out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 8 GiB of which 1.00 GiB is free.\n\n"
+        "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+        f'  File "x"\n{PEER}\n'
+    )
+    code, words = cause_of(failed(0, PEER, traceback=traceback), failed(2, PEER, time=99.0))
+    assert code == "cuda-oom"
+    assert "2.00 GiB more were asked for" in words
+
+
+def test_what_could_not_be_cleared_away_is_not_the_first_failure() -> None:
+    left = Failed("a", None, "a: these processes cannot be ended: 7 (python)", 50.0, is_aftermath=True)
+    found = diagnose(evidence(left, failed(2, "ValueError: bad")))
+    assert found.first is not None
+    assert found.first.failure.rank == 2
+    assert found.also[-1].cause.code == "unkillable"
+
+
+def test_an_exception_of_the_script_is_told_with_its_own_line_and_not_a_library_s() -> None:
+    traceback = (
+        'Traceback (most recent call last):\n  File "/w/train.py", line 41, in step\n    x()\n'
+        '  File "/opt/lib/python3.11/site-packages/torch/nn.py", line 9, in x\n    raise ValueError\nValueError: bad\n'
+    )
+    found = cause_of(failed(0, "ValueError: bad", traceback=traceback))
+    assert found == ("exception", "The script raised ValueError in train.py, line 41, function step.")
+
+
+def test_without_a_record_the_end_of_stderr_is_read_and_its_line_named() -> None:
+    printed = lines(
+        "step 1",
+        "Traceback (most recent call last):",
+        '  File "t.py", line 1',
+        "ModuleNotFoundError: No module named 'x'",
+    )
+    found = diagnose(evidence(failed(0, lines=printed)))
+    assert found.cause is not None
+    assert (found.cause.code, found.cause.confidence) == ("missing-module", Confidence.LIKELY)
+    assert "logs/0/a/0.err:4: ModuleNotFoundError" in text_of(found)
+
+
+def test_an_exception_that_was_logged_long_before_the_end_is_no_cause() -> None:
+    printed = lines("Traceback (most recent call last):", "OSError: [Errno 28] No space left on device", *["step"] * 30)
+    assert cause_of(failed(0, "SystemExit: 3", exit_code=3, lines=printed))[0] == "exit-code"
+
+
+def test_what_a_script_says_when_it_exits_is_its_cause() -> None:
+    assert cause_of(failed(0, "SystemExit: no such preset: xl", exit_code=1))[1].endswith("no such preset: xl")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"signal": signal.SIGSEGV, "exit_code": None}, "segfault"),
+        ({"exit_code": 139}, "segfault"),
+        ({"exit_code": 137}, "killed"),
+        ({"signal": signal.SIGBUS, "exit_code": None}, "bus-error"),
+        ({"signal": signal.SIGTERM, "exit_code": None}, "terminated"),
+        ({"signal": 40, "exit_code": None}, "signal"),
+        ({"exit_code": 3}, "exit-code"),
+        ({"exit_code": 128}, "exit-code"),
+    ],
+)
+def test_an_end_without_words_is_told_by_its_signal_or_exit_code(fields: dict[str, object], code: str) -> None:
+    assert cause_of(failed(0, None, **fields))[0] == code  # type: ignore[arg-type]  # fields of it
+
+
+def test_a_rank_killed_on_a_full_host_ran_out_of_memory_and_on_an_empty_one_perhaps_not() -> None:
+    killed = failed(0, None, signal=signal.SIGKILL, exit_code=None)
+    full = (node("a", 0, 1, readings=(reading(80.0, used_mib=5000), reading(99.0, used_mib=9800))), node("b", 2))
+    assert cause_of(killed, nodes=full)[0] == "host-oom"
+    empty = (node("a", 0, 1, readings=(reading(99.0, used_mib=900),)), node("b", 2))
+    assert cause_of(killed, nodes=empty)[0] == "killed"
+    late = (node("a", 0, 1, readings=(reading(20.0, used_mib=9900), reading(99.0, used_mib=900))), node("b", 2))
+    assert cause_of(killed, nodes=late)[0] == "killed", "what was full a minute before is not the reason"
+
+
+def test_a_memory_error_on_a_host_with_room_speaks_of_a_limit() -> None:
+    roomy = (node("a", 0, 1, readings=(reading(99.0, used_mib=900),)),)
+    assert "a limit stood in the way" in cause_of(failed(0, "MemoryError"), nodes=roomy)[1]
+
+
+def test_the_gpu_in_the_seconds_before_is_told_and_an_xid_explains_a_crash() -> None:
+    def gpu(**fields: object) -> GpuSample:
+        return GpuSample(5, 97, 70_000, 81_920, 86, 402.0, 700.0, **fields)  # type: ignore[arg-type]  # fields of it
+
+    readings = (
+        reading(90.0, gpu=gpu(xid_count=0, ecc_uncorrected=0)),
+        reading(99.0, gpu=gpu(xid_count=1, xid_last=79, ecc_uncorrected=2, throttle_reasons=["power cap"])),
+        reading(101.0, gpu=GpuSample(5, 0, 0, 81_920, 40)),
+    )
+    nodes = (node("a", 0, 1, gpu_ids=(4, 5), readings=readings),)
+    found = diagnose(evidence(failed(1, "RuntimeError: CUDA error: unspecified launch failure"), nodes=nodes))
+    assert found.cause is not None
+    assert found.cause.code == "gpu-xid"
+    assert found.cause.words == "GPU 5 of a reported Xid 79: the GPU fell off the bus."
+    text = text_of(found)
+    assert "GPU 5  busy 97% · holds up to 68.4 of 80.0 GiB · up to 86 °C · 402 of 700 W · held back: power cap" in text
+    assert "2 uncorrected memory errors · Xid 79" in text
+    assert "2 readings, the last 1.0 s before it" in text
+
+
+def test_an_xid_that_a_program_causes_does_not_accuse_the_gpu() -> None:
+    readings = tuple(reading(90.0 + n, gpu=GpuSample(0, 97, xid_count=n, xid_last=31)) for n in range(2))
+    nodes = (node("a", 0, gpu_ids=(0,), readings=readings),)
+    code, words = cause_of(failed(0, "RuntimeError: CUDA error: an illegal memory access was encountered"), nodes=nodes)
+    assert code == "cuda-fault"
+    assert "Xid 31: a kernel used an address that is not mapped" in words
+
+
+def test_where_all_timed_out_the_rank_that_had_begun_fewer_collectives_is_named() -> None:
+    ranks = [
+        failed(
+            rank,
+            None,
+            exit_code=None,
+            signal=signal.SIGABRT,
+            lines=lines(WATCHDOG, TIMEOUT.format(rank=rank, work=work)),
+        )
+        for rank, work in ((0, 82), (1, 82), (2, 80), (3, 82))
+    ]
+    code, words = cause_of(*ranks)
+    assert code == "collective-timeout"
+    assert words.endswith("Behind by 2 collectives: rank 2 on b. Look at what it was doing.")
+
+
+def test_where_all_others_timed_out_the_rank_that_did_not_fail_is_named() -> None:
+    error = "RuntimeError: [x/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"
+    metrics = {2: Metric(2, 118), 3: Metric(3, 117)}
+    _code, words = cause_of(failed(0, error), failed(1, error), metrics=metrics)
+    assert words.endswith("Waited for, and not failed itself: rank 3 on b. Look at what it was doing.")
+
+
+def test_a_peer_that_had_ended_well_before_is_named() -> None:
+    readings = (reading(80.0, ranks=(2, 3)), reading(99.0, ranks=(3,)))
+    nodes = (node("a", 0, 1), node("b", 2, 3, readings=readings))
+    _code, words = cause_of(failed(0, PEER), nodes=nodes)
+    assert "Already ended, and well: rank 2 on b." in words
+
+
+def test_a_node_of_which_nothing_is_heard_is_the_cause_of_lost_peers() -> None:
+    lost = replace(node("b", 2, 3, state="lost", readings=(reading(97.0),)), message="could not be reached")
+    found = diagnose(evidence(failed(0, PEER), nodes=(node("a", 0, 1), lost)))
+    assert found.first is not None
+    assert (found.cause.code if found.cause else None) == "node-lost"
+    assert (found.first.failure.node, found.first.failure.time) == ("b", 97.0)
+    assert [other.doing for other in found.others] == [Doing.FAILED, Doing.STOPPED, Doing.LOST, Doing.LOST]
+
+
+def test_ranks_that_never_started_are_named_at_a_rendezvous_that_timed_out() -> None:
+    error = "torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 2/4 clients joined."
+    nodes = (node("a", 0, 1, ranks_started=(0, 1)), node("b", 2, 3, ranks_started=()))
+    _code, words = cause_of(failed(0, error), nodes=nodes)
+    assert words == "Only 2 of 4 ranks came to the rendezvous within 31 s. Never started: rank 2 on b, rank 3 on b."
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code"), [(3, "preflight"), (4, "host-unreachable"), (5, "launch"), (1, "unknown"), (77, "unknown")]
+)
+def test_a_job_that_failed_before_any_rank_tells_why_and_what_to_try(exit_code: int, code: str) -> None:
+    found = diagnose(evidence(exit_code=exit_code, findings=(("lab2 has no torch", "install it"),)))
+    assert found.cause is not None
+    assert found.cause.code == code
+    assert found.advice
+    assert "✗ lab2 has no torch\n  → install it" in text_of(found)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (JobState.SUCCEEDED, "Nothing has failed."),
+        (JobState.CANCELLED, "Nothing has failed: the job was cancelled."),
+        (JobState.RUNNING, "Nothing has failed so far: the job is not over (RUNNING)."),
+        (JobState.UNKNOWN, "No controller watches this job"),
+    ],
+)
+def test_a_job_that_did_not_fail_says_so_and_how_it_stands(state: JobState, words: str) -> None:
+    metrics = {0: Metric(0, 12, 1.5, time=190.0)}
+    nodes = (node("a", 0, 1, state="running"), node("b", 2, state="unknown"))
+    found = diagnose(evidence(state=state, exit_code=None, metrics=metrics, nodes=nodes))
+    text = text_of(found)
+    assert words in text
+    assert "step 12 · loss 1.5000" in text
+    assert ("came 10 s ago" in text) == (state is JobState.RUNNING)
+    assert short_sections(found) == ()
+
+
+def test_a_diagnosis_is_data_too_and_its_short_form_ends_with_what_to_try() -> None:
+    found = diagnose(evidence(failed(0, "ValueError: bad"), failed(2, PEER)))
+    data = document(found)
+    assert data["first_failure"]["rank"] == 0
+    assert data["cause"]["confidence"] == "certain"
+    assert data["failed_after"][0]["cause"]["is_consequence"] is True
+    assert {item["rank"]: item["doing"] for item in data["ranks"]} == {1: "stopped", 2: "failed", 3: "stopped"}
+    assert short_sections(found)[-1].heading == "What to try"
+
+
+def test_a_syntax_error_s_headline_is_its_message_and_place() -> None:
+    error = 'File "train.py", line 3\n    def f(:\n          ^\nSyntaxError: invalid syntax'
+    assert headline(error) == "SyntaxError: invalid syntax (file train.py, line 3)"
+    assert headline("ValueError: one\ntwo") == "ValueError: one"
+    assert headline("") == ""
+
+
+def test_an_exception_in_another_process_is_found_in_the_message_that_passes_it_on() -> None:
+    error = (
+        "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n"
+        'Traceback (most recent call last):\n  File "x", line 1\n'
+        "FileNotFoundError: [Errno 2] No such file or directory: '/d'\n"
+    )
+    assert cause_of(failed(0, error))[0] == "missing-file"
+    assert headline(error) == "FileNotFoundError: [Errno 2] No such file or directory: '/d'"
+
+
+def test_a_traceback_all_in_libraries_has_no_place_of_the_script() -> None:
+    assert raised_at('  File "/opt/lib/python3.11/runpy.py", line 1, in f\n') is None
+    assert raised_at(None) is None
+
+
+def test_secrets_and_tokens_are_taken_out() -> None:
+    text = redact(
+        "key=s3cret-value hf_abcdefghijklmnopqrstuvwxyz https://me:pw@host/x the cat", ["s3cret-value", "cat"]
+    )
+    assert text == "key=••• ••• https://•••@host/x the cat"
+
+
+@pytest.mark.parametrize("code", [ExitCode.UNREACHABLE, ExitCode.PREFLIGHT])
+def test_where_nothing_was_started_no_rank_is_said_to_have_run(code: ExitCode) -> None:
+    nodes = (node("a", 0, 1, state="failed"), node("b", 2, 3, state="connected"))
+    found = diagnose(evidence(exit_code=code, nodes=nodes))
+    assert found.others == ()
+    assert "rank" not in text_of(found)
+    assert document(found)["ranks"] == []
+
+
+def test_after_a_launch_that_failed_only_ranks_that_were_seen_to_start_are_said_to_have_run() -> None:
+    nodes = (node("a", 0, 1, state="stopped", ranks_started=(0,)), node("b", 2, 3, state="failed"))
+    found = diagnose(evidence(exit_code=ExitCode.LAUNCH, nodes=nodes))
+    assert {other.rank: other.doing for other in found.others} == {
+        0: Doing.STOPPED,
+        1: Doing.ABSENT,
+        2: Doing.ABSENT,
+        3: Doing.ABSENT,
+    }

@@ -1,0 +1,438 @@
+"""Every cause is known by what the libraries really print, and by nothing that only looks like it.
+
+The texts are those of CPython, torch 2.x, NCCL, gloo, numpy and others, as sources print them or people report them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dttui.services.diagnosis_causes import recognise, tell
+from dttui.services.diagnosis_exceptions import chain
+from dttui.services.diagnosis_table import RECOGNISERS
+
+FIELDS = {"host": "gpu2", "rank": "3", "python": "/opt/conda/bin/python"}
+
+RAISED = [
+    (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 "
+        "GiB of which 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of "
+        "the allocated memory 9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated.",
+        "cuda-oom",
+        "The memory of GPU 0 was full: 22.78 GiB more were asked for, and 12.73 GiB of 31.47 GiB were free.",
+    ),
+    (
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacty of "
+        "6.00 GiB of which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by PyTorch",
+        "cuda-oom",
+        "0 bytes of 6.00 GiB were free",
+    ),
+    (
+        "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB "
+        "already allocated; 145.93 MiB free; 1.02 GiB reserved in total by PyTorch)",
+        "cuda-oom",
+        "264.00 MiB more were asked for, and 145.93 MiB of 2.00 GiB were free",
+    ),
+    ("torch.AcceleratorError: CUDA error: out of memory\nCUDA kernel errors might be", "cuda-oom", "full"),
+    ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuda-oom", "full"),
+    ("MemoryError", "host-oom", "The memory of gpu2 was full."),
+    (
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.28 TiB for an array with shape "
+        "(1000000000000,) and data type float64",
+        "host-oom",
+        "7.28 TiB more were asked for",
+    ),
+    (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 70368744177664 bytes. Error code 12 (Cannot allocate memory)",
+        "host-oom",
+        "65,536.0 GiB more were asked for",
+    ),
+    ("OSError: [Errno 12] Cannot allocate memory", "host-oom", "gpu2"),
+    ("std::bad_alloc: std::bad_alloc", "host-oom", "gpu2"),
+    (
+        "RuntimeError: DataLoader worker (pid 46794) is killed by signal: Killed. ",
+        "worker-killed",
+        "data loader worker",
+    ),
+    (
+        "RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.",
+        "shm-full",
+        "/dev/shm of gpu2",
+    ),
+    (
+        "RuntimeError: unable to write to file </torch_123_456_7>: No space left on device (28)",
+        "shm-full",
+        "/dev/shm of gpu2",
+    ),
+    ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'", "shm-full", "/dev/shm"),
+    ("OSError: [Errno 28] No space left on device: '/ckpt/3.pt'", "disk-full", "gpu2 to write /ckpt/3.pt"),
+    ("OSError: [Errno 28] No space left on device", "disk-full", "a disk of gpu2"),
+    ("OSError: [Errno 122] Disk quota exceeded", "disk-full", "a disk of gpu2"),
+    (
+        "RuntimeError: [enforce fail at inline_container.cc:668] . PytorchStreamWriter failed writing file data/0: "
+        "file write failed",
+        "disk-full",
+        "a disk of gpu2",
+    ),
+    ("OSError: [Errno 24] Too many open files", "too-many-files", "gpu2"),
+    ("RuntimeError: received 0 items of ancdata", "too-many-files", "gpu2"),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid "
+        "usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.20.5\nncclInvalidUsage: This usually reflects "
+        "invalid usage of NCCL library.\nLast error:\n"
+        "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 10",
+        "gpu-shared-by-ranks",
+        "Ranks 1 and 0",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, invalid usage, NCCL version 2.21.5\nLast "
+        "error:\nMismatched NCCL version detected : rank 1 version 21805 rank 0 version 21403",
+        "nccl-version",
+        "rank 1 has version 21805, rank 0 21403",
+    ),
+    (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE), but Rank 1 is running collective: BARRIER",
+        "collective-mismatch",
+        "same collectives",
+    ),
+    (
+        "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This "
+        "error indicates that your module has parameters that were not used in producing loss.",
+        "collective-mismatch",
+        "same collectives",
+    ),
+    (
+        "c10::DistBackendError: [PG 1 Rank 7] Process group watchdog thread terminated with exception: [Rank 7] "
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=199, OpType=_REDUCE_SCATTER_BASE, "
+        "NumelIn=7098994688, NumelOut=443687168, Timeout(ms)=600000) ran for 882725 milliseconds before timing out.",
+        "collective-timeout",
+        "It waited 883 s in a collective (_REDUCE_SCATTER_BASE)",
+    ),
+    (
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for "
+        "recv operation to complete",
+        "collective-timeout",
+        "1800 s",
+    ),
+    (
+        "RuntimeError: [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 5000 ms",
+        "collective-timeout",
+        "Ranks 1, 2 did not",
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 clients joined.",
+        "rendezvous-timeout",
+        "Only 1 of 2 ranks came to the rendezvous within 901 s.",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
+        "(10.0.0.1, 29500).",
+        "rendezvous-timeout",
+        "the master at 10.0.0.1, port 29500",
+    ),
+    (
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        "rendezvous-timeout",
+        "ranks that never came",
+    ),
+    (
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+        "rendezvous-timeout",
+        "never came",
+    ),
+    (
+        "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
+        "peer [127.0.0.1]:9122. This is typically caused by a remote worker crashing.",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
+        "RuntimeError: [/x/gloo/transport/tcp/pair.cc:534] Read error [10.0.0.1]:4: Connection reset by peer",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, "
+        "remote process exited or there was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed "
+        "possibly due to a network error or a remote process exiting prematurely.\nLast error:\nsocketProgressOpt: "
+        "Call to "
+        "recv from 172.0.0.1<33759> failed : Connection reset by peer",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, internal error, NCCL version "
+        "2.14.3\nncclInternalError: Internal check failed.\nLast error:\n"
+        "Net : Connection closed by remote peer user<50260>",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
+        "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
+        "server shutdown or crash?",
+        "peer-gone",
+        "lost the connection",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "port-in-use",
+        "Port 29500 of gpu2",
+    ),
+    ("OSError: [Errno 98] Address already in use", "port-in-use", "gpu2"),
+    (
+        "OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8080): address already in use",
+        "port-in-use",
+        "gpu2",
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1691, unhandled system error (run "
+        "with NCCL_DEBUG=INFO for details), NCCL version 2.19.3\nncclSystemError: System call (e.g. socket, malloc) or "
+        "external library call failed or device error. \nLast error:\nBootstrap : no socket interface found",
+        "nccl-error",
+        "NCCL failed: Bootstrap : no socket interface found",
+    ),
+    (
+        "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        "shared-library",
+        "libcudart.so.12 is missing on gpu2",
+    ),
+    (
+        "ImportError: cannot import name 'container_abcs' from 'torch._six' (/x/torch/_six.py)",
+        "version-mismatch",
+        "container_abcs",
+    ),
+    (
+        "ImportError: /x/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+        "version-mismatch",
+        "undefined symbol",
+    ),
+    ("RuntimeError: operator torchvision::nms does not exist", "version-mismatch", "torchvision"),
+    (
+        "ModuleNotFoundError: No module named 'deepspeed'",
+        "missing-module",
+        "/opt/conda/bin/python on gpu2 has no module deepspeed.",
+    ),
+    ("ImportError: Using `low_cpu_mem_usage=True` requires Accelerate", "import-error", "requires Accelerate"),
+    ("PermissionError: [Errno 13] Permission denied: '/data/x'", "permission", "/data/x"),
+    ("OSError: [Errno 30] Read-only file system: '/ckpt'", "read-only", "/ckpt on gpu2"),
+    (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/imagenet'",
+        "missing-file",
+        "gpu2 has no file /data/imagenet.",
+    ),
+    ("OSError: [Errno 116] Stale file handle", "storage-error", "Stale file handle"),
+    ("SyntaxError: '(' was never closed (file train.py, line 1)", "syntax-error", "line 1"),
+    (
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 12080). Please update",
+        "driver-too-old",
+        "gpu2",
+    ),
+    (
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling "
+        "NumCudaDevices() that might have already set an error? Error 804: forward compatibility was attempted on non "
+        "supported HW",
+        "driver-too-old",
+        "gpu2",
+    ),
+    ("AssertionError: Torch not compiled with CUDA enabled", "no-cuda-build", "made without CUDA"),
+    ("RuntimeError: Distributed package doesn't have NCCL built in", "no-cuda-build", "made without CUDA"),
+    ("RuntimeError: No CUDA GPUs are available", "no-gpu", "gpu2"),
+    ("ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "no-gpu", "gpu2"),
+    ("RuntimeError: CUDA error: invalid device ordinal\nCUDA kernel errors", "device-ordinal", "not given"),
+    ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "gpu-busy", "gpu2"),
+    (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "gpu-unsupported",
+        "gpu2",
+    ),
+    ("RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors", "gpu-ecc", "damaged"),
+    (
+        "c10::Error: [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: uncorrectable ECC error "
+        "encountered",
+        "gpu-ecc",
+        "damaged",
+    ),
+    ("RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel", "device-assert", "index out of range"),
+    (
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "cuda-fault",
+        "an illegal memory access",
+    ),
+    ("RuntimeError: CUDA error: unknown error", "cuda-error", "unknown error"),
+    ("ValueError: Loss is nan, stopping training", "not-finite", "Loss is nan"),
+    ("RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.", "not-finite", "MulBackward0"),
+    (
+        "RuntimeError: Rank 0, node gpu1, device 0, iteration 5: Unexpected result nan (message='found NaN in local "
+        "forward loss calculation')",
+        "not-finite",
+        "found NaN",
+    ),
+    (
+        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be",
+        "not-finite",
+        "non-finite",
+    ),
+    (
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        "not-finite",
+        "loss scale",
+    ),
+    (
+        "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so",
+        "checkpoint-format",
+        "more than tensors",
+    ),
+    ("_pickle.UnpicklingError: invalid load key, '\\x00'.", "checkpoint-corrupt", "invalid load key"),
+    (
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        "checkpoint-corrupt",
+        "central directory",
+    ),
+    ("EOFError: Ran out of input", "checkpoint-corrupt", "Ran out of input"),
+    (
+        "safetensors_rust.SafetensorError: Error while deserializing header: InvalidHeaderDeserialization",
+        "checkpoint-corrupt",
+        "header",
+    ),
+    (
+        'RuntimeError: Error(s) in loading state_dict for Linear:\n\tMissing key(s) in state_dict: "weight", "bias".',
+        "checkpoint-mismatch",
+        "Linear",
+    ),
+    (
+        "requests.exceptions.ConnectionError: (MaxRetryError: host='huggingface.co', port=443)",
+        "service-unreachable",
+        "huggingface.co",
+    ),
+    ("ConnectionRefusedError: [Errno 111] Connection refused", "service-unreachable", "Connection refused"),
+    ("KeyboardInterrupt", "interrupted", "interrupted"),
+]
+
+PRINTED = [
+    ("train.py: error: unrecognized arguments: --lrx 1", 2, "arguments", "unrecognized arguments: --lrx 1"),
+    ("Error: No such option: --lrx", 2, "arguments", "--lrx"),
+    ("/usr/bin/python3: No module named trainer", 1, "missing-module", "no module trainer"),
+    (
+        "/usr/bin/python3: can't open file '/w/train.py': [Errno 2] No such file or directory",
+        2,
+        "missing-file",
+        "/w/train.py",
+    ),
+    ("cannot start /opt/py: [Errno 2] No such file or directory: '/opt/py'", 127, "interpreter-missing", "/opt/py"),
+    ("cannot start python3: [Errno 2] No such file or directory: '/data/w'", 127, "workdir-missing", "/data/w"),
+    ("cannot start ./run: [Errno 13] Permission denied: './run'", 127, "not-executable", "./run"),
+    ("sh: 1: torchrunx: not found", 127, "interpreter-missing", "torchrunx"),
+    ("bash: line 1: torchrunx: command not found", 127, "interpreter-missing", "torchrunx"),
+    ("/usr/bin/env: ‘python’: No such file or directory", 127, "interpreter-missing", "python"),
+    ("sh: 1: ./go.sh: Permission denied", 126, "not-executable", "./go.sh"),
+    ("cat: /data/x: No such file or directory", 1, "missing-file", "/data/x"),
+    ("dd: error writing '/small/x': No space left on device", 1, "disk-full", "gpu2"),
+    (
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        1,
+        "shm-full",
+        "/dev/shm",
+    ),
+    (
+        "gpu1:42:99 [0] init.cc:1161 NCCL WARN Mismatched NCCL version detected : rank 1 version 21805 rank 0 "
+        "version 21403",
+        None,
+        "nccl-version",
+        "21805",
+    ),
+    (
+        "[rank7]:[E816 01:45:40.183 ProcessGroupNCCL.cpp:607] [Rank 7] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=80078, OpType=BROADCAST, NumelIn=5056, NumelOut=5056, Timeout(ms)=600000) ran for 600026 "
+        "milliseconds before timing out.",
+        None,
+        "collective-timeout",
+        "600 s in a collective (BROADCAST)",
+    ),
+]
+
+LOOK_ALIKES = [
+    ("ValueError: the answer must not be 'CUDA out of memory'", None),
+    ("KeyError: 'CUDA out of memory'", None),
+    ("RuntimeError: my cache ran out of memory slots", None),
+    ("ValueError: cannot convert float NaN to integer", None),
+    ("KeyError: 'nan_loss'", None),
+    ("ValueError: loss_fn must be given", None),
+    ("ValueError: unknown norm: info", None),
+    ("BrokenPipeError: [Errno 32] Broken pipe", None),
+    ("RuntimeError: the peer review of Connection closed by peer", None),
+    ("TimeoutError: The read operation timed out", None),
+    ("RuntimeError: Timed out waiting for the license server", None),
+    ("EOFError: EOF when reading a line", None),
+    ("RuntimeError: Sizes of tensors must match except in dimension 0.", None),
+    ("ValueError: No module named in the config", None),
+    ("ValueError: port: 29500 is not a good choice", None),
+    ("_pickle.PicklingError: Can't pickle <function f>", None),
+    ("FileExistsError: [Errno 17] File exists: '/ckpt'", None),
+    ("AssertionError", None),
+    # Close to another cause, and not it.
+    ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "shared-library"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/dev/shm/x'", "missing-file"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/data/nan loss is nan'", "missing-file"),
+]
+
+HARMLESS_LINES = [
+    ("train.py: error: the first step is slow", 0),
+    ("INFO retrying: Connection refused", 1),
+    ("step 4 loss nan", 1),
+    ("WARNING: No space left on device was handled", 1),
+    ("I will now say that no module named x", 1),
+    ("cannot start the engine", 1),
+]
+
+
+def found(text: str) -> tuple[str | None, str]:
+    spoken, _said = recognise([item.text for item in chain(text, None, ())], (), 1)
+    return (None, "") if spoken is None else (spoken.row.code, tell(spoken.row.words, {**FIELDS, **spoken.fields}))
+
+
+@pytest.mark.parametrize(("text", "code", "words"), RAISED)
+def test_an_exception_tells_its_cause_in_plain_words(text: str, code: str, words: str) -> None:
+    assert found(text)[0] == code
+    assert words in found(text)[1]
+
+
+@pytest.mark.parametrize(("line", "exit_code", "code", "words"), PRINTED)
+def test_a_last_line_tells_its_cause_in_plain_words(line: str, exit_code: int | None, code: str, words: str) -> None:
+    _spoken, said = recognise([], ["step 12", line], exit_code)
+    assert said is not None
+    assert (said.row.code, said.index) == (code, 1)
+    assert words in tell(said.row.words, {**FIELDS, **said.fields})
+
+
+@pytest.mark.parametrize(("text", "code"), LOOK_ALIKES)
+def test_what_only_looks_like_a_cause_is_none(text: str, code: str | None) -> None:
+    assert found(text)[0] == code
+
+
+@pytest.mark.parametrize(("line", "exit_code"), HARMLESS_LINES)
+def test_a_line_that_only_speaks_of_a_trouble_is_no_cause(line: str, exit_code: int) -> None:
+    assert recognise([], [line], exit_code) == (None, None)
+
+
+def test_every_row_of_the_table_is_shown_by_a_text() -> None:
+    shown = {code for _text, code, _words in RAISED} | {code for _line, _exit, code, _words in PRINTED}
+    rare = {"fabric-manager", "gpu-lost", "not-authorised"}
+    assert {row.code for row in RECOGNISERS} - shown == rare
+
+
+def test_every_sentence_of_the_table_can_be_told() -> None:
+    known = {**FIELDS, "milliseconds": "1500"}
+    for row in RECOGNISERS:
+        groups = "".join((row.raised or "", row.printed or ""))
+        fields = known | {name: "x" for name in ("path", "what", "program", "library", "module", "model", "last")}
+        fields |= {
+            name: "1" for name in ("gpu", "asked", "free", "total", "port", "address", "joined", "size", "waited")
+        }
+        fields |= {name: "1" for name in ("rank_a", "rank_b", "version_a", "version_b", "ranks", "operation")}
+        assert groups
+        for text in (row.words, *row.advice):
+            assert "{" not in tell(text, fields)

@@ -1,0 +1,113 @@
+"""What lies between paramiko's threads, the event loop and the kernel: wake-ups, sockets, and paramiko's own seams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+
+import paramiko
+import pytest
+from paramiko.packet import Packetizer
+
+from dttui.transport.sockets import AHEAD_BYTES, LinkSocket
+from dttui.transport.threads import MANY_STREAMS, Wakeups
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[LinkSocket, socket.socket]]:
+    """Our end of a TCP connection, and the other one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = LinkSocket(socket.AF_INET, socket.SOCK_STREAM)
+        ours.connect(server.getsockname())
+        ours.prepare()
+        theirs, _address = server.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_a_socket_that_reads_ahead_gives_the_bytes_in_the_pieces_that_are_asked_for(
+    pair: tuple[LinkSocket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    sent = bytes(range(256)) * (AHEAD_BYTES // 64)
+    theirs.sendall(sent)
+    theirs.shutdown(socket.SHUT_WR)
+    pieces: list[bytes] = []
+    while piece := ours.recv(len(pieces) * 7 + 1):
+        assert len(piece) <= len(pieces) * 7 + 1
+        pieces.append(piece)
+    assert b"".join(pieces) == sent
+
+
+def test_a_read_with_a_time_limit_ends_by_it_and_by_a_shutdown(pair: tuple[LinkSocket, socket.socket]) -> None:
+    ours, _theirs = pair
+    ours.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        ours.recv(16)
+    ours.settimeout(60.0)
+    reading = threading.Thread(target=ours.recv, args=(16,))
+    reading.start()
+    ours.shutdown(socket.SHUT_RDWR)
+    reading.join(10.0)
+    assert not reading.is_alive()
+
+
+async def test_word_of_one_stream_is_passed_on_at_once_however_often_it_comes() -> None:
+    wakeups = Wakeups()
+    arrived = asyncio.Event()
+    for _ in range(200):
+        arrived.clear()
+        await asyncio.to_thread(wakeups.call, arrived.set)
+        await asyncio.wait_for(arrived.wait(), 10.0)
+        assert not wakeups._due
+
+
+async def test_word_of_many_streams_is_gathered_and_none_is_lost() -> None:
+    wakeups = Wakeups()
+    count = MANY_STREAMS * 50
+    counts = [0] * count
+    finished = asyncio.Event()
+
+    def step(number: int) -> None:
+        counts[number] += 1
+        if sum(counts) == count:
+            finished.set()
+
+    steps = [lambda number=number: step(number) for number in range(count)]
+
+    def from_threads(first: int) -> None:
+        for call in steps[first::4]:
+            wakeups.call(call)
+
+    threads = [threading.Thread(target=from_threads, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    await asyncio.wait_for(finished.wait(), 10.0)
+    for thread in threads:
+        thread.join()
+    assert counts == [1] * count
+    assert wakeups._due
+    arrived = asyncio.Event()
+    wakeups.call(arrived.set)
+    await asyncio.wait_for(arrived.wait(), 10.0)
+
+
+async def test_a_call_after_the_loop_has_ended_is_no_error() -> None:
+    wakeups = await asyncio.to_thread(lambda: asyncio.run(_made()))
+    wakeups.call(lambda: None)
+
+
+async def _made() -> Wakeups:
+    return Wakeups()
+
+
+def test_paramiko_has_the_seams_that_the_transport_relies_on() -> None:
+    channel = paramiko.Channel(0)
+    assert isinstance(paramiko.Transport._active_check_timeout, float)  # type: ignore[attr-defined]  # not in its stubs
+    assert callable(Packetizer.start_handshake)
+    assert channel.in_window_threshold == channel.in_window_sofar == 0
+    assert callable(channel.in_buffer.set_event)
+    assert callable(channel.in_stderr_buffer.set_event)
+    assert channel.status_event.is_set() is False

@@ -1,0 +1,90 @@
+"""This client against an agent of protocol version 1: its recorded answers are enough to follow a job to its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from dtagent.protocol.jobs import AttemptKey, FollowReply, FollowRequest, NodeState, NodeStatus, PrepareReply
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, TelemetryRequest
+
+from dttui.errors import AgentError
+from dttui.inventory.models import Environment
+from dttui.services.agent import AgentClient
+from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
+from dttui.transport.questions import Nobody
+from tests.agent.recorded import version1
+
+ENVIRONMENT = Environment(name="gpu1", host="gpu1")
+MAGIC = b"dtagent-bridge 1\n"
+
+
+def old_agent(asked: list[dict[str, Any]]) -> Callable[[FakeProcess], Awaitable[int]]:
+    """Answer each method with its next recorded reply, whatever else the question holds."""
+    left: dict[str, list[dict[str, Any]]] = {}
+    for exchange in version1("/root"):
+        left.setdefault(exchange["call"]["method"], []).append(exchange["reply"])
+
+    async def play(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        while line := await process.stdin.readline():
+            frame = json.loads(line)
+            asked.append(frame)
+            replies = left[frame["method"]]
+            reply = {**(replies.pop(0) if len(replies) > 1 else replies[0]), "id": frame["id"]}
+            await process.stdout.write(json.dumps(reply).encode() + b"\n")
+        return 0
+
+    return play
+
+
+async def connect(handler: Callable[[FakeProcess], Awaitable[int]]) -> AgentClient:
+    return await AgentClient.connect(ENVIRONMENT, FakeTransport({"gpu1": FakeHost(handler)}), Nobody(), 5.0)
+
+
+async def test_every_answer_of_an_older_agent_is_understood() -> None:
+    asked: list[dict[str, Any]] = []
+    client = await connect(old_agent(asked))
+    assert client.hello is not None
+    assert client.hello.version == 1
+    key = AttemptKey("recorded", 0)
+    assert (await client.call("facts", FactsRequest(), HostFacts)).hostname == "gpu1"
+    assert len((await client.call("telemetry", TelemetryRequest(), TelemetryReply)).samples) == 1
+    assert (await client.call("prepare", key, PrepareReply)).master_port
+    assert (await client.call("status", key, NodeStatus)).state is NodeState.PREPARED
+    request = FollowRequest(key, {"0.out": 0}, "", 0.0, 4096, inodes={"0.out": 7})
+    reply = await client.call("follow", request, FollowReply)
+    assert reply.status.state is NodeState.ENDED
+    assert reply.status.warnings == []
+    assert {(chunk.stream, chunk.gap_bytes, chunk.inode, chunk.is_new_file) for chunk in reply.chunks} == {
+        ("0.out", 0, None, False),
+        ("0.err", 0, None, False),
+        ("metrics", 0, None, False),
+    }
+    assert asked[-1]["params"]["inodes"] == {"0.out": 7}  # It is told what it does not know, and passes over it.
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        (None, "dttui agents deploy gpu1"),
+        ({"versions": [0]}, "dttui agents deploy gpu1"),
+        ({"versions": [7, 8]}, "Upgrade dttui"),
+        ({"versions": "many"}, "dttui agents deploy gpu1"),
+    ],
+)
+async def test_without_a_common_version_both_are_named_and_the_remedy(data: object, remedy: str) -> None:
+    async def other(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        frame = json.loads(await process.stdin.readline())
+        error = {"code": 1, "message": "dtagent 9 speaks [7, 8], dttui 0.1.0 speaks [1]", "data": data}
+        await process.stdout.write(json.dumps({"id": frame["id"], "error": error}).encode() + b"\n")
+        await process.stdin.readline()
+        return 0
+
+    with pytest.raises(AgentError, match=r"\[7, 8\].*\[1\]") as caught:
+        await connect(other)
+    assert remedy in caught.value.hint

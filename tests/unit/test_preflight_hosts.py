@@ -1,0 +1,219 @@
+"""What facts, samples and answers of one host say before a job starts there, and how the board tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from dtagent.protocol.probes import PathsReply, PathState
+from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample, Limits, RdmaPort
+
+from dttui.cli.arguments import parse_arguments, refuse_conflicts
+from dttui.cli.preflight_text import board_lines, result_lines
+from dttui.errors import UsageError
+from dttui.planning.models import PlannedNode
+from dttui.services import preflight_hosts as hosts
+from dttui.services.preflight_board import (
+    Board,
+    Cell,
+    Check,
+    Drift,
+    Judgement,
+    Verdict,
+    cell_text,
+    cells_from_data,
+    cells_to_data,
+    check_ignored,
+)
+from dttui.spec.findings import error, warning
+from tests.unit.seed_cluster import host_facts
+
+NODE = PlannedNode(
+    name="gpu1", node_rank=0, address="10.0.0.1", python="/py", slots=2, cuda_slots=2, simulated=False, ranks=(0, 1),
+    required_paths=("/srv/data",),
+)  # fmt: skip
+FACTS = host_facts(2, limits=Limits(65536, None, None), shm_total_mib=64_000)
+ROOT = PathState("/var/tmp/dtagent-0", True, True, True, 70_000, 100_000)
+
+
+def found(judgement: Judgement) -> list[tuple[str, str]]:
+    return [(item.code, item.severity.value) for item in judgement.findings]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ({"throttle_reasons": []}, []),
+        ({"throttle_reasons": ["power cap"]}, []),
+        ({"throttle_reasons": ["hardware thermal slowdown"]}, [("gpu-throttled", "warning")]),
+        ({"ecc_uncorrected": 3}, [("gpu-ecc", "warning")]),
+        ({"xid_count": 2, "xid_last": 79}, [("gpu-xid", "warning")]),
+        ({"memory_repair_pending": True, "memory_repair_failed": False}, [("gpu-memory", "warning")]),
+        ({"memory_repair_pending": True, "memory_repair_failed": True}, [("gpu-memory", "error")]),
+        ({"recovery_action": "none"}, []),
+        ({"recovery_action": "GPU reset"}, [("gpu-recovery", "error")]),
+        ({"error": "GPU is lost"}, [("gpu-error", "error")]),
+    ],
+)
+def test_the_health_of_a_gpu(gpu: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    judged = hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, **gpu)]))
+    assert found(judged) == expected
+    assert judged.verdict is Verdict.OK
+
+
+def test_health_that_no_driver_tells_is_unknown_and_that_of_no_gpus_is_none() -> None:
+    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0)])).verdict is Verdict.UNKNOWN
+    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0)).verdict is Verdict.UNKNOWN
+    assert hosts.judge_health(NODE, host_facts(0), HostSample(1, 0.0)).verdict is Verdict.NONE
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"limits": Limits(1024, 65536, 4096)}, []),
+        ({"limits": Limits(200, None, None)}, [("nofile-low", "warning")]),
+        ({"limits": Limits(None, None, 100)}, [("nproc-low", "warning")]),
+        ({"limits": Limits(None, None, 100), "user": "root"}, []),
+        ({"limits": Limits(None, 64, None)}, []),
+        ({"limits": Limits(None, 64, None), "rdma": [RdmaPort("mlx5_0", 1, "ACTIVE")]}, [("memlock-low", "warning")]),
+        ({"logout_kills": True}, [("logout-kills", "error")]),
+    ],
+)
+def test_what_a_host_lets_a_job_have(facts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    assert found(hosts.judge_limits(NODE, replace(FACTS, **facts), 2)) == expected
+
+
+def test_a_large_job_needs_more_open_files() -> None:
+    limited = replace(FACTS, limits=Limits(1024, None, None))
+    assert found(hosts.judge_limits(NODE, limited, 128)) == []
+    assert found(hosts.judge_limits(NODE, limited, 512)) == [("nofile-low", "warning")]
+
+
+def room(facts: HostFacts = FACTS, root: PathState | None = ROOT, *paths: PathState) -> Judgement:
+    return hosts.judge_room(NODE, facts, PathsReply(list(paths), root), "/ckpt")
+
+
+def test_room_on_disks_and_in_shared_memory() -> None:
+    assert found(room()) == []
+    assert room().text == "disk 68 GiB · shm 62 GiB"
+    assert found(room(replace(FACTS, shm_total_mib=64))) == [("shm-small", "warning")]
+    assert found(room(FACTS, replace(ROOT, free_mib=500))) == [("disk-low", "warning")]
+    assert found(room(FACTS, replace(ROOT, free_mib=10))) == [("disk-low", "error")]
+    assert found(room(FACTS, ROOT, PathState("/ckpt", True, True, False, 70_000))) == [
+        ("checkpoint-unwritable", "error")
+    ]
+    assert found(room(FACTS, ROOT, PathState("/ckpt", False, None, True, 500))) == [("disk-low", "warning")]
+    assert room(replace(FACTS, shm_total_mib=None), None).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (PathState("/srv/data", True), []),
+        (PathState("/srv/data", False), [("path-missing", "error")]),
+        (PathState("/srv/data", None, detail="no answer within 5 s"), [("path-unknown", "warning")]),
+    ],
+)
+def test_what_must_be_at_its_path(state: PathState, expected: list[tuple[str, str]]) -> None:
+    assert found(hosts.judge_paths(NODE, PathsReply([state]))) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "round_trip_s", "others", "is_off"),
+    [(0.002, 0.001, (), False), (-30.0, 0.01, (0.0, 0.0), True), (1.5, 2.0, (), False), (120.0, 0.01, (120.0,), False)],
+)
+def test_a_clock_is_off_where_most_say_so_beyond_what_the_measurement_leaves_open(
+    offset_s: float, round_trip_s: float, others: tuple[float, ...], is_off: bool
+) -> None:
+    judged = hosts.judge_clock("gpu1", offset_s, round_trip_s, [offset_s, *others])
+    assert bool(judged.findings) is is_off
+
+
+def test_what_a_host_says_cannot_drive_the_terminal() -> None:
+    hostile = "\x1b]52;c;eA==\x07\x1b[2J[/red]"
+    board = Board(("gpu1",))
+    judged = hosts.judge_health(
+        NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, error=hostile, recovery_action=hostile)])
+    )
+    board.put("gpu1", {Check.HEALTH: judged, Check.AGENT: hosts.judge_agent("gpu1", hostile)}, 0.1)
+    board.put("gpu1", {Check.MASTER: Judgement(hostile)}, 0.1)
+    told = "".join([*board_lines(board), *result_lines(board, 1.0)])
+    assert "\x1b" not in told
+    assert "\x07" not in told
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Cell(Verdict.PENDING, seconds=3.0), "·"),
+        (Cell(Verdict.NONE), "–"),
+        (Cell(Verdict.OK, seconds=0.004), "✓ .00"),
+        (Cell(Verdict.OK, seconds=0.21), "✓ .21"),
+        (Cell(Verdict.WARNING, seconds=0.997), "⚠ 1.0"),
+        (Cell(Verdict.UNKNOWN, seconds=9.96), "? 10"),
+        (Cell(Verdict.ERROR, seconds=20.4), "✗ 20"),
+    ],
+)
+def test_a_cell_is_a_symbol_and_a_time_in_five_places(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text
+    assert len(text) <= 5
+
+
+def test_the_worst_finding_is_the_verdict_and_the_first_time_stays() -> None:
+    changes: list[dict[Check, Cell]] = []
+    board = Board(("a",), on_change=lambda _name, cells: changes.append(dict(cells)))
+    board.put("a", {Check.PATHS: Judgement("1 of 2", (warning("w", "a", "x"), error("e", "a", "y")))}, 0.5)
+    board.put("a", {Check.PATHS: Judgement("1 of 2", (warning("w", "a", "x"), error("e", "a", "y")))}, 9.0)
+    board.put("a", {Check.PATHS: Judgement("2 of 2")}, 9.0)
+    assert [cells[Check.PATHS] for cells in changes] == [
+        Cell(Verdict.ERROR, "1 of 2", 0.5),
+        Cell(Verdict.OK, "2 of 2", 0.5),
+    ]
+    assert board.findings == ()
+
+
+def test_cells_survive_the_way_through_an_event_and_nonsense_does_not() -> None:
+    cells = {Check.GPUS: Cell(Verdict.WARNING, "1 of 2 free", 0.25), Check.CLOCK: Cell(Verdict.PENDING)}
+    assert cells_from_data(cells_to_data(cells)) == cells
+    nonsense = {"gpus": {"verdict": "splendid"}, "moon": {"verdict": "ok"}, "clock": 7}
+    assert cells_from_data(nonsense) == {}
+    assert cells_from_data(None) == {}
+
+
+def test_only_errors_that_a_person_may_know_better_about_can_be_ignored() -> None:
+    assert check_ignored(["path-missing", "disk-low", "path-missing"]) == ("path-missing", "disk-low")
+    for code in ("unreachable", "python-missing", "no-such-code"):
+        with pytest.raises(UsageError, match=code):
+            check_ignored([code])
+
+
+@pytest.mark.parametrize("verb", [["--apply", "job.yaml"], ["apply", "job.yaml"], ["preflight", "job.yaml"]])
+def test_codes_to_ignore_are_given_one_by_one(verb: list[str]) -> None:
+    given = ["--ignore", "disk-low", "--ignore", "path-missing"]
+    assert parse_arguments([*verb, *given]).ignore == ["disk-low", "path-missing"]
+    assert not parse_arguments(verb).ignore
+    with pytest.raises(UsageError, match="--ignore"):
+        refuse_conflicts(parse_arguments([*given, "ps"]))
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_the_board_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    board = Board(("pytorch-development-environment", "训练环境一号", "c"))
+    for name in board.names:
+        board.put(name, {check: Judgement() for check in Check}, 12.3)
+    lines = board_lines(board)
+    assert len(lines) == 4
+    assert all(len(line) + sum(letter > "\u2fff" for letter in line) <= columns for line in lines)
+    assert all(line.count("✓ 12") == len(Check) for line in lines[1:])
+
+
+def test_the_result_shows_who_differs_and_sums_up() -> None:
+    board = Board(("a", "b"))
+    board.drift = (Drift("torch", "2.13.0", ("a",), {"2.12.1": ("b",)}),)
+    board.say([error("x", "a", "broken", "Mend it.")])
+    told = list(result_lines(board, 1.25))
+    assert "torch    2.13.0 (1)  2.12.1: b" in told
+    assert "✗ x: broken → Mend it." in told
+    assert told[-1] == "2 nodes checked in 1.2 s: 1 error, 0 warnings"

@@ -1,0 +1,98 @@
+"""Telemetry between an agent and a login node: rows are checked, whole samples of an older agent are taken too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dtagent.protocol import rpc
+from dtagent.protocol.columns import Picker, pack
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample, TelemetryReply
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.services.telemetry import WATCHED, Selection, decode_frame
+
+TEN_FIELDS = (
+    "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w", "power_limit_w",
+    "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons", "ecc_uncorrected",
+)  # fmt: skip
+
+
+def gpu(index: int) -> GpuSample:
+    return GpuSample(
+        index, 97 - index, 71234 + 11 * index, 81920, 64 + index, 402.1 + index, 700.0, 1410 + 15 * index,
+        ["power cap"], 0, [GpuProcess(4711, "li", 70000)], memory_clock_mhz=1593,
+    )  # fmt: skip
+
+
+def frame(sample: HostSample, selection: Selection) -> bytes:
+    row = Picker(selection.fields)(json.loads(json.dumps(pack(sample))))
+    return rpc.encode({"jsonrpc": "2.0", "id": 7, "result": rpc.to_wire(TelemetryReply([], 0, [row]))})
+
+
+def read(line: bytes, selection: Selection) -> list[HostSample]:
+    return selection.samples(TypeAdapter(selection.reply).validate_python(decode_frame(line)["result"]))
+
+
+def test_ten_fields_of_eight_gpus_are_at_most_600_bytes() -> None:
+    sample = HostSample(1_732_184_000, 1732184000.123, gpus=[gpu(index) for index in range(8)])
+    selection = Selection((), TEN_FIELDS, ())
+    line = frame(sample, selection)
+    assert len(line) <= 600
+    assert [item.power_w for item in read(line, selection)[0].gpus] == [402.1 + index for index in range(8)]
+
+
+def test_what_is_watched_comes_over_whole() -> None:
+    ranks = {"job": [RankSample(4, 99, 100.0, 512, 9, "running", 0)]}
+    sample = HostSample(5, 1.5, 3.5, 0.5, 5, 10, gpus=[gpu(0), GpuSample(1, error="GPU is lost")], ranks=ranks)
+    (received,) = read(frame(sample, WATCHED), WATCHED)
+    assert received.ranks == ranks
+    assert received.gpus[1] == GpuSample(1, error="GPU is lost")
+    assert received.gpus[0].processes == [GpuProcess(4711, "li", 70000)]
+    assert (received.seq, received.cpu_percent, received.memory_total_mib) == (5, 3.5, 10)
+
+
+def test_an_older_agent_that_sends_whole_samples_is_understood() -> None:
+    sample = HostSample(5, 1.5, gpus=[GpuSample(0, 97)])
+    line = rpc.encode({"id": 7, "result": rpc.to_wire(TelemetryReply([sample]))})
+    assert read(line, WATCHED) == [sample]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [],
+        [1, 1.0, [], [[97], ["x"]], {}],
+        [1, 1.0, [], [[97]], {}],
+        [1, 1.0, [], [[97], [1], [2]], {}],
+        ["x", 1.0, [], [[97], [1]], {}],
+        [1, 1.0, [], 5, {}],
+        [1, 1.0, [], [[97], [1]], {"job": 5}],
+        [1, None, [], [[97], [1]], {}],
+    ],
+)
+def test_a_row_that_is_none_is_refused(row: Any) -> None:
+    selection = Selection((), ("utilization_percent", "temperature_c"), ("rank", "pid"))
+    with pytest.raises(ValidationError):
+        TypeAdapter(selection.reply).validate_python({"rows": [row]})
+
+
+@given(st.binary(max_size=300) | st.text(alphabet='[]{}",:0123456789\\u trfnlsae.-', max_size=100).map(str.encode))
+def test_the_quick_decoder_says_what_the_careful_one_says(line: bytes) -> None:
+    def outcome(decode: Any) -> Any:
+        try:
+            return repr(decode(line))
+        except rpc.FrameError as error:
+            return str(error)
+
+    assert outcome(decode_frame) == outcome(rpc.decode)
+
+
+@pytest.mark.parametrize("line", [b'{"a":' * 40 + b"1" + b"}" * 40, b'{"a":NaN}', b"[]", b"1", b""])
+def test_what_is_no_frame_is_refused_by_both(line: bytes) -> None:
+    for decode in (decode_frame, rpc.decode):
+        with pytest.raises(rpc.FrameError):
+            decode(line)
