@@ -80,6 +80,8 @@ def _estimate_figures(estimate: Estimate) -> list[tuple[str, Content]]:
 def verdict(estimate: Estimate) -> StateWord:
     """Return whether a model fits its GPUs: by the upper end of what it needs, then by the lower."""
     memory, room = estimate.memory_per_gpu_gb, estimate.gpu_memory_gb
+    if estimate.is_tight:
+        return StateWord("⚠", _("fits, barely"), "finding-warning")
     if memory.high <= room:
         return StateWord("✓", _("fits"), "state-succeeded")
     if memory.low <= room:
