@@ -20,8 +20,8 @@ from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.services.known_hardware import known_hardware
 from dttui.services.launch import Submission, make_local_plan
-from dttui.services.preflight_board import Board, Cell, Check, cells_to_data, check_ignored
-from dttui.services.preflight_run import CheckedHost, Preflight
+from dttui.services.preflight.board import Board, Cell, Check, cells_to_data, check_ignored
+from dttui.services.preflight.run import CheckedHost, Preflight
 from dttui.spec import DocumentError
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.spec.places import as_problem

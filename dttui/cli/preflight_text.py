@@ -10,7 +10,7 @@ from dttui.cli.printing import one_line
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Severity
 from dttui.sanitize import clean
-from dttui.services.preflight_board import Board, Cell, Check, Verdict, cell_text, check_name
+from dttui.services.preflight.board import Board, Cell, Check, Verdict, cell_text, check_name
 
 COLUMN = 6
 """Cells of a check, a blank included; where there is room they get one more."""

@@ -14,10 +14,10 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean
-from dttui.services.diagnosis import diagnose
-from dttui.services.diagnosis_evidence import read_evidence
-from dttui.services.diagnosis_models import Diagnosis
-from dttui.services.diagnosis_report import Kind, Section, short_sections
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.evidence import read_evidence
+from dttui.services.diagnosis.models import Diagnosis
+from dttui.services.diagnosis.report import Kind, Section, short_sections
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name

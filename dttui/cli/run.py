@@ -20,7 +20,7 @@ from dttui.services.jobs import JobDirectory
 from dttui.services.launch import find_same, make_local_plan, submit
 from dttui.services.lost_nodes import lost_nodes
 from dttui.services.open_points import check_open_points
-from dttui.services.preflight_board import check_ignored
+from dttui.services.preflight.board import check_ignored
 from dttui.services.same_job import changed_files, one_submission_at_a_time
 from dttui.services.words import state_name
 from dttui.spec import DocumentError, load_document

@@ -23,8 +23,8 @@ from dttui.services.gang_watch import GangWatch
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.services.metric_watch import MetricWatch
 from dttui.services.node_run import NodeRun
-from dttui.services.preflight_board import Cell, Check, cells_to_data
-from dttui.services.preflight_run import Preflight
+from dttui.services.preflight.board import Cell, Check, cells_to_data
+from dttui.services.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport
 
 Result = TypeVar("Result")

@@ -11,8 +11,8 @@ from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailur
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
-from dttui.services.diagnosis_causes import any_is_consequence
-from dttui.services.diagnosis_exceptions import headline
+from dttui.services.diagnosis.causes import any_is_consequence
+from dttui.services.diagnosis.exceptions import headline
 from dttui.services.follow import tail
 from dttui.services.jobs import JobDirectory
 from dttui.services.node_run import NodeRun

@@ -10,7 +10,7 @@ from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan, PlannedNode
-from dttui.services.preflight_board import Cell, Check, cells_from_data
+from dttui.services.preflight.board import Cell, Check, cells_from_data
 
 HISTORY = 2000
 """Points of a metric that are kept for a plot."""

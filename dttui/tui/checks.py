@@ -9,7 +9,7 @@ from textual.content import Content
 
 from dttui.i18n import _
 from dttui.planning.models import Severity
-from dttui.services.preflight_board import Cell, Check, Verdict, cell_text, check_name
+from dttui.services.preflight.board import Cell, Check, Verdict, cell_text, check_name
 from dttui.services.view import JobView
 from dttui.tui import words
 from dttui.tui.rows import line

@@ -10,10 +10,10 @@ from dtagent.protocol.events import JobState, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.errors import ExitCode
-from dttui.services.diagnosis import diagnose
-from dttui.services.diagnosis_exceptions import headline, raised_at
-from dttui.services.diagnosis_models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
-from dttui.services.diagnosis_report import document, sections, short_sections
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.exceptions import headline, raised_at
+from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
+from dttui.services.diagnosis.report import document, sections, short_sections
 from dttui.services.redaction import redact
 
 PEER = (

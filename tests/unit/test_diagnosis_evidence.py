@@ -11,10 +11,11 @@ from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.cli import main
-from dttui.services import diagnosis_evidence, jobs
-from dttui.services.diagnosis import diagnose
-from dttui.services.diagnosis_evidence import read_evidence
-from dttui.services.diagnosis_models import Evidence
+from dttui.services import jobs
+from dttui.services.diagnosis import evidence as diagnosis_evidence
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.evidence import read_evidence
+from dttui.services.diagnosis.models import Evidence
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import EventLog, JobDirectory
 from tests.unit.test_follow import plan_for

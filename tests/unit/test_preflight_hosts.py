@@ -13,8 +13,8 @@ from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.errors import UsageError
 from dttui.planning.models import PlannedNode
-from dttui.services import preflight_hosts as hosts
-from dttui.services.preflight_board import (
+from dttui.services.preflight import hosts
+from dttui.services.preflight.board import (
     Board,
     Cell,
     Check,

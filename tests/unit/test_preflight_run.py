@@ -17,9 +17,9 @@ from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
-from dttui.services import preflight_run
-from dttui.services.preflight_board import Board, Check, Verdict
-from dttui.services.preflight_run import CheckedHost, Preflight
+from dttui.services.preflight import run as preflight_run
+from dttui.services.preflight.board import Board, Check, Verdict
+from dttui.services.preflight.run import CheckedHost, Preflight
 from dttui.spec.models import Job, Node, NodeResources, Run
 from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.questions import Nobody

@@ -19,8 +19,8 @@ from textual.widgets.button import ButtonVariant
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.services.diagnosis import diagnose
-from dttui.services.diagnosis_evidence import read_evidence
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.evidence import read_evidence
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_window import LogWindow

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from dttui.planning.models import BoundPlan, Severity
 from dttui.sanitize import clean
-from dttui.services.diagnosis_exceptions import exceptions_in
-from dttui.services.diagnosis_models import Evidence, Failed, LogLine, NodeEvidence
+from dttui.services.diagnosis.exceptions import exceptions_in
+from dttui.services.diagnosis.models import Evidence, Failed, LogLine, NodeEvidence
 from dttui.services.follow import LineReader
 from dttui.services.jobs import JobDirectory
 from dttui.services.redaction import redact

@@ -10,7 +10,7 @@ from dtagent.protocol.telemetry import HostFacts, PythonFacts
 from dttui.frameworks import get_framework
 from dttui.i18n import _
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services.preflight_board import Drift, Judgement
+from dttui.services.preflight.board import Drift, Judgement
 from dttui.spec.findings import error, warning
 
 _Told = Callable[[HostFacts, PythonFacts], str | None]

@@ -12,8 +12,8 @@ from typing import Any
 from dtagent.protocol.events import JobState
 
 from dttui.i18n import _, ngettext
-from dttui.services.diagnosis_models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
-from dttui.services.diagnosis_readings import WINDOW_S, Before, GpuBefore
+from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
+from dttui.services.diagnosis.readings import WINDOW_S, Before, GpuBefore
 from dttui.services.words import state_name
 
 MOST_TRACEBACK = 40

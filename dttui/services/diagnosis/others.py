@@ -9,7 +9,7 @@ from dtagent.protocol.events import JobState
 
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services.diagnosis_models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
+from dttui.services.diagnosis.models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
 
 MOST_NAMED = 4
 """Ranks that a sentence names."""

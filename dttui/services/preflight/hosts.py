@@ -12,8 +12,8 @@ from dttui import __version__
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, PlannedNode
 from dttui.sanitize import clean
-from dttui.services.preflight import check_logout
-from dttui.services.preflight_board import Judgement, Verdict
+from dttui.services.preflight.board import Judgement, Verdict
+from dttui.services.preflight.software import check_logout
 from dttui.spec.findings import error, warning
 
 DISK_NEEDED_MIB = 64

@@ -10,9 +10,9 @@ from dtagent.protocol.events import JobState
 
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services.diagnosis_causes import Recognised, by_signal, recognise, tell
-from dttui.services.diagnosis_exceptions import chain, exceptions_in, raised_at
-from dttui.services.diagnosis_models import (
+from dttui.services.diagnosis.causes import Recognised, by_signal, recognise, tell
+from dttui.services.diagnosis.exceptions import chain, exceptions_in, raised_at
+from dttui.services.diagnosis.models import (
     ENDED_WITH_OTHERS,
     Cause,
     Confidence,
@@ -23,9 +23,9 @@ from dttui.services.diagnosis_models import (
     LogLine,
     Other,
 )
-from dttui.services.diagnosis_others import other_ranks, suspect
-from dttui.services.diagnosis_readings import Before, XidKind, read_before, xid_kind
-from dttui.services.diagnosis_table import EXCHANGE, LESS_HOST_MEMORY
+from dttui.services.diagnosis.others import other_ranks, suspect
+from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
+from dttui.services.diagnosis.table import EXCHANGE, LESS_HOST_MEMORY
 
 SHELL_SIGNAL = 128
 """A shell exits with this plus the number of the signal that ended its child."""

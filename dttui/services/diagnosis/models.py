@@ -9,7 +9,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, Metric
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.services.diagnosis_readings import Before
+from dttui.services.diagnosis.readings import Before
 
 ENDED_WITH_OTHERS = "ended-with-others"
 """Code of a rank that its launcher ended, since another rank had failed."""

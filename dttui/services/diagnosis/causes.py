@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dttui.i18n import N_, _
-from dttui.services.diagnosis_exceptions import chain
-from dttui.services.diagnosis_table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM, Recogniser
+from dttui.services.diagnosis.exceptions import chain
+from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM, Recogniser
 
 
 @dataclass(frozen=True)

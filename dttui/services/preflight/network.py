@@ -33,7 +33,7 @@ from dttui.planning.models import Finding
 from dttui.sanitize import clean
 from dttui.services.agent import AgentClient
 from dttui.services.known_hardware import record_links
-from dttui.services.preflight_board import Judgement, Verdict
+from dttui.services.preflight.board import Judgement, Verdict
 from dttui.spec.findings import error, warning
 
 Value = TypeVar("Value")

@@ -18,12 +18,12 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services import preflight_hosts as hosts
 from dttui.services.agent import AgentClient
 from dttui.services.occupation import HostReading, check_room, count_free
-from dttui.services.preflight import differences, drift_findings, judge_software
-from dttui.services.preflight_board import Board, Changed, Check, Judgement, Verdict, check_name
-from dttui.services.preflight_network import Network, record
+from dttui.services.preflight import hosts
+from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name
+from dttui.services.preflight.network import Network, record
+from dttui.services.preflight.software import differences, drift_findings, judge_software
 from dttui.services.telemetry import WATCHED
 from dttui.spec.findings import error, warning
 from dttui.transport.base import Prompter, Transport
