@@ -138,8 +138,12 @@ async def test_an_interrupt_at_a_question_ends_the_process_with_echo_back(person
     asking = subprocess.Popen(  # noqa: ASYNC220 - starting it takes no time that the loop would need
         [sys.executable, "-c", code], stdin=person.terminal, stderr=person.terminal
     )
-    await person.read_until("Password: ")
-    assert not person.has_echo()
-    asking.send_signal(signal.SIGINT)
-    assert await asyncio.to_thread(asking.wait, 20) != 0
+    try:
+        await person.read_until("Password: ")
+        assert not person.has_echo()
+        asking.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(asking.wait, 60) != 0
+    finally:
+        asking.kill()
+        asking.wait()
     assert person.has_echo()
