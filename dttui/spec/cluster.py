@@ -1,0 +1,184 @@
+"""The sections `cluster` and `resources`: the nodes, what the job uses of them, and how they are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dttui.i18n import _
+from dttui.spec.effects import ESTIMATED, LAUNCHED, UNUSED, VERIFIED
+from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, with_hint
+from dttui.spec.section import Section
+from dttui.spec.text import INTERFACE_NAME, Label, Text
+from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
+
+
+class GpuRequest(Section):
+    """GPUs a node of the job uses."""
+
+    count: int | None = Field(default=None, ge=0, le=1024)
+    """How many; all of the environment's by default."""
+    memory: Bytes | None = None
+    """Least memory of each."""
+    type: str | None = None
+    """Model name."""
+
+
+class CpuRequest(Section):
+    """CPUs a node of the job uses."""
+
+    cores: int | None = Field(default=None, ge=1)
+    """Least logical CPUs."""
+    memory: Bytes | None = None
+    """Least host memory."""
+
+
+class Storage(Section):
+    """A place for data: a path that is absolute must be there on every host; the rest has no effect yet."""
+
+    path: Text | None = Field(default=None, json_schema_extra=VERIFIED)
+    """Directory; where it is absolute, the preflight looks whether it is there on every host."""
+    size: Bytes | None = Field(default=None, json_schema_extra=UNUSED)
+    """Least free room; no effect yet."""
+    type: str | None = Field(default=None, json_schema_extra=UNUSED)
+    """`nfs`, `ssd`, …; no effect yet."""
+
+
+class StorageRequest(Section):
+    """Places for data."""
+
+    local: Storage | None = None
+    """On each host."""
+    shared: Storage | None = None
+    """Seen by all hosts."""
+
+
+class NetworkRequest(Section):
+    """The network between nodes, as declared: the estimate counts with it, and ranks talk by its interface."""
+
+    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Bandwidth of a node's link, for the estimate."""
+    latency: Nanoseconds | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Latency of a link, for the estimate."""
+    interface: str | None = Field(default=None, pattern=INTERFACE_NAME, json_schema_extra=LAUNCHED)
+    """Interface to use, instead of the one the route to the master tells."""
+
+
+class NodeResources(Section):
+    """What the job uses of one node."""
+
+    gpu: GpuRequest | None = None
+    """GPUs."""
+    cpu: CpuRequest | None = None
+    """CPUs and memory."""
+
+
+class Node(Section):
+    """An environment chosen for the job."""
+
+    id: Label = Field(max_length=80)
+    """Id or name of an environment of the inventory."""
+    role: Literal["master", "worker", "parameter_server"] = "worker"
+    """Role; without a master the first node is it."""
+    resources: NodeResources | None = None
+    """What the job uses of it; everything by default."""
+    network: NetworkRequest | None = None
+    """Its network."""
+
+
+class NodeGroup(Section):
+    """Nodes that are nearer to each other than to all others: a rack, a switch, a room."""
+
+    name: Label = Field(max_length=80, json_schema_extra=UNUSED)
+    """Name."""
+    nodes: tuple[Label, ...] = Field(min_length=1, json_schema_extra=UNUSED)
+    """Ids of nodes of the job."""
+
+
+class GroupLink(Section):
+    """What the network carries between groups, a node."""
+
+    bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=UNUSED)
+    """Bandwidth."""
+    latency: Nanoseconds | None = Field(default=None, json_schema_extra=UNUSED)
+    """Latency."""
+
+
+class Topology(Section):
+    """How the nodes are connected; checked, and of no effect yet: what a node's own link carries is said by `network`.
+
+    Zones need not be written here: the inventory has them.
+    """
+
+    type: str | None = Field(default=None, json_schema_extra=UNUSED)
+    """`ring`, `fat_tree`, …; no effect yet."""
+    groups: tuple[NodeGroup, ...] = Field(default=(), json_schema_extra=UNUSED)
+    """Which nodes are near to each other; no effect yet."""
+    between_groups: GroupLink | None = Field(default=None, json_schema_extra=UNUSED)
+    """What the network carries from one group to another; no effect yet."""
+
+
+class Cluster(Section):
+    """The nodes of the job."""
+
+    nodes: tuple[Node, ...] = ()
+    """Nodes; the master first, or marked by its role."""
+    topology: Topology | None = None
+    """How they are connected."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cluster:
+        faults: list[tuple[PathKey, str]] = []
+        seen: set[str] = set()
+        master: str | None = None
+        for index, node in enumerate(self.nodes):
+            if node.id in seen:
+                faults.append((("nodes", index, "id"), _('node "{node}" is listed twice').format(node=node.id)))
+            seen.add(node.id)
+            if node.role == "master" and master is not None:
+                message = _('"{first}" is the master already; one node can be it').format(first=master)
+                faults.append((("nodes", index, "role"), message))
+            elif node.role == "master":
+                master = node.id
+        faults += self._misgrouped(seen)
+        if faults:
+            raise PlacedValueError(*faults)
+        return self
+
+    def _misgrouped(self, nodes: set[str]) -> Iterator[tuple[PathKey, str]]:
+        """Yield where a group holds what is no node, or a node that another holds already."""
+        grouped: dict[str, str] = {}
+        for index, group in enumerate(self.topology.groups if self.topology is not None else ()):
+            for place, node in enumerate(group.nodes):
+                path = ("topology", "groups", index, "nodes", place)
+                if node not in nodes:
+                    message = _('"{node}" is no node of the job').format(node=node)
+                    near = did_you_mean(node, nodes)
+                    yield path, with_hint(message, near)
+                elif node in grouped:
+                    yield (
+                        path,
+                        _('node "{node}" is in the group "{group}" already').format(node=node, group=grouped[node]),
+                    )
+                grouped.setdefault(node, group.name)
+
+    @property
+    def master(self) -> Node | None:
+        """The node with `role: master`, else the first; `None` without nodes."""
+        marked = next((node for node in self.nodes if node.role == "master"), None)
+        return marked or (self.nodes[0] if self.nodes else None)
+
+
+class ResourceDefaults(Section):
+    """Defaults for every node."""
+
+    cpu: CpuRequest | None = None
+    """CPUs and memory."""
+    gpu: GpuRequest | None = None
+    """GPUs."""
+    storage: StorageRequest | None = None
+    """Places for data."""
+    network: NetworkRequest | None = None
+    """Network."""

@@ -1,0 +1,106 @@
+"""The section `communication`: how ranks talk, and by which algorithms."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dttui.i18n import _
+from dttui.spec.effects import FOR_SCRIPT
+from dttui.spec.problems import PathKey, PlacedValueError
+from dttui.spec.section import Section
+
+ReductionName = Literal["sum", "mean", "max", "min"]
+
+
+class AllReduce(Section):
+    """Settings of all-reduce."""
+
+    algorithm: Literal["ring", "tree", "butterfly"] | None = None
+    """Algorithm."""
+    buffer_size: int | None = Field(default=None, gt=0)
+    """Bytes a bucket."""
+    op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """What becomes of the ranks' values; `sum` where nothing is said."""
+
+
+class Broadcast(Section):
+    """Settings of broadcast."""
+
+    algorithm: Literal["tree", "linear"] | None = None
+    """Algorithm."""
+
+
+class Gather(Section):
+    """Settings of gather."""
+
+    algorithm: Literal["linear", "tree"] | None = None
+    """Algorithm."""
+
+
+class AllGather(Section):
+    """Settings of all-gather."""
+
+    algorithm: Literal["ring", "tree", "linear"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Algorithm."""
+
+
+class ReduceScatter(Section):
+    """Settings of reduce-scatter."""
+
+    algorithm: Literal["ring", "tree", "butterfly"] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Algorithm."""
+    op: ReductionName | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """What becomes of the ranks' values; `sum` where nothing is said."""
+
+
+class CollectiveOps(Section):
+    """Settings of collective operations: another place for `allreduce`, `broadcast` and `gather` of `communication`.
+
+    The script finds them in the file that DTTUI_CONFIG names. What stands in both places must be the same.
+    """
+
+    allreduce: AllReduce | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """All-reduce."""
+    broadcast: Broadcast | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Broadcast."""
+    gather: Gather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Gather."""
+    allgather: AllGather | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """All-gather."""
+    reduce_scatter: ReduceScatter | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Reduce-scatter."""
+
+
+class Communication(Section):
+    """How ranks talk."""
+
+    protocol: Literal["NCCL", "MPI", "gRPC", "custom"] | None = None
+    """Protocol; NCCL where every slot is a CUDA GPU, else gloo."""
+    collective_ops: CollectiveOps | None = None
+    """Collective operations."""
+    allreduce: AllReduce | None = None
+    """All-reduce."""
+    broadcast: Broadcast | None = None
+    """Broadcast."""
+    gather: Gather | None = None
+    """Gather."""
+
+    @property
+    def all_reduce(self) -> AllReduce | None:
+        """What is said of all-reduce, in whichever place."""
+        return self.allreduce or (self.collective_ops.allreduce if self.collective_ops is not None else None)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Communication:
+        other = self.collective_ops or CollectiveOps()
+        faults: list[tuple[PathKey, str]] = []
+        for name in CollectiveOps.model_fields.keys() & Communication.model_fields.keys():
+            here, there = getattr(self, name), getattr(other, name)
+            if here is not None and there is not None and here != there:
+                message = _("this is not what {other} says; give it once").format(other=f"collective_ops.{name}")
+                faults.append(((name,), message))
+        if faults:
+            raise PlacedValueError(*faults)
+        return self

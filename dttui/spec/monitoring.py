@@ -1,0 +1,95 @@
+"""The section `monitoring`: metrics, alerts, what runs on an event, and the script's own logging and dashboards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from dttui.i18n import _
+from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
+from dttui.spec.effects import FOR_SCRIPT
+from dttui.spec.free_values import FreeValues
+from dttui.spec.section import Section
+from dttui.spec.text import DURATION, Label, Text
+
+
+class Logging(Section):
+    """The script's logging; passed to it."""
+
+    level: Literal["INFO", "DEBUG", "WARN"] = "INFO"
+    """Least level."""
+    format: Literal["json", "text"] = "text"
+    """Line format."""
+
+
+class Visualization(Section):
+    """Dashboards of the script's own: it finds this in the file that DTTUI_CONFIG names."""
+
+    enabled: bool = Field(default=False, json_schema_extra=FOR_SCRIPT)
+    """Whether it is on."""
+    dashboard: FreeValues | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Its settings, any keys and values."""
+
+
+def _condition(parse: Callable[[str], object]) -> AfterValidator:
+    """Return the check that text can be parsed; it stays as it was written."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+class Alert(Section):
+    """What raises an alert: exactly one of `log`, `metric` and `state`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in ("log", "metric", "state")
+            ]
+        }
+    )
+
+    name: Annotated[Label, Field(max_length=80)] | None = None
+    """What it is called; by default what it waits for."""
+    log: Annotated[str, _condition(parse_pattern)] | None = None
+    """Regular expression of Python's, looked for in each line of the ranks' output; of a line the first 4 KB count."""
+    metric: Annotated[str, _condition(parse_metric)] | None = None
+    """`loss > 10`, `gpu.temperature > 85`, `gpu.utilization < 5 for 10m`: what ranks report, `gpu.…` or `host.…`."""
+    state: Annotated[str, _condition(parse_state)] | None = None
+    """`node unknown for 2m`, `rank failed`, `job failed`."""
+    every: Annotated[str, Field(pattern=DURATION)] = "5m"
+    """Of the same rank, GPU or host it is raised at most once in so long, `30s`, `5m`, `2h`; and of all, five times."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Alert:
+        given = [name for name in ("log", "metric", "state") if getattr(self, name) is not None]
+        if len(given) != 1:
+            message = _("give exactly one of log, metric and state")
+            raise ValueError(message + (_(", not {keys}").format(keys=_(" and ").join(given)) if given else ""))
+        return self
+
+
+ToldKind = Literal["alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "outcome"]
+
+
+class Monitoring(Section):
+    """What is watched."""
+
+    metrics: tuple[str, ...] = ()
+    """Names of metrics; an open list."""
+    alerts: tuple[Alert, ...] = Field(default=(), max_length=32)
+    """What to raise an alert about while the job runs."""
+    on_event: tuple[Text, ...] | None = Field(default=None, min_length=1)
+    """Program and arguments, run on the login node for each event, which is JSON on its standard input; no shell."""
+    on_event_kinds: tuple[ToldKind, ...] = ("alert", "metric_alert", "rank_failed", "outcome")
+    """Events that it is run for."""
+    logging: Logging | None = None
+    """Logging."""
+    visualization: Visualization | None = None
+    """Dashboards."""

@@ -1,0 +1,96 @@
+"""The section `strategy`: how the training is made parallel, in the seed DSL's words and in degrees."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from dttui.spec.effects import ESTIMATED, FOR_SCRIPT
+from dttui.spec.section import MOST_COUNT, Section
+
+
+class DataSharding(Section):
+    """How data is shared out among the ranks: the script finds it in the file that DTTUI_CONFIG names."""
+
+    method: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`random`, `sequential`, …"""
+    strategy: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Another spelling of `method`."""
+    seed: int | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Seed of the shuffle."""
+    drop_last: bool | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """Drop the last incomplete batch."""
+
+
+class DataParallel(Section):
+    """Settings of data parallelism."""
+
+    batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Global batch size, shared out among all ranks."""
+    num_workers: int | None = Field(default=None, ge=0)
+    """Loader processes a rank."""
+    data_sharding: DataSharding | None = None
+    """How data is shared out."""
+
+
+class ModelSplitting(Section):
+    """How a model is cut: the script finds it in the file that DTTUI_CONFIG names, and cuts the model itself."""
+
+    method: str | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
+    """`layer_wise`, …"""
+    layers_per_node: int | None = Field(default=None, gt=0, json_schema_extra=FOR_SCRIPT)
+    """Layers on each node."""
+
+
+class ModelParallel(Section):
+    """Settings of model parallelism."""
+
+    model_splitting: ModelSplitting | None = None
+    """How the model is cut."""
+    pipeline_stages: int | None = Field(default=None, gt=0)
+    """Pipeline stages."""
+
+
+class PipelineParallel(Section):
+    """Settings of pipeline parallelism."""
+
+    micro_batch_size: int | None = Field(default=None, gt=0, le=MOST_COUNT)
+    """Samples a micro-batch."""
+    pipeline_stages: int | None = Field(default=None, gt=0)
+    """Pipeline stages."""
+    schedule: Literal["1F1B", "GPipe", "Interleaved"] | None = None
+    """Order of forward and backward passes."""
+    virtual_stages: int | None = Field(default=None, ge=1, json_schema_extra=ESTIMATED)
+    """Chunks of layers on each rank, for the schedule Interleaved; the script finds it in the file of DTTUI_CONFIG."""
+
+
+class Strategy(Section):
+    """How the training is made parallel."""
+
+    type: Literal["data_parallel", "model_parallel", "pipeline_parallel", "hybrid"] = "data_parallel"
+    """Kind of parallelism."""
+    data_parallel: DataParallel | None = None
+    """Settings of data parallelism."""
+    model_parallel: ModelParallel | None = None
+    """Settings of model parallelism."""
+    pipeline_parallel: PipelineParallel | None = None
+    """Settings of pipeline parallelism."""
+    data_parallel_size: int | None = Field(default=None, gt=0)
+    """Data parallel degree."""
+    tensor_parallel_size: int | None = Field(default=None, gt=0)
+    """Tensor parallel degree."""
+    pipeline_parallel_size: int | None = Field(default=None, gt=0)
+    """Pipeline parallel degree."""
+    zero_stage: int | None = Field(default=None, ge=0, le=3)
+    """ZeRO stage."""
+    sequence_parallel: bool | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Whether tensor parallel ranks also share out what lies between their layers, along the sequence.
+
+    The script finds it in the file that DTTUI_CONFIG names.
+    """
+    recomputation: Literal["none", "selective", "full"] | None = Field(default=None, json_schema_extra=ESTIMATED)
+    """Which activations are computed again in the backward pass instead of kept: those of attention, or all.
+
+    The script finds it in the file that DTTUI_CONFIG names.
+    """
