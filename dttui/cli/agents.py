@@ -18,10 +18,10 @@ from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableErr
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
-from dttui.services.agents_remove import Removal, remove_all
-from dttui.services.agents_status import AgentStatus, status_all
-from dttui.services.deploy import Deployment, deploy_all
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents.deploy import Deployment, deploy_all
+from dttui.services.agents.remove import Removal, remove_all
+from dttui.services.agents.status import AgentStatus, status_all
+from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.words import agent_outcome_name
 from dttui.transport.routes import Transports
 

@@ -12,7 +12,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.services import jobs
-from dttui.services.control import ensure_controller
+from dttui.services.controller.control import ensure_controller
 from dttui.services.follow import JobFollower
 from dttui.services.words import state_name
 

@@ -13,10 +13,10 @@ from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
-from dttui.services.control import ControllerClient, ensure_controller
+from dttui.services.controller.control import ControllerClient, ensure_controller
+from dttui.services.controller.login_session import agent_is_forwarded, logout_kills
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
-from dttui.services.login_session import agent_is_forwarded, logout_kills
 from dttui.transport.base import PromptKind
 
 POLL_S = 0.1

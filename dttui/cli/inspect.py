@@ -14,7 +14,7 @@ from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services import jobs
-from dttui.services.control import ensure_controller
+from dttui.services.controller.control import ensure_controller
 from dttui.services.follow import JobFollower, LogFollower
 from dttui.services.words import measure_name, node_state_name, state_name
 

@@ -19,7 +19,7 @@ from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.services.known_hardware import known_hardware
-from dttui.services.launch import Submission, make_local_plan
+from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.services.preflight.board import Board, Cell, Check, cells_to_data, check_ignored
 from dttui.services.preflight.run import CheckedHost, Preflight
 from dttui.spec import DocumentError

@@ -14,14 +14,14 @@ from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services import jobs
-from dttui.services.control import stop_job
+from dttui.services.compose.open_points import check_open_points
+from dttui.services.controller.control import stop_job
 from dttui.services.follow import JobFollower
+from dttui.services.gang.lost_nodes import lost_nodes
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch import find_same, make_local_plan, submit
-from dttui.services.lost_nodes import lost_nodes
-from dttui.services.open_points import check_open_points
+from dttui.services.launch.same_job import changed_files, one_submission_at_a_time
+from dttui.services.launch.submit import find_same, make_local_plan, submit
 from dttui.services.preflight.board import check_ignored
-from dttui.services.same_job import changed_files, one_submission_at_a_time
 from dttui.services.words import state_name
 from dttui.spec import DocumentError, load_document
 from dttui.spec.places import as_problem

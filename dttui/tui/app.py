@@ -24,11 +24,12 @@ from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.sanitize import clean
-from dttui.services import documents, jobs
+from dttui.services import jobs
+from dttui.services.compose import documents
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch import Submission, find_same, submit
-from dttui.services.same_job import one_submission_at_a_time
+from dttui.services.launch.same_job import one_submission_at_a_time
+from dttui.services.launch.submit import Submission, find_same, submit
 from dttui.spec import Job
 from dttui.transport.base import Transport
 from dttui.tui.attachments import Attachments

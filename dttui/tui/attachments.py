@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dttui.services.control import ControllerClient, ensure_controller, stop_job
+from dttui.services.controller.control import ControllerClient, ensure_controller, stop_job
 from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompter
 

@@ -11,7 +11,7 @@ from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
-from dttui.services.estimates import DraftCost, Statuses, advise, model_of, with_layout, with_model
+from dttui.services.compose.estimates import DraftCost, Statuses, advise, model_of, with_layout, with_model
 from dttui.tui.job_files import tell
 from dttui.tui.screens.model import ModelDialog
 from dttui.tui.screens.recommend import RecommendDialog

@@ -1,4 +1,4 @@
-"""Asking for a job file to save or to open: the questions around `dttui.services.documents`."""
+"""Asking for a job file to save or to open: the questions around `dttui.services.compose.documents`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.sanitize import clean
-from dttui.services import documents
-from dttui.services.launch import Submission
+from dttui.services.compose import documents
+from dttui.services.launch.submit import Submission
 from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
 
 ERROR_TIMEOUT_S = 12

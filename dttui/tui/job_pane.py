@@ -13,7 +13,7 @@ from dttui.planning.aggregate import Choice
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Aggregate
 from dttui.planning.summary import estimate_text
-from dttui.services.estimates import DraftCost, model_of
+from dttui.services.compose.estimates import DraftCost, model_of
 from dttui.tui.cost_words import absence_text, cost_figures, model_text
 from dttui.tui.rows import gpu_text, line
 from dttui.tui.widgets.distributed_panel import DistributedPanel

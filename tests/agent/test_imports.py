@@ -14,7 +14,7 @@ from pathlib import Path
 import dtagent
 import pytest
 
-from dttui.services.agent_wheels import pinned
+from dttui.services.agents.wheels import pinned
 
 PACKAGE = Path(dtagent.__file__).parent
 SHIPPED = {"dacite": "dacite", "nvidia-ml-py": "pynvml", "psutil": "psutil"}

@@ -18,7 +18,7 @@ from dtagent.protocol.jobs import AttemptKey
 
 from dttui.inventory.models import Environment
 from dttui.services import jobs
-from dttui.services.node_run import NodeRun
+from dttui.services.gang.node_run import NodeRun
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody

@@ -13,8 +13,9 @@ from dtagent.protocol.jobs import AttemptKey
 
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
-from dttui.services import jobs, node_run
-from dttui.services.node_run import NodeRun
+from dttui.services import jobs
+from dttui.services.gang import node_run
+from dttui.services.gang.node_run import NodeRun
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from dttui.inventory.models import Environment
-from dttui.services.agent_wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
-from dttui.services.deploy import (
+from dttui.services.agents.deploy import (
     Deployment,
     deploy,
 )
-from dttui.services.deploy_program import MARK
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents.deploy_program import MARK
+from dttui.services.agents.wheel_source import WheelSource
+from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.transport.base import Connection, RemoteCommand, Transport
 from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.local import LocalTransport

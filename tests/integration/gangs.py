@@ -16,9 +16,9 @@ from dttui.inventory.models import Inventory
 from dttui.planning.models import BoundPlan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
-from dttui.services.attempt_log import AttemptLog
-from dttui.services.gang import Gang
-from dttui.services.gang_start import GangStart
+from dttui.services.gang.attempt import Gang
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.start import GangStart
 from dttui.services.jobs import EventLog, JobDirectory
 from dttui.spec import parse_job
 from dttui.transport.questions import Nobody

@@ -15,11 +15,11 @@ from dtagent.linger import unit_text
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.inventory.models import Environment
 from dttui.inventory.reader import load_inventory
-from dttui.services.agent_wheels import Requirement, build_agent_wheel
-from dttui.services.agents_remove import Removal, remove_all
-from dttui.services.agents_status import AgentStatus, status_all
-from dttui.services.deploy import Deployment, HostProbe, Outcome, agent_digest, deploy_all
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents.deploy import Deployment, HostProbe, Outcome, agent_digest, deploy_all
+from dttui.services.agents.remove import Removal, remove_all
+from dttui.services.agents.status import AgentStatus, status_all
+from dttui.services.agents.wheel_source import WheelSource
+from dttui.services.agents.wheels import Requirement, build_agent_wheel
 from dttui.transport.fake import FakeTransport
 from dttui.transport.local import LocalTransport
 from dttui.transport.routes import Transports

@@ -12,7 +12,7 @@ import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui.services import jobs
-from dttui.services.control import stop_job
+from dttui.services.controller.control import stop_job
 from dttui.services.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, wait_for_state
@@ -78,7 +78,7 @@ def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
     wait_until(
         lambda: all(path.exists() and path.read_text() == "begun\n" for path in logs), "the first lines", DEADLINE_S
     )
-    return directory, _with_command_line("dttui.services.controller", str(directory.path))
+    return directory, _with_command_line("dttui.services.controller.process", str(directory.path))
 
 
 def _wait_for_end(directory: JobDirectory) -> None:

@@ -21,14 +21,14 @@ import dtagent
 import pytest
 
 from dttui.errors import AgentError
-from dttui.services import deploy_program
-from dttui.services.agent_wheels import Requirement, build_agent_wheel
-from dttui.services.deploy import (
+from dttui.services.agents import deploy_program
+from dttui.services.agents.deploy import (
     ROOM_BYTES,
     Deployment,
     installation_request,
 )
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents.wheel_source import WheelSource
+from dttui.services.agents.wheels import Requirement, build_agent_wheel
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.local import LocalStream

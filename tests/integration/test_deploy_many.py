@@ -11,16 +11,16 @@ import dtagent
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
-from dttui.services.agent_wheels import Requirement, build_agent_wheel
-from dttui.services.agents_remove import remove_all
-from dttui.services.agents_status import AgentStatus, status_all
-from dttui.services.deploy import (
+from dttui.services.agents.deploy import (
     Deployment,
     HostProbe,
     agent_digest,
     deploy_all,
 )
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents.remove import remove_all
+from dttui.services.agents.status import AgentStatus, status_all
+from dttui.services.agents.wheel_source import WheelSource
+from dttui.services.agents.wheels import Requirement, build_agent_wheel
 from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.local import LocalTransport
 from tests.integration.deploy_fixtures import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dttui.errors import AgentError
-from dttui.services import deploy_program
-from dttui.services.agent_wheels import Requirement, Wheel
-from dttui.services.wheel_source import WheelSource
+from dttui.services.agents import deploy_program
+from dttui.services.agents.wheel_source import WheelSource
+from dttui.services.agents.wheels import Requirement, Wheel
 from tests.integration.deploy_fixtures import (
     ARCHITECTURE,
     PROBE,

@@ -49,7 +49,7 @@ def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
 def controller_of(directory: JobDirectory) -> int:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         arguments = path.read_bytes().decode(errors="replace").split("\0") if path.exists() else []
-        if "dttui.services.controller" in arguments and str(directory.path) in arguments:
+        if "dttui.services.controller.process" in arguments and str(directory.path) in arguments:
             return int(path.parent.name)
     raise AssertionError("the job has no controller")
 

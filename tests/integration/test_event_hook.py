@@ -15,8 +15,9 @@ import pytest
 import yaml
 from dtagent.protocol.events import Event, EventKind
 
-from dttui.services import event_hook, jobs
-from dttui.services.event_hook import CONCURRENCY, MAX_WAITING, EventHook
+from dttui.services import jobs
+from dttui.services.alerts import event_hook
+from dttui.services.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job
 from tests.waiting import wait_until
@@ -231,7 +232,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(ended_age
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])
     wait_until(lambda: len(told()) >= written, "the program to be done", DEADLINE_S)
-    (controller,) = processes_of("dttui.services.controller", str(directory.path))
+    (controller,) = processes_of("dttui.services.controller.process", str(directory.path))
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}

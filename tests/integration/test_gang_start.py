@@ -16,8 +16,9 @@ from dtagent.protocol.jobs import NodeState
 
 from dttui.errors import HostUnreachableError, JobFailedError, LaunchError
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
-from dttui.services import gang_start, node_start, rendezvous
 from dttui.services.agent import AgentClient
+from dttui.services.gang import node_start, rendezvous
+from dttui.services.gang import start as gang_start
 from tests.agent.conversation import Conversation, processes_with
 from tests.integration.gangs import ONE, THREE, TWO, Stopped, TestGang, daemon_of
 from tests.integration.test_demo_cluster import ended_agents as ended_agents

@@ -9,7 +9,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.services import jobs
-from dttui.services.control import stop_job
+from dttui.services.controller.control import stop_job
 from dttui.services.follow import JobFollower
 from tests.integration.headless import dttui, shell_job, wait_for_state
 from tests.integration.test_demo_cluster import ended_agents as ended_agents

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch import Submission
+from dttui.services.launch.submit import Submission
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.widgets.environment_list import EnvironmentList

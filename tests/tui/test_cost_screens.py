@@ -11,8 +11,8 @@ from textual.widgets import Input, OptionList, Select
 
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
-from dttui.services import estimates
-from dttui.services.estimates import DraftCost
+from dttui.services.compose import estimates
+from dttui.services.compose.estimates import DraftCost
 from dttui.services.fleet import EnvironmentState
 from dttui.spec import dump_job, load_job
 from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy

@@ -12,8 +12,8 @@ from dtagent.protocol.events import Event, EventKind, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.services import jobs
-from dttui.services.alerts import BURST, MAX_GAP_S, REARM_S, AlertWatch
-from dttui.services.event_watch import EventWatch, WatchedLog
+from dttui.services.alerts.alerts import BURST, MAX_GAP_S, REARM_S, AlertWatch
+from dttui.services.alerts.event_watch import EventWatch, WatchedLog
 from dttui.spec.models import Alert, Job, Monitoring
 
 Told = list[tuple[str, dict[str, Any]]]

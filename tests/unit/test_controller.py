@@ -13,15 +13,16 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError, LaunchError
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Bindings, BoundPlan
-from dttui.services import controller as controller_module
-from dttui.services import gang_watch, jobs
-from dttui.services.alerts import AlertWatch
-from dttui.services.control import ControllerClient, ensure_controller
-from dttui.services.controller import Controller
+from dttui.services import jobs
+from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.controller import process as controller_module
+from dttui.services.controller.control import ControllerClient, ensure_controller
+from dttui.services.controller.process import Controller
 from dttui.services.files import write_atomic
+from dttui.services.gang import watch as gang_watch
+from dttui.services.gang.takeover import Remains, TakeOver
 from dttui.services.jobs import EventLog, JobDirectory
-from dttui.services.launch import Submission, make_local_plan
-from dttui.services.takeover import Remains, TakeOver
+from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.fake import FakeHost, FakeTransport

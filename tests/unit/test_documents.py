@@ -9,7 +9,7 @@ import pytest
 
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
-from dttui.services.documents import (
+from dttui.services.compose.documents import (
     format_file,
     has_comments,
     import_hosts,
@@ -19,7 +19,7 @@ from dttui.services.documents import (
     open_job,
     save_job,
 )
-from dttui.services.launch import Submission, make_local_plan
+from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.spec import Job, dump_job
 from dttui.spec.models import Run
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Severity
-from dttui.services.draft import look_ahead
+from dttui.services.compose.draft import look_ahead
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from tests.unit.seed_cluster import SEED
 

@@ -14,9 +14,9 @@ from dtagent.protocol.jobs import FollowReply, LogChunk, NodeState, NodeStatus
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.planner import plan
 from dttui.services import jobs
-from dttui.services.gang import Gang
+from dttui.services.gang.attempt import Gang
+from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import EventLog
-from dttui.services.node_run import NodeRun
 from dttui.spec.models import Run
 from dttui.transport.fake import FakeTransport
 from tests.unit.seed_cluster import make_job

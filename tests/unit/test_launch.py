@@ -10,10 +10,10 @@ import pytest
 from dttui.errors import UsageError
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Finding, Plan, Severity
-from dttui.services import launch
 from dttui.services.files import write_atomic
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch import Submission, make_local_plan, submit
+from dttui.services.launch import submit as launch
+from dttui.services.launch.submit import Submission, make_local_plan, submit
 from dttui.spec import parse_job
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))

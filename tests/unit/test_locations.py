@@ -10,7 +10,7 @@ import pytest
 
 from dttui import locations
 from dttui.inventory.models import Inventory
-from dttui.services.documents import importable_hosts
+from dttui.services.compose.documents import importable_hosts
 from dttui.transport.ssh_config import HostQuery, SshConfig
 
 

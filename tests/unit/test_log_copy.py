@@ -15,8 +15,8 @@ from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dttui.services.gang.log_copy import LogCopy
 from dttui.services.jobs import EventLog, JobDirectory
-from dttui.services.log_copy import LogCopy
 from dttui.services.pace import FIRST_GRANT_BYTES, GRANT_S, MIN_GRANT_BYTES, Pace
 
 

@@ -9,8 +9,8 @@ import random
 import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 
+from dttui.services.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
 from dttui.services.jobs import EVENT, EventLog, JobDirectory
-from dttui.services.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
 
 
 def reports(losses: list[float], rank: int = 0, first_step: int = 0) -> list[Metric]:

@@ -10,9 +10,9 @@ from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
-from dttui.services.draft import look_ahead
+from dttui.services.compose.draft import look_ahead
+from dttui.services.compose.occupation import HostReading, check_room
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
-from dttui.services.occupation import HostReading, check_room
 from dttui.spec.models import GpuRequest, Node, NodeResources
 from tests.unit.seed_cluster import environment, host_facts, make_job
 

@@ -8,8 +8,8 @@ import pytest
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
 
 from dttui.services import jobs
-from dttui.services.node_run import NodeRun
-from dttui.services.outcome import ending, is_consequence, last_words, rank_failures
+from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.outcome import ending, is_consequence, last_words, rank_failures
 from tests.unit.test_follow import plan_for
 
 

@@ -14,10 +14,10 @@ from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, WorkR
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, UsageError
-from dttui.services import sending
 from dttui.services.agent import AgentClient
-from dttui.services.sending import make_bundle, send
-from dttui.services.upload import survey
+from dttui.services.launch import sending
+from dttui.services.launch.sending import make_bundle, send
+from dttui.services.launch.upload import survey
 
 
 class Host:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import UsageError
-from dttui.services import upload
-from dttui.services.gitignore import list_with_git
-from dttui.services.upload import survey
+from dttui.services.launch import upload
+from dttui.services.launch.gitignore import list_with_git
+from dttui.services.launch.upload import survey
 
 
 def names(directory: Path) -> list[str]:

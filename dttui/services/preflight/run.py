@@ -19,7 +19,7 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agent import AgentClient
-from dttui.services.occupation import HostReading, check_room, count_free
+from dttui.services.compose.occupation import HostReading, check_room, count_free
 from dttui.services.preflight import hosts
 from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name
 from dttui.services.preflight.network import Network, record

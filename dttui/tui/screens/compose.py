@@ -26,12 +26,12 @@ from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
-from dttui.services.documents import fingerprint
-from dttui.services.draft import Outlook, facts_of, look_ahead
-from dttui.services.estimates import DraftCost, cost_of_draft
+from dttui.services.compose.documents import fingerprint
+from dttui.services.compose.draft import Outlook, facts_of, look_ahead
+from dttui.services.compose.estimates import DraftCost, cost_of_draft
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch import Submission
+from dttui.services.launch.submit import Submission
 from dttui.spec import Job
 from dttui.tui import cost_dialogs, job_files, words
 from dttui.tui.commands import N_

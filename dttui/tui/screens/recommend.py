@@ -19,7 +19,7 @@ from dttui.i18n import _
 from dttui.planning.advising import check_framework
 from dttui.planning.cost.recommend import Recommendation
 from dttui.sanitize import clean
-from dttui.services.estimates import Offer
+from dttui.services.compose.estimates import Offer
 from dttui.tui.cost_words import degrees_text, memory_range, seconds, verdict
 from dttui.tui.screens.dialogs import ESCAPE
 from dttui.tui.widgets.button_row import ButtonRow

@@ -1,0 +1,358 @@
+"""The controller process: owns one job on the login node, from its directory alone, and serves its clients' socket."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtagent.protocol import rpc
+from dtagent.protocol.events import EventKind, JobState
+
+from dttui.errors import CancelledError, DttuiError, ExitCode
+from dttui.i18n import set_language, told
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Plan
+from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.alerts.event_watch import EventWatch, WatchedLog
+from dttui.services.awake import run_awake
+from dttui.services.controller.login_session import take_agent
+from dttui.services.files import write_atomic
+from dttui.services.gang.attempt import Gang
+from dttui.services.gang.lost_nodes import look_again
+from dttui.services.gang.takeover import Remains, TakeOver
+from dttui.services.jobs import HEARTBEAT_S, JobDirectory
+from dttui.services.known_hardware import known_hardware
+from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.spec import parse_document
+from dttui.spec.models import Job
+from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.routes import Transports
+
+LOG = logging.getLogger("dttui.controller")
+STOP, KILL = "stop", "kill"
+CLIENT_WAIT_S = 15.0
+"""How long a question waits for a client that was said to come."""
+
+
+@dataclass
+class _Question:
+    message: dict[str, Any]
+    answer: asyncio.Future[str | None]
+    writer: asyncio.StreamWriter | None = None
+    """The client it was put to."""
+
+
+class Controller:
+    """Serves the socket, passes questions to a client that can ask a person, and runs the job.
+
+    Args:
+        directory: of the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        launches: whether the job is to be started; else another controller has had it, and nothing is started.
+        seen_at: Unix time of that controller's last sign of life.
+    """
+
+    def __init__(
+        self, directory: JobDirectory, *, expects_client: bool, launches: bool = False, seen_at: float = 0.0
+    ) -> None:
+        self._directory = directory
+        self._log = WatchedLog(directory)
+        self._watch: EventWatch | None = None
+        self._prompting: list[asyncio.StreamWriter] = []
+        self._came = asyncio.Event()
+        self._expects_client = expects_client
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, _Question] = {}
+        self._typed: set[str] = set()
+        """Kinds of what a person typed to let us in."""
+        self._seen_at = seen_at
+        self._launches = launches
+        self._transports = Transports()
+        self._retry: Callable[[], None] | None = None
+        self._request_stop: Callable[[bool], None] | None = None
+        self._stop_asked: bool | None = None
+        with contextlib.suppress(OSError):
+            self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
+
+    async def run(self) -> None:
+        """Run the job to its end; write the outcome as the last event."""
+        server = await self._serve()
+        beating = asyncio.create_task(self._beat())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
+        try:
+            if self._directory.is_over():
+                await self._look_again()
+            else:
+                await self._run_job()
+        finally:
+            beating.cancel()
+            if self._watch is not None:
+                await self._watch.close()
+            server.close()
+            with contextlib.suppress(FileNotFoundError):
+                self._directory.socket.unlink()
+
+    async def _run_job(self) -> None:
+        try:
+            state, message, code = self._earlier_end() or await self._job()
+        except Exception as error:  # The top of the process: whatever happened, it must be told.
+            LOG.exception("the controller failed")
+            message = told(
+                "internal error: {error}; see {path}",
+                error=f"{type(error).__name__}: {error}",
+                path=str(self._directory.controller_log),
+            )
+            if not self._launches:
+                self._log.add(EventKind.PROGRESS, message)
+                return  # What is not known is not called a failure: the next controller may find out.
+            state, code = JobState.FAILED, ExitCode.INTERNAL
+        now = time.time()
+        if state is JobState.SUCCEEDED and not message:
+            # Of the events' own times, so that whoever takes one from the other comes to the same figure.
+            message = told("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
+        data = {"state": state.value, "exit_code": int(code)}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data=data)
+        self._log.add(EventKind.OUTCOME, message, time=now, data=data)
+        while not self._log.flush():  # noqa: ASYNC110 - nobody tells when a disk has room again
+            await asyncio.sleep(HEARTBEAT_S)
+
+    def _earlier_end(self) -> tuple[JobState, str, ExitCode] | None:
+        """Return how the job ended where another controller had already found out, and died before it was done."""
+        states = [event for event in self._directory.read_events() if event.kind is EventKind.JOB_STATE]
+        if not states or not JobState(states[-1].data["state"]).is_final:
+            return None
+        last = states[-1]
+        return JobState(last.data["state"]), last.message, ExitCode(last.data["exit_code"])
+
+    async def _beat(self) -> None:
+        """Show that the controller is there, and runs."""
+        while True:
+            try:
+                os.utime(self._directory.lock)
+            except FileNotFoundError:
+                os._exit(1)  # The job was removed: nobody can reach this process, nor can it write anything.
+            except OSError as error:
+                LOG.warning("cannot show a sign of life: %s", error)
+            self._log.flush()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        """Put a question to a client that can ask a person; `None` where there is none."""
+        if not self._prompting and self._expects_client:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._came.wait(), CLIENT_WAIT_S)
+        if not self._prompting:
+            return None
+        number = next(self._numbers)
+        message = {
+            "method": "prompt",
+            "id": number,
+            "kind": prompt.kind.value,
+            "host": prompt.host,
+            "text": prompt.text,
+            "secret": prompt.secret,
+            "fingerprint": prompt.fingerprint,
+        }
+        question = _Question(message, asyncio.get_running_loop().create_future())
+        self._questions[number] = question
+        try:
+            self._put(question)
+            return await question.answer
+        finally:
+            del self._questions[number]
+
+    def _put(self, question: _Question) -> None:
+        """Put a question to the client that came last; without one there is no answer."""
+        if not self._prompting:
+            question.answer.set_result(None)
+            return
+        question.writer = self._prompting[-1]
+        question.writer.write(rpc.encode(question.message))
+
+    async def _job(self) -> tuple[JobState, str, ExitCode]:
+        launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
+        set_language(launch["language"])
+        inventory = Inventory.model_validate(launch["inventory"])
+        base = Path(launch["base"])
+        try:
+            if not self._launches:
+                await self._take_over(inventory, base)
+                return JobState.SUCCEEDED, "", ExitCode.OK
+            text = self._directory.document.read_text(encoding="utf-8")
+            file = launch.get("file")
+            loaded = parse_document(text, file or str(self._directory.document))
+            plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+            watch = self._begin_watch(loaded.job, base)
+            hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
+            gang = Gang(
+                self._directory,
+                self._log,
+                self._transports,
+                self,
+                inventory=inventory,
+                plan=plan,
+                replan=lambda known, facts: make_local_plan(
+                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware
+                ),
+                base=base,
+                secrets={name: os.environ[name] for name in plan.secrets},
+                ignored=frozenset(launch.get("ignored", ())),
+                alerts=watch.alerts,
+            )
+            self._retry = gang.retry_now
+            self._take_stops(lambda force: gang.request_stop(force=force))
+            await gang.run()
+        except CancelledError as error:
+            return JobState.CANCELLED, error.message, error.exit_code
+        except DttuiError as error:
+            message = told("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
+            return JobState.FAILED, message, error.exit_code
+        return JobState.SUCCEEDED, "", ExitCode.OK
+
+    async def _take_over(self, inventory: Inventory, base: Path) -> None:
+        remains = Remains.read(self._directory, self._seen_at)
+        alerts = AlertWatch()
+        with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
+            text = self._directory.document.read_text(encoding="utf-8")
+            alerts = self._begin_watch(parse_document(text, str(self._directory.document)).job, base).alerts
+        job = TakeOver(
+            self._directory,
+            self._log,
+            remains,
+            inventory,
+            self._transports,
+            self,
+            alerts,
+            {name: os.environ[name] for name in remains.plan.secrets if name in os.environ},
+        )
+        self._retry = job.retry_now
+        self._take_stops(lambda force: job.request_stop(force=force))
+        await job.run()
+
+    async def _look_again(self) -> None:
+        """End what is left on hosts that were lost when the job ended."""
+        launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
+        set_language(launch["language"])
+        inventory = Inventory.model_validate(launch["inventory"])
+        forced = asyncio.Event()
+        self._take_stops(lambda force: forced.set() if force else None)
+        await look_again(self._directory, self._log, inventory, self._transports, self, forced=forced)
+
+    def _begin_watch(self, job: Job, base: Path) -> EventWatch:
+        """Let alerts and the job's own program hear of what happens from now on."""
+        names = job.run.secrets if job.run is not None else ()
+        secrets = [os.environ[name] for name in names if name in os.environ]
+        self._watch = EventWatch(self._log, job, self._directory, base, secrets)
+        return self._watch
+
+    def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
+        self._request_stop = request_stop
+        if self._stop_asked is not None:
+            request_stop(self._stop_asked)
+
+    def _stop(self, force: bool) -> None:
+        self._stop_asked = force or bool(self._stop_asked)
+        if not self._directory.is_over():
+            with contextlib.suppress(OSError):  # A full disk must not keep the job from being stopped.
+                write_atomic(self._directory.stop_request, KILL if self._stop_asked else STOP)
+        if self._request_stop is not None:
+            self._request_stop(force)
+
+    async def _serve(self) -> asyncio.Server:
+        with contextlib.suppress(FileNotFoundError):
+            self._directory.socket.unlink()
+        descriptor = os.open(self._directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        mask = os.umask(0o177)
+        try:
+            # Through the descriptor, since the directory's path may be longer than a socket address allows.
+            path = f"/proc/self/fd/{descriptor}/{self._directory.socket.name}"
+            return await asyncio.start_unix_server(self._client, path, limit=rpc.MAX_FRAME_BYTES)
+        finally:
+            os.umask(mask)
+            os.close(descriptor)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                self._take(rpc.decode(line), writer)
+        except (rpc.FrameError, ConnectionError, ValueError, KeyError) as error:
+            LOG.warning("client dropped: %s", error)
+        except asyncio.CancelledError:
+            pass  # The job is over and the loop is closing; there is nobody above to pass it on to.
+        finally:
+            self._forget(writer)
+            writer.close()
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        """Put what a client that left was asked to another one."""
+        self._prompting = [other for other in self._prompting if other is not writer]
+        for question in self._questions.values():
+            if question.writer is writer and not question.answer.done():
+                self._put(question)
+
+    def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        method = message.get("method")
+        if method == "attach":
+            if message.get("prompts"):
+                self._prompting.append(writer)
+                self._came.set()
+            take_agent(str(message.get("agent_socket", "")))
+            if self._retry is not None:
+                self._retry()
+        elif method == "stop":
+            self._stop(bool(message.get("force")))
+            writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
+        elif method == "credentials":
+            reply = {"method": "reply", "id": message.get("id"), "kinds": sorted(self._typed)}
+            writer.write(rpc.encode(reply))
+        elif method == "answer":
+            question = self._questions.get(message["id"])
+            if question is not None and not question.answer.done():
+                question.answer.set_result(message["value"])
+                if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
+                    self._typed.add(question.message["kind"])
+
+
+def main(argv: list[str]) -> int:
+    """Own the job whose directory is given; return 1 where another controller has it.
+
+    With `--launch` the job is started. Else another controller has had it, and nothing is started: the job is followed
+    from where that one left it, and of a job that is over the lost hosts are looked at again.
+    """
+    os.umask(0o077)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
+    parser = argparse.ArgumentParser(prog="dttui.services.controller.process")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--launch", action="store_true")
+    parser.add_argument("--expects-client", action="store_true")
+    parser.add_argument("--lock", type=int)
+    parser.add_argument("--seen-at", type=float, default=0.0)
+    options = parser.parse_args(argv)
+    directory = JobDirectory(options.directory)
+    lock = options.lock if options.lock is not None else directory.claim()
+    if lock is None:
+        return 1
+    os.set_inheritable(lock, False)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    controller = Controller(
+        directory, expects_client=options.expects_client, launches=options.launch, seen_at=options.seen_at
+    )
+    run_awake(controller.run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

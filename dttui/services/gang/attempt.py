@@ -1,0 +1,170 @@
+"""One attempt of a job across all its nodes: all of them start or none, and the first failure ends them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui.errors import CancelledError, DttuiError, LaunchError
+from dttui.i18n import _, ntold, told
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Plan
+from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.alerts.metric_watch import MetricWatch
+from dttui.services.files import write_atomic
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.start import GangStart
+from dttui.services.gang.watch import GangWatch
+from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.preflight.board import Cell, Check, cells_to_data
+from dttui.services.preflight.run import Preflight
+from dttui.transport.base import Prompter, Transport
+
+Result = TypeVar("Result")
+
+
+class Gang:
+    """Runs one attempt. `run` returns when the job succeeded and raises the error that says how else it ended."""
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        log: EventLog,
+        transport: Transport,
+        prompter: Prompter,
+        *,
+        inventory: Inventory,
+        plan: Plan,
+        replan: Callable[[Inventory, dict[str, HostFacts]], Plan],
+        base: Path,
+        secrets: dict[str, str],
+        attempt: int = 0,
+        ignored: frozenset[str] = frozenset(),
+        alerts: AlertWatch | None = None,
+    ) -> None:
+        self._alerts = alerts or AlertWatch()
+        self._alerts.attempt = attempt
+        self._ignored = ignored
+        self._directory = directory
+        self._inventory = inventory
+        self._plan = plan
+        self._replan = replan
+        self._base = base
+        self._secrets = secrets
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        key = AttemptKey(directory.job_id, attempt)
+        self._nodes = make_nodes(plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts)
+        self._events = AttemptLog(log, attempt)
+        self._watch = GangWatch(directory, self._events, self._nodes, self._changed, secrets.values())
+
+    def request_stop(self, *, force: bool) -> None:
+        """Stop the job: gracefully, or at once."""
+        self._stopping.set()
+        self._watch.request_stop(force=force)
+
+    async def run(self) -> None:
+        """Run the attempt to its end.
+
+        Raises:
+            HostError: a host could not be reached; nothing was started.
+            PreflightError: a check failed; nothing was started.
+            LaunchError: the start failed and was rolled back.
+            JobFailedError: it ran and failed.
+            CancelledError: it was stopped on request.
+        """
+        try:
+            self._events.enter(
+                JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(self._nodes))
+            )
+            await self._unless_stopped(self._preflight())
+            self._events.enter(
+                JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(self._nodes))
+            )
+            start = GangStart(self._directory, self._events, self._nodes, self._plan, self._base, self._secrets)
+            try:
+                await self._watch.run(await start.run(self._unless_stopped))
+            except DttuiError:
+                raise
+            except Exception:  # A defect of ours must not leave processes behind on the hosts.
+                await start.roll_back()
+                raise
+        finally:
+            await asyncio.gather(*(node.close() for node in self._nodes))
+
+    def retry_now(self) -> None:
+        """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
+        for node in self._nodes:
+            node.retry_now()
+
+    async def _preflight(self) -> None:
+        preflight = Preflight(
+            self._nodes,
+            self._plan,
+            self._inventory,
+            self._replan,
+            ignored=self._ignored,
+            on_change=self._show_checks,
+        )
+        board = await preflight.run()
+        for node in self._nodes:
+            if node.name in board.unreachable:
+                self._events.note(node.name, "failed", board.unreachable[node.name].message)
+        for finding in board.findings:
+            self._events.tell(finding)
+        board.raise_errors()
+        self._plan = board.plan or self._plan
+        write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
+        for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
+            node.planned = planned
+
+    def _show_checks(self, name: str, cells: Mapping[Check, Cell]) -> None:
+        node = next(node for node in self._nodes if node.name == name)
+        if Check.CLOCK in cells and node.client is not None:  # Of a host out of reach the clock is told as unknown.
+            self._events.note(node.name, "connected", told("reached"), clock_offset_s=node.clock_offset_s)
+        data = {"cells": cells_to_data(cells)}
+        self._events.add(EventKind.PREFLIGHT, "", node=name, data=data)
+
+    async def _unless_stopped(self, work: Awaitable[Result]) -> Result:
+        """Await the work, or give it up when a stop is asked for meanwhile."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise CancelledError(told("stopped on request before the job ran"))
+        finally:
+            stop.cancel()
+
+
+def make_nodes(
+    plan: Plan,
+    inventory: Inventory,
+    key: AttemptKey,
+    directory: JobDirectory,
+    transport: Transport,
+    prompter: Prompter,
+    on_change: Callable[[], None],
+    alerts: AlertWatch,
+) -> list[NodeRun]:
+    """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
+    nodes = []
+    watch = MetricWatch()
+    for planned in plan.nodes:
+        environment = inventory.find(planned.name)
+        if environment is None:
+            raise LaunchError(_("there is no environment {name}").format(name=planned.name))
+        node = NodeRun(environment, planned, key, directory, transport, prompter, on_change, watch=watch)
+        node.own_alerts, node.world_size = alerts, plan.world_size
+        nodes.append(node)
+    return nodes

@@ -1,0 +1,68 @@
+"""What ranks reported, as the job's directory keeps it: each line tells where it came from, for a later controller."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dtagent.protocol.events import Metric
+from dtagent.protocol.rpc import to_wire
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.services.gang.log_copy import Cursor
+from dttui.services.jobs import JobDirectory, append_line, cut_torn_line
+
+_METRIC = TypeAdapter(Metric)
+_SOURCE = "source"
+"""Beside the metric's own fields; whoever reads metrics passes it over."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stream of reports is."""
+
+    attempt: int
+    node: str
+    stream: str
+
+
+@dataclass
+class MetricsSoFar:
+    """What a controller finds that comes after another one."""
+
+    cursors: dict[Place, Cursor] = field(default_factory=dict)
+    """Behind the last report that was kept of each stream."""
+    metrics: list[tuple[Place, Metric]] = field(default_factory=list)
+    """In order."""
+
+
+def append_metric(directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor) -> None:
+    """Keep a report, together with where its line ends on the host: neither is there without the other."""
+    source = [place.attempt, place.node, place.stream, cursor.offset, cursor.inode]
+    append_line(directory.metrics, json.dumps({**to_wire(metric), _SOURCE: source}))
+
+
+def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
+    """Return what was kept of an attempt; a line that a crash left unfinished is cut off."""
+    cut_torn_line(directory.metrics)
+    found = MetricsSoFar()
+    for body in _bodies(directory):
+        with contextlib.suppress(ValidationError, KeyError, ValueError, TypeError):
+            number, node, stream, offset, inode = body.pop(_SOURCE)
+            place = Place(number, node, stream)
+            if number == attempt:
+                found.metrics.append((place, _METRIC.validate_python(body)))
+                found.cursors[place] = Cursor(offset, inode)
+    return found
+
+
+def _bodies(directory: JobDirectory) -> Iterator[dict[str, Any]]:
+    with contextlib.suppress(FileNotFoundError), directory.metrics.open("rb") as stream:
+        for line in stream:
+            with contextlib.suppress(ValueError):
+                body = json.loads(line)
+                if isinstance(body, dict):
+                    yield body

@@ -1,0 +1,417 @@
+"""One node of one attempt, seen from the login node: the conversation with its agent and what comes back from it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from dtagent.protocol.jobs import (
+    AttemptKey,
+    FollowReply,
+    FollowRequest,
+    NodeState,
+    NodeStatus,
+    StopRequest,
+)
+from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.protocol.telemetry import HostSample
+
+from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.planning.models import PlannedNode
+from dttui.services.agent import AgentClient
+from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.alerts.metric_watch import Alert, MetricWatch
+from dttui.services.awake import has_just_woken
+from dttui.services.gang.log_copy import Cursor, LogCopy
+from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
+from dttui.services.jobs import JobDirectory, append_line, cut_torn_line
+from dttui.services.metrics import MetricStream
+from dttui.services.telemetry import WATCHED
+from dttui.transport.base import Prompter, Transport
+
+CONNECT_TIMEOUT_S = 20.0
+RECONNECT_S = 3.0
+PERSON_RETRY_S = 60.0
+"""Between two logins that fail for want of a person or a credential: more of them would lock the account."""
+DISK_RETRY_S = 5.0
+HURRIED_DRAIN_S = 20.0
+"""How long the logs of a node that ended may still take once a stop was forced."""
+FOLLOW_WAIT_S = 10.0
+METRICS_STREAM = "metrics"
+TRAINER_STREAM = "trainer"
+AWAKE_RETRY_S = 0.5
+CONNECTED_POLL_S = 0.2
+LAST_SAMPLE_BYTES = 256 * 1024
+"""One with hundreds of ranks is shorter."""
+MAX_REFUSALS = 5
+"""Times in a row that an agent may answer with an error before the node is given up."""
+RETRY_S = 0.5
+"""Between two tries of what may be asked twice."""
+_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics|trainer")
+Reply = TypeVar("Reply")
+
+
+@dataclass
+class NodeRun:
+    """State of one node; `on_change` is called after every change that matters."""
+
+    environment: Environment
+    planned: PlannedNode
+    key: AttemptKey
+    directory: JobDirectory
+    transport: Transport
+    prompter: Prompter
+    on_change: Callable[[], None]
+    client: AgentClient | None = None
+    status: NodeStatus | None = None
+    silent_since: float | None = None
+    """Unix time at which the link was lost; `None` while it is there."""
+    heard_at: float = field(default_factory=time.time)
+    """Unix time of the last word from it."""
+    is_lost: bool = False
+    """Given up: it could not be reached when it had to be."""
+    needs_person: str = ""
+    """Why the host lets nobody in, where a credential or an answer is what it takes."""
+    disk_trouble: str = ""
+    """Why what comes from it cannot be written here now."""
+    hurries: bool = False
+    """Whether the end is not to wait for logs that take long to fetch."""
+    clock_offset_s: float = 0.0
+    _refusals: int = 0
+    _retry: asyncio.Event = field(default_factory=asyncio.Event)
+    _last_sample: int | None = None
+    metrics: MetricStream = field(default_factory=MetricStream)
+    """What the ranks reported."""
+    trainer: MetricStream = field(default_factory=MetricStream)
+    """What was found in their logs."""
+    watch: MetricWatch = field(default_factory=MetricWatch)
+    """Looks at all reports of the attempt; shared by its nodes."""
+    alerts: list[Alert] = field(default_factory=list)
+    """What it found on this node, until that is told."""
+    own_alerts: AlertWatch = field(default_factory=AlertWatch)
+    """Those that the job asks for; shared by its nodes."""
+    world_size: int = 1
+    _is_catching_up: bool = False
+    """Whether what comes may be from before this controller, too old for an alert."""
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.logs = LogCopy(self.directory.logs(self.key.attempt, self.name))
+
+    @property
+    def name(self) -> str:
+        """The environment's."""
+        return self.planned.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come from it."""
+        return self.is_lost or (self.status is not None and self.status.state.is_final)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something of the attempt went wrong there."""
+        status = self.status
+        if status is None:
+            return False
+        bad_exit = any(item.exit_code != 0 for item in status.exits)
+        return bad_exit or status.state in (NodeState.LOST, NodeState.UNKILLABLE)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether all its processes ended with 0."""
+        status = self.status
+        ended = status is not None and status.state is NodeState.ENDED and bool(status.exits)
+        return ended and not self.has_failed and not self.is_lost
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it is known that nothing of the attempt runs there."""
+        status = self.status
+        if self.is_lost or status is None or status.leftovers:
+            return False
+        return status.state.is_final and status.state is not NodeState.UNKILLABLE
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether every rank runs the user's code, or has already run it."""
+        return self.status is not None and set(self.planned.ranks) <= set(self.status.ranks_started)
+
+    async def connect(self) -> AgentClient:
+        """Connect, or return the connection there is. Raises HostError."""
+        async with self._connecting:
+            if self.client is None:
+                self.client = await AgentClient.connect(
+                    self.environment, self.transport, self.prompter, CONNECT_TIMEOUT_S
+                )
+                self.clock_offset_s = self.client.clock_offset_s
+            return self.client
+
+    async def await_status(self) -> NodeStatus:
+        """Ask what has become of the attempt there, until the host answers. Raises AgentError where it refuses."""
+        while True:
+            try:
+                self.status = await (await self.connect()).call("status", self.key, NodeStatus)
+            except HostError as error:
+                await self._lose_link(error)
+                continue
+            self.heard_at, self.silent_since, self.needs_person = time.time(), None, ""
+            self.on_change()
+            return self.status
+
+    async def stop(self, *, force: bool) -> None:
+        """Ask the host to end its part. Raises HostError."""
+        request = StopRequest(self.key, force)
+        self.status = await (await self.connect()).call("stop", request, NodeStatus)
+
+    async def end(self, *, force: bool) -> None:
+        """Tell the host to end its part until it hears that, and follow it to its end.
+
+        Raises:
+            HostError: asking again is no use.
+        """
+        while True:
+            try:
+                await self.stop(force=force)
+                break
+            except HostError as error:
+                if not is_undecided(error):
+                    raise
+            await self.drop_link()
+            await asyncio.sleep(RECONNECT_S)
+        await self.follow()
+
+    async def insist(self, method: str, request: object, reply: type[Reply], deadline_s: float) -> Reply:
+        """Ask what may be asked twice until there is an answer, over new connections where one is lost.
+
+        Raises:
+            HostUnreachableError: there was none within the deadline.
+            HostError: asking again is no use.
+        """
+        last: HostError | None = None
+
+        async def ask() -> Reply:
+            nonlocal last
+            while True:
+                try:
+                    return await (await self.connect()).call(method, request, reply, deadline_s)
+                except HostError as error:
+                    if not is_undecided(error):
+                        raise
+                    last = error
+                await self.drop_link()
+                await asyncio.sleep(RETRY_S)
+
+        try:
+            return await asyncio.wait_for(ask(), deadline_s)
+        except asyncio.TimeoutError as error:
+            if last is not None:
+                raise last from error
+            message = _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=round(deadline_s))
+            raise HostUnreachableError(self.name, message) from error
+
+    async def drop_link(self) -> None:
+        """Let go of a connection that is of no use any more; the next call makes another one."""
+        client, self.client = self.client, None
+        if client is not None:
+            with contextlib.suppress(HostUnreachableError):
+                await client.close()
+
+    async def follow(self) -> None:
+        """Fetch logs, metrics and status until the node's part is over, through any number of lost connections."""
+        stamp = ""
+        ended_at: float | None = None
+        while not self.is_lost:
+            try:
+                # At the end only the rest of the logs is fetched, and after silence any answer is news.
+                wait_s = 0.0 if self.is_over or self.silent_since is not None else FOLLOW_WAIT_S
+                client = await self.connect()
+                request = FollowRequest(
+                    self.key,
+                    self.logs.offsets,
+                    stamp,
+                    wait_s,
+                    max_bytes=client.pace.grant_bytes,
+                    wants_trainer=True,
+                    inodes=self.logs.inodes,
+                )
+                reply = await client.call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+                is_stored = self._store_if_there_is_room(reply)
+                self._is_catching_up = self._is_catching_up and reply.more
+            except HostError as error:
+                await self._lose_link(error)
+                continue
+            stamp = reply.stamp
+            self._refusals = 0
+            self.heard_at = time.time()
+            self.needs_person = ""
+            if self.status != reply.status or self.silent_since is not None:
+                self.status = reply.status
+                self.silent_since = None
+                self.on_change()
+            if reply.status.state.is_final and not reply.chunks and not reply.more:
+                self._store_metrics(METRICS_STREAM, b"\n")  # The last line may have no end of its own.
+                return
+            if reply.status.state.is_final and self.hurries:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > HURRIED_DRAIN_S:
+                    for chunk in reply.chunks:
+                        if chunk.stream not in (METRICS_STREAM, TRAINER_STREAM):
+                            self.logs.break_off(chunk.stream)
+                    return
+            if not is_stored:
+                await asyncio.sleep(DISK_RETRY_S)
+
+    async def record_samples(self) -> None:
+        """Write the host's telemetry to the job's directory until cancelled."""
+        while True:
+            if self.client is None:  # `follow` connects, and says so where it cannot.
+                await asyncio.sleep(CONNECTED_POLL_S)
+                continue
+            try:
+                await self._take_samples(FOLLOW_WAIT_S)
+            except HostError:
+                await asyncio.sleep(RECONNECT_S)
+
+    async def catch_up_samples(self, until: float) -> None:
+        """Write the telemetry that came while nobody followed, up to Unix time `until` there. Raises HostError."""
+        while (newest := await self._take_samples(0.0)) and newest.time < until:
+            pass
+
+    async def _take_samples(self, wait_s: float) -> HostSample | None:
+        samples = await (await self.connect()).telemetry(self._last_sample, wait_s, WATCHED)
+        if self.silent_since is None:  # It is `follow` that ends a silence.
+            self.heard_at = time.time()
+        newest = None
+        for sample in samples:
+            is_new = self._last_sample is None or sample.seq > self._last_sample
+            self._last_sample = sample.seq
+            if not is_new:
+                continue
+            newest = sample
+            with contextlib.suppress(OSError):  # `follow` says that there is no room.
+                append_line(self.directory.samples(self.name), json.dumps(to_wire(sample)))
+            if not (self._is_catching_up or self.is_over):
+                self.own_alerts.see_sample(self.name, sample, self.clock_offset_s)
+        if samples and newest is None:
+            # A daemon whose clock was set back counts anew; one that only repeats itself must keep nobody busy.
+            await asyncio.sleep(RECONNECT_S)
+        return newest
+
+    def resume(self, so_far: MetricsSoFar) -> None:
+        """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
+        for stream in (METRICS_STREAM, TRAINER_STREAM):
+            cursor = so_far.cursors.get(Place(self.key.attempt, self.name, stream))
+            if cursor is not None:
+                self.logs.skip(stream, cursor)
+        self._last_sample = last_sample(self.directory.samples(self.name))
+        self._is_catching_up = True
+
+    def retry_now(self) -> None:
+        """Try at once to reach a host that is silent: something has changed."""
+        self._retry.set()
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        if self.client is not None:
+            with contextlib.suppress(HostError):
+                await self.client.close()
+
+    async def _lose_link(self, error: HostError) -> None:
+        if isinstance(error, AgentError) and error.code is not None:
+            self._refusals += 1
+            if error.code == ErrorCode.NO_SUCH_ATTEMPT or self._refusals > MAX_REFUSALS:
+                raise error
+            await asyncio.sleep(RECONNECT_S)
+            return
+        if self.silent_since is None and not has_just_woken():  # Else it was this process that was silent.
+            self.silent_since = time.time()
+            self.on_change()
+        needs_person = isinstance(error, (AuthenticationError, HostKeyError))
+        if needs_person and not self.needs_person:
+            self.needs_person = error.message
+            self.on_change()
+        await self.drop_link()
+        pause_s = PERSON_RETRY_S if needs_person else RECONNECT_S if self.silent_since is not None else AWAKE_RETRY_S
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._retry.wait(), pause_s)
+        self._retry.clear()
+
+    def _store_if_there_is_room(self, reply: FollowReply) -> bool:
+        """Return whether all was written; a full disk here is no reason to end anything there."""
+        trouble = ""
+        try:
+            self._store(reply)
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if trouble != self.disk_trouble:
+            self.disk_trouble = trouble
+            self.on_change()
+        return not trouble
+
+    def _store(self, reply: FollowReply) -> None:
+        for chunk in reply.chunks:
+            # Names become file names and offsets decide what is new: an agent is not trusted with either.
+            data = _decoded(chunk.data)
+            if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
+                raise AgentError(
+                    self.name, _("{host}: the agent sends logs that were not asked for").format(host=self.name), code=0
+                )
+            if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
+                self.logs.advance(chunk, data)
+                self._store_metrics(chunk.stream, data)
+            else:
+                self.logs.write(chunk, data)
+                if not self._is_catching_up:
+                    self.own_alerts.see_log(self.name, chunk.stream, data)
+
+    def _is_own_stream(self, stream: str) -> bool:
+        name, _dot, _kind = stream.partition(".")
+        return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or name in map(str, self.planned.ranks))
+
+    def _store_metrics(self, name: str, data: bytes) -> None:
+        stream = self.metrics if name == METRICS_STREAM else self.trainer
+        before = (stream.unreadable > 0, stream.skipped_bytes > 0)
+        place, cursor = Place(self.key.attempt, self.name, name), self.logs.place(name)
+        for end, metric in stream.feed_placed(data, self.planned.ranks[0], time.time(), self.world_size):
+            with contextlib.suppress(OSError):
+                append_metric(self.directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
+            self.alerts += self.watch.feed(metric)
+            if not self._is_catching_up:
+                self.own_alerts.see_metric(self.name, metric)
+        if self.alerts or before != (stream.unreadable > 0, stream.skipped_bytes > 0):
+            self.on_change()
+
+
+def is_undecided(error: HostError) -> bool:
+    """Whether an error leaves open if what was asked for happens: there was no answer, or none that settles it."""
+    if isinstance(error, AgentError):
+        return error.code in (ErrorCode.TIMED_OUT, ErrorCode.BUSY)
+    return isinstance(error, HostUnreachableError)
+
+
+def last_sample(path: Path) -> int | None:
+    """Return the number of the newest sample that is kept, `None` where there is none; an unfinished one is cut off."""
+    cut_torn_line(path)
+    with contextlib.suppress(OSError, ValueError, IndexError, KeyError, TypeError), path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - LAST_SAMPLE_BYTES))
+        return int(json.loads(stream.read().splitlines()[-1])["seq"])
+    return None
+
+
+def _decoded(text: str) -> bytes | None:
+    """Return the bytes of a chunk, `None` where its text stands for none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

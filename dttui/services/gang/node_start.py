@@ -1,0 +1,129 @@
+"""The start of one node, seen from the login node: prepared, held, given its files, started, each asked for safely."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from dtagent.protocol.jobs import (
+    NodeState,
+    NodeStatus,
+    PrepareReply,
+    PrepareRequest,
+    ProcessSpec,
+    StartRequest,
+    TextFile,
+)
+from dtagent.protocol.rpc import ErrorCode
+
+from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.i18n import _
+from dttui.planning.models import PlannedNode
+from dttui.services.gang.node_run import NodeRun, is_undecided
+from dttui.services.launch.sending import Bundle, send
+
+PREPARE_DEADLINE_S = 30.0
+START_DEADLINE_S = 40.0
+RENEW_S = 15.0
+"""Between two words to a host that keeps what it has set aside; it does so for 60 s."""
+CONTENTION_S = 8.0
+"""How long a job that goes first waits for one that gives way."""
+CONTENTION_RETRY_S = 0.3
+SEND_PATIENCE_S = 30.0
+"""How long files may make no way."""
+
+
+class NodeStart:
+    """Takes one node from connected to started."""
+
+    def __init__(self, node: NodeRun) -> None:
+        self.node = node
+        self._request: PrepareRequest | None = None
+
+    @property
+    def name(self) -> str:
+        """The environment's."""
+        return self.node.name
+
+    async def prepare(self, master_address: str, port_range: tuple[int, int]) -> PrepareReply:
+        """Make the host ready, within a deadline of its own. Raises HostError."""
+        planned = self.node.planned
+        declared = self.node.environment.resources.gpu
+        is_counted = planned.simulated and declared is not None
+        self._request = PrepareRequest(
+            key=self.node.key,
+            node_rank=planned.node_rank,
+            python=planned.python,
+            master_address=master_address,
+            reserve_port=planned.node_rank == 0,
+            port_range=port_range,
+            cuda_slots=planned.cuda_slots,
+            required_paths=list(planned.required_paths),
+            simulated_slots=planned.slots if is_counted else 0,
+            simulated_total=declared.count if planned.simulated and declared is not None else 0,
+        )
+        deadline = asyncio.get_running_loop().time() + CONTENTION_S
+        while True:
+            try:
+                return await self.node.insist("prepare", self._request, PrepareReply, PREPARE_DEADLINE_S)
+            except AgentError as error:
+                # Another job is being prepared on the same hosts, and gives way.
+                if error.code != ErrorCode.CONTENDED or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(CONTENTION_RETRY_S)
+
+    async def hold(self) -> None:
+        """Keep what was set aside on the host from lapsing, until cancelled. That it has lapsed the start will tell."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if self._request is not None:
+                with contextlib.suppress(HostError):
+                    await self.node.insist("prepare", self._request, PrepareReply, RENEW_S)
+
+    async def send(self, bundle: Bundle, on_progress: Callable[[int, int], None]) -> int:
+        """Have the host lay out the job's files; return the bytes that had to be sent.
+
+        Raises:
+            HostError: it cannot be reached, or does not take them.
+            UsageError: a file changed meanwhile.
+        """
+        heard = asyncio.get_running_loop().time()
+
+        def went_on(sent: int, left: int) -> None:
+            nonlocal heard
+            heard = asyncio.get_running_loop().time()
+            on_progress(sent, left)
+
+        while True:
+            try:
+                return await send(await self.node.connect(), self.node.key, bundle, went_on)
+            except HostUnreachableError:
+                await self.node.drop_link()
+                if asyncio.get_running_loop().time() - heard > SEND_PATIENCE_S:
+                    raise
+
+    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str]) -> None:
+        """Start the bound processes, within a deadline of its own. Raises HostError."""
+        specs = [
+            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank) for item in bound.processes
+        ]
+        files = [TextFile(item.path, item.text, item.executable) for item in bound.files]
+        request = StartRequest(self.node.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets)
+        deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
+        while True:
+            try:
+                self.node.status = await (await self.node.connect()).call("start", request, NodeStatus)
+                return
+            except HostError as error:
+                if isinstance(error, AgentError) and error.code is not None and not is_undecided(error):
+                    raise
+            # Whether it was heard is unknown: that is asked, and only what was not started is started again.
+            await self.node.drop_link()
+            left_s = max(1.0, deadline - asyncio.get_running_loop().time())
+            status = await self.node.insist("status", self.node.key, NodeStatus, left_s)
+            if status.state is not NodeState.PREPARED:
+                self.node.status = status
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise HostUnreachableError(self.name, _("{host}: it does not start").format(host=self.name))

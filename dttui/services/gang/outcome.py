@@ -1,0 +1,184 @@
+"""Why a job failed: the failures of all nodes on one clock, the earliest first, each in plain words."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.rpc import to_wire
+
+from dttui.i18n import told
+from dttui.services.diagnosis.causes import any_is_consequence
+from dttui.services.diagnosis.exceptions import headline
+from dttui.services.follow import tail
+from dttui.services.gang.node_run import NodeRun
+from dttui.services.jobs import JobDirectory
+from dttui.services.redaction import redact
+
+TAIL_LINES = 30
+MAX_ERROR_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class FoundFailure:
+    """One rank, or one launcher, that broke."""
+
+    node: str
+    rank: int | None
+    message: str
+    data: dict[str, Any]
+    """As the event RANK_FAILED carries it."""
+
+    @property
+    def time(self) -> float:
+        """Unix time, the login node's clock."""
+        return float(self.data["time"])
+
+
+def ending(status: NodeStatus) -> str:
+    """Return in words why a node's part is ending or has ended: of a stop, whether it had to be killed."""
+    if status.state is NodeState.UNKILLABLE:
+        return told("cannot be ended: {left}", left=_left(status))
+    if status.reason == "a process failed":
+        return told("a process failed")
+    if status.reason != "stopped":
+        return status.reason
+    if not status.exits:
+        return told("before it ran")
+    return told("killed") if _was_killed(status) else told("ended by itself after SIGTERM")
+
+
+def stopped_on_request(nodes: Iterable[NodeRun]) -> str:
+    """Return in words how a job ended that was stopped on request: where it had to be killed."""
+    statuses = {node.name: node.status for node in nodes}
+    killed = [name for name, status in statuses.items() if status is not None and _was_killed(status)]
+    if not killed:
+        return told("stopped on request")
+    if len(killed) == len(statuses):
+        return told("stopped on request; killed")
+    return told("stopped on request; killed on {hosts}", hosts=", ".join(killed))
+
+
+def _was_killed(status: NodeStatus) -> bool:
+    ends = [item.signal for item in status.exits] + [item.signal for item in status.failures]
+    return signal.SIGKILL in ends
+
+
+def _left(status: NodeStatus) -> str:
+    return ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
+
+
+def last_words(node: NodeRun) -> dict[str, Any]:
+    """Return what a node's last status says of its processes, as data for the event that tells its end."""
+    status = node.status
+    if status is None or not status.state.is_final:
+        return {}
+    return {
+        "clock_offset_s": node.clock_offset_s,
+        "ranks_started": status.ranks_started,
+        "exits": {item.name: -item.signal if item.signal else item.exit_code for item in status.exits},
+        "usage": to_wire(status.usage),
+    }
+
+
+def rank_failures(directory: JobDirectory, nodes: Iterable[NodeRun], secrets: Iterable[str] = ()) -> list[FoundFailure]:
+    """Return what failed, the first cause first. Ranks that were merely ended by our own stop are left out.
+
+    Args:
+        directory: holds the logs.
+        nodes: of the attempt.
+        secrets: values that no text may hold.
+    """
+    found: list[FoundFailure] = []
+    for node in nodes:
+        found.extend(_of_node(directory, node, tuple(secrets)))
+    return sorted(
+        found, key=lambda failure: (failure.data.get("uncleared", False), is_consequence(failure.data), failure.time)
+    )
+
+
+def is_consequence(data: dict[str, Any]) -> bool:
+    """Whether a failure's own words say that it followed from another rank's: its peer went away, or never answered.
+
+    Clocks and the granularity of torch's time stamps cannot order failures that are milliseconds apart.
+    """
+    if data.get("signal") == signal.SIGTERM:
+        return True
+    error = data.get("error")
+    if error and not error.startswith("SystemExit"):
+        return any_is_consequence(error, data.get("traceback"), ())
+    # What a script that chose its exit code had logged before says nothing of why it did.
+    return data.get("exit_code") is None and any_is_consequence(None, None, data.get("tail", []))
+
+
+def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -> list[FoundFailure]:
+    status = node.status
+    if status is None:
+        return []
+    logs = directory.logs(node.key.attempt, node.name)
+    found = []
+    by_rank = {failure.rank: failure for failure in status.failures}
+    for item in status.exits:
+        if item.name.isdigit() and item.exit_code != 0 and int(item.name) not in by_rank:
+            by_rank[int(item.name)] = RankFailure(int(item.name), item.ended_at, item.exit_code, item.signal)
+    ended_by_us = status.reason == "stopped"
+    for rank, failure in by_rank.items():
+        if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
+            continue
+        lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
+        found.append(_failure(node, rank, failure, lines, secrets))
+    launcher = next(
+        (item for item in status.exits if not item.name.isdigit() and _is_own_fault(item, ended_by_us)), None
+    )
+    if launcher is not None and not found:
+        lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
+        failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
+        found.append(_failure(node, None, failure, lines, secrets))
+    if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
+        left = _left(status)
+        message = told("{host}: {reason}", host=node.name, reason=status.reason)
+        if left:
+            message = told("{host}: these processes cannot be ended: {left}", host=node.name, left=left)
+        marks = {"uncleared": bool(left), "lost": status.state is NodeState.LOST}
+        # When it happened nobody knows; this is when it was told.
+        found.append(FoundFailure(node.name, None, message, {"time": node.heard_at, "tail": [], **marks}))
+    return found
+
+
+def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
+    """Whether a launcher failed by itself, and not because our stop ended it."""
+    if ended_by_us and (item.exit_code == 128 + signal.SIGTERM or item.signal in (signal.SIGTERM, signal.SIGKILL)):
+        return False
+    return item.exit_code != 0
+
+
+def _failure(
+    node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str], secrets: tuple[str, ...]
+) -> FoundFailure:
+    who = told("rank {rank} on {host}", rank=rank, host=node.name)
+    if rank is None:
+        who = told("the launcher on {host}", host=node.name)
+    if failure.signal is not None:
+        name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
+        how = told("{who} was ended by signal {name}", who=who, name=name)
+    else:
+        how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
+    error = redact(failure.error, secrets) if failure.error else failure.error
+    if error and error.strip() and not error.startswith("SystemExit"):
+        how = told("{what}: {why}", what=how, why=headline(error)[:MAX_ERROR_LENGTH])
+    return FoundFailure(
+        node.name,
+        rank,
+        how,
+        {
+            "time": failure.time - node.clock_offset_s,
+            "exit_code": failure.exit_code,
+            "signal": failure.signal,
+            "error": error,
+            "traceback": redact(failure.traceback, secrets) if failure.traceback else failure.traceback,
+            "tail": [redact(line, secrets) for line in lines],
+        },
+    )

@@ -1,0 +1,198 @@
+"""Submitting a job: check what can be checked here, write its directory, and leave it to a controller of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui.errors import UsageError
+from dttui.i18n import _, language
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Finding, Plan
+from dttui.planning.planner import plan as make_plan
+from dttui.services import jobs
+from dttui.services.alerts.event_hook import find_program
+from dttui.services.controller.control import start_controller
+from dttui.services.files import write_atomic
+from dttui.services.jobs import JobDirectory
+from dttui.services.known_hardware import KnownHardware, known_hardware
+from dttui.services.launch.same_job import find_running, identity
+from dttui.services.launch.upload import survey
+from dttui.spec import dump_job
+from dttui.spec.findings import error, errors_first, info
+from dttui.spec.models import Job
+from dttui.spec.places import with_places
+
+MAX_NAMES = 5
+"""Files that a finding names; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to launch: what `--apply` and the TUI hand over alike."""
+
+    job: Job
+    inventory: Inventory
+    base: Path
+    """Directory that the job's relative paths start from: that of its file."""
+    text: str | None = None
+    """The job file as written, comments and all; made from the job where there is none."""
+    file: str | None = None
+    """What the person calls the file that `text` is of."""
+    notes: tuple[Finding, ...] = ()
+    """What that file says and the job has no place for, where it is of another form than a job file."""
+    ignored: tuple[str, ...] = ()
+    """Codes of errors that the preflight is to ignore."""
+
+
+def make_local_plan(
+    submission: Submission, facts: dict[str, HostFacts] | None = None, hardware: KnownHardware | None = None
+) -> Plan:
+    """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets.
+
+    Findings tell their place in the job's file where the submission comes with one.
+
+    Args:
+        submission: the job.
+        facts: what the agents said of their hosts.
+        hardware: what is known of GPUs and links; read now where it is not given.
+
+    Raises:
+        UsageError: what is known of GPUs and links cannot be read.
+    """
+    known = hardware or known_hardware(lenient=True)
+    plan = make_plan(
+        submission.job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time()
+    )
+    found = [*plan.findings, *known.findings, *submission.notes]
+    if plan.upload is not None:
+        found.extend(_check_upload(submission, Path(os.path.normpath(submission.base / plan.upload))))
+    for index, name in enumerate(plan.secrets):
+        if name not in os.environ:
+            found.append(
+                error(
+                    "secret-missing",
+                    "run.secrets",
+                    _("the environment variable {name} is not set").format(name=name),
+                    _("Export it before starting dttui."),
+                    path=("run", "secrets", index),
+                )
+            )
+    found.extend(_check_program(submission))
+    findings = errors_first(found)
+    if submission.text is not None and submission.file is not None:
+        findings = with_places(findings, submission.text, submission.file)
+    return plan.model_copy(update={"findings": findings})
+
+
+def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDirectory:
+    """Write the job's directory and start its controller, which outlives this process.
+
+    Args:
+        submission: the job.
+        plan: its plan, without errors.
+        expects_client: whether a client that can ask a person is about to attach.
+
+    Raises:
+        UsageError: the plan has errors, or the directory cannot be written.
+    """
+    if plan.errors:
+        raise UsageError(plan.errors[0].message, plan.errors[0].hint)
+    directory = jobs.create(submission.job.name)
+    inventory = _chosen(submission, plan)
+    launch = {
+        "identity": identity(submission.job, plan, inventory, submission.base),
+        "inventory": inventory.model_dump(mode="json"),
+        "base": str(submission.base),
+        "file": submission.file,
+        "language": language(),
+        "ignored": list(submission.ignored),
+    }
+    try:
+        lock = directory.claim()  # From the first, so that nobody takes the job for one whose controller has died.
+        write_atomic(directory.document, submission.text or dump_job(submission.job))
+        write_atomic(directory.plan, plan.model_dump_json(indent=2))
+        write_atomic(directory.launch, json.dumps(launch, ensure_ascii=False))
+    except OSError as refusal:
+        raise UsageError(
+            _("cannot write to {path}: {reason}").format(path=directory.path, reason=refusal.strerror),
+            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+        ) from refusal
+    start_controller(directory, lock, launches=True, expects_client=expects_client)
+    return directory
+
+
+def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
+    """Return the job that was submitted so before and still runs, `None` where there is none."""
+    return find_running(identity(submission.job, plan, _chosen(submission, plan), submission.base))
+
+
+def _chosen(submission: Submission, plan: Plan) -> Inventory:
+    """Return the inventory of the environments that the job uses."""
+    chosen = {node.name for node in plan.nodes}
+    environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
+    return submission.inventory.model_copy(update={"environments": environments})
+
+
+def _check_program(submission: Submission) -> list[Finding]:
+    """Return whether there is the program that events are told to; it runs here, and not on the hosts."""
+    monitoring = submission.job.monitoring
+    if monitoring.on_event is None:
+        return []
+    subject, name = "monitoring.on_event", monitoring.on_event[0]
+    found = find_program(name, submission.base)
+    if found is None:
+        message = _("there is no program {name} here that could be run").format(name=name)
+        return [
+            error("on-event-missing", subject, message, _("Give its path, relative to the job file, or chmod +x it."))
+        ]
+    message = _("events start {program} on this machine: {kinds}")
+    return [info("on-event", subject, message.format(program=found, kinds=", ".join(monitoring.on_event_kinds)))]
+
+
+def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
+    run = submission.job.run
+    subject = "run.workdir"
+    if not directory.is_dir():
+        message = _("there is no directory {path} here").format(path=directory)
+        return [error("workdir-missing", subject, message, _("Write the path relative to the job file."))]
+    if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
+        message = _("{path} would be sent to every host, your home directory included").format(path=directory)
+        return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]
+    if run is not None and run.script is not None and not (directory / run.script).is_file():
+        message = _("there is no script {script} in {path}").format(script=run.script, path=directory)
+        return [error("script-missing", "run.script", message, _("Write the path relative to workdir."))]
+    try:
+        upload = survey(directory)
+    except UsageError as refusal:
+        return [error("workdir-too-large", subject, refusal.message, refusal.hint)]
+    findings = []
+    if upload.misnamed:
+        message = _("names of files must be UTF-8, and at most 255 bytes long: {names}").format(
+            names=_first(upload.misnamed)
+        )
+        findings.append(error("file-name", subject, message, _("Rename them, or keep them elsewhere.")))
+    if upload.left_out:
+        message = _("not sent to the hosts: {names}").format(names=_first(upload.left_out))
+        hint = _(
+            "Hidden files, *.env, private keys, what .gitignore names and links that lead elsewhere stay here; "
+            "secrets go in run.secrets."
+        )
+        findings.append(info("not-sent", subject, message, hint))
+    sent = {file.relative for file in upload.files}
+    if run is not None and run.script is not None and os.path.normpath(run.script) not in sent:
+        message = _("the script {script} is among what is not sent").format(script=run.script)
+        findings.append(error("script-not-sent", "run.script", message, _("Give it another name or place.")))
+    return findings
+
+
+def _first(names: tuple[str, ...]) -> str:
+    listed = ", ".join(names[:MAX_NAMES])
+    if len(names) <= MAX_NAMES:
+        return listed
+    return _("{names} and {count} more").format(names=listed, count=len(names) - MAX_NAMES)
