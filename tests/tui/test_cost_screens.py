@@ -16,7 +16,7 @@ from dttui.services.compose.estimates import DraftCost
 from dttui.services.fleet import EnvironmentState
 from dttui.spec import dump_job, load_job
 from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
-from dttui.tui.screens import compose
+from dttui.tui import draft_watch
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.estimate import EstimateScreen, Section
 from dttui.tui.screens.model import ModelDialog
@@ -106,7 +106,7 @@ async def test_a_number_that_is_not_of_what_is_ticked_now_is_never_shown(monkeyp
         assert gate.wait(20)
         return estimates.cost_of_draft(state, *rest)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(compose, "cost_of_draft", slow)
+    monkeypatch.setattr(draft_watch, "cost_of_draft", slow)
     app = make_app(draft=job("a100-17", model=Model(parameters=1.3e9)))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
@@ -127,11 +127,11 @@ async def test_typing_into_the_form_does_not_estimate_anew() -> None:
     app = make_app(draft=job("a100-17", model=SEVEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        before = screen_of(app)._costed
+        before = screen_of(app).draft._costed
         app.screen.query_one("#arguments", Input).focus()
         await pilot.press("quotation_mark")
         await settle(app, pilot)
-        assert screen_of(app)._costed == before
+        assert screen_of(app).draft._costed == before
         assert "step time" in told(app, "#summary")
 
 
@@ -230,7 +230,7 @@ async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
         await settle(app, pilot)
-        cost = screen_of(app)._cost
+        cost = screen_of(app).draft.cost
         assert cost is not None
         assert cost.estimate is not None
         assert cost.estimate.step_time_s == wanted.estimate.step_time_s

@@ -27,8 +27,7 @@ from dttui.planning.models import Finding, Plan
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
 from dttui.services.compose.documents import fingerprint
-from dttui.services.compose.draft import Outlook, facts_of, look_ahead
-from dttui.services.compose.estimates import DraftCost, cost_of_draft
+from dttui.services.compose.draft import Outlook, facts_of
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission
@@ -36,6 +35,7 @@ from dttui.spec import Job
 from dttui.tui import cost_dialogs, job_files, words
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line
+from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
 from dttui.tui.job_pane import JobPane
 from dttui.tui.messages import (
@@ -132,8 +132,9 @@ class ComposeScreen(Screen[None]):
             retry: tries an environment again, with its questions.
         """
         super().__init__()
-        self.state = ComposeState.from_job(draft, inventory) if draft is not None else ComposeState()
-        self._kept = self.state
+        state = ComposeState.from_job(draft, inventory) if draft is not None else ComposeState()
+        self.draft = DraftWatch(state, inventory, fleet)
+        self._kept = state
         self._inventory = inventory
         self._fleet = fleet
         self._inventory_path = inventory_path
@@ -144,16 +145,14 @@ class ComposeScreen(Screen[None]):
         """Of the file as it was read or saved last."""
         self._launch = launch
         self._retry = retry
-        self._outlook = Outlook(None, ())
-        self._cost: DraftCost | None = None
         self._choices: tuple[Choice, ...] = ()
         """The ticked environments that the inventory has, with what is known of them."""
-        self._changes = 0
-        """How often there was something new to look at; what was looked at before the last is stale."""
-        self._costed = -1
-        """The change that `_cost` is of."""
-        self._is_estimating = False
         self._was_refused = False
+
+    @property
+    def state(self) -> ComposeState:
+        """The draft as it is now."""
+        return self.draft.state
 
     @property
     def has_edits(self) -> bool:
@@ -176,8 +175,8 @@ class ComposeScreen(Screen[None]):
         yield FindingList(id="findings")
         with Horizontal(id="actions"):
             yield Static(id="readiness")
-            yield Button(_("Preview"), id="preview", compact=True)
-            yield Button(_("Launch"), id="launch", variant="primary", compact=True)
+            yield Button(_("Preview"), id="preview", action="screen.preview", compact=True)
+            yield Button(_("Launch"), id="launch", action="screen.launch", variant="primary", compact=True)
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -259,26 +258,6 @@ class ComposeScreen(Screen[None]):
         if page == "page-job" and was_on_list:
             self.call_after_refresh(self.query_one("#task-name").focus)
 
-    @on(Button.Pressed, "#preview")
-    def _preview_pressed(self) -> None:
-        self.action_preview()
-
-    @on(Button.Pressed, "#model")
-    def _model_pressed(self) -> None:
-        self.action_model()
-
-    @on(Button.Pressed, "#recommend")
-    def _recommend_pressed(self) -> None:
-        self.action_recommend()
-
-    @on(Button.Pressed, "#estimate")
-    def _estimate_pressed(self) -> None:
-        self.action_estimate()
-
-    @on(Button.Pressed, "#launch")
-    def _launch_pressed(self) -> None:
-        self.action_launch()
-
     def action_filter(self) -> None:
         """Go to the filter."""
         self._show_page("page-environments")
@@ -339,7 +318,7 @@ class ComposeScreen(Screen[None]):
         if outlook.plan is not None and outlook.plan.estimate is not None:
             self.app.push_screen(EstimateScreen(outlook.plan, outlook.plan.estimate))
         else:
-            cost_dialogs.tell_absence(self.app, await self._cost_now())
+            cost_dialogs.tell_absence(self.app, await self.draft.cost_now())
 
     @work(exclusive=True, group="launch")
     async def action_launch(self) -> None:
@@ -398,9 +377,8 @@ class ComposeScreen(Screen[None]):
     # --- what follows from it -----------------------------------------------------------------------------------------
 
     def _become(self, state: ComposeState, *, from_form: bool = False) -> None:
-        self.state = state
+        self.draft.become(state, is_cost_kept=from_form)  # Nothing that the form holds is part of the cost.
         if not from_form:
-            self._changes += 1  # Nothing that the form holds is part of the cost.
             self._choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
         for pane in self.query(EnvironmentPane):
             asked = {choice.environment.name: choice.gpus_asked for choice in self._choices}
@@ -418,13 +396,12 @@ class ComposeScreen(Screen[None]):
         if state.selected:
             # A node that the inventory lacks is one of the job's all the same.
             total = aggregate(self._choices).model_copy(update={"node_count": len(state.selected)})
-        is_fresh = self._costed == self._changes
-        self.query_one(JobPane).sum_up(state, self._choices, total, self._cost, is_fresh=is_fresh)
+        self.query_one(JobPane).sum_up(state, self._choices, total, self.draft.cost, is_fresh=self.draft.is_costed)
         counted = ticked_line(len(state.selected), len(self._inventory.environments) + strangers, total)
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
 
     def _show_readiness(self) -> None:
-        plan = self._outlook.plan
+        plan = self.draft.outlook.plan
         known = [self._fleet.statuses.get(key) for key in self.state.selected]
         line = readiness(
             self.state.validate(),
@@ -438,27 +415,13 @@ class ComposeScreen(Screen[None]):
 
     @work(group="estimate")
     async def _estimate(self) -> None:
-        """Find out what the draft costs, one look at a time, until nothing has changed meanwhile."""
-        if self._is_estimating:
-            return
-        self._is_estimating = True
-        try:
-            while self._costed != self._changes:
-                looked_at = self._changes
-                self._cost = await self._cost_now()
-                self._costed = looked_at
-            if self._is_there:
-                self._show_summary()
-        finally:
-            self._is_estimating = False
-
-    async def _cost_now(self) -> DraftCost:
-        return await asyncio.to_thread(cost_of_draft, self.state, self._inventory, dict(self._fleet.statuses))
+        if await self.draft.keep_cost() and self._is_there:
+            self._show_summary()
 
     async def _has_model(self) -> bool:
         """Whether the size of the model is known, after asking for it where it is not."""
         for may_ask in (True, False):
-            cost = await self._cost_now()
+            cost = await self.draft.cost_now()
             if cost.absence is None or not cost.absence.lacks_model:
                 return True
             if may_ask:
@@ -471,11 +434,8 @@ class ComposeScreen(Screen[None]):
         await self._looked_ahead()
 
     async def _looked_ahead(self) -> Outlook:
-        state, looked_at = self.state, self._changes
-        statuses = dict(self._fleet.statuses)
-        outlook = await asyncio.to_thread(look_ahead, state, self._inventory, statuses, self._base)
-        if (state, looked_at) == (self.state, self._changes) and self._is_there:
-            self._outlook = outlook
+        outlook, is_current = await self.draft.look_ahead(self._base)
+        if is_current and self._is_there:
             self.query_one(FindingList).show(outlook.findings)
             self._show_readiness()
         return outlook

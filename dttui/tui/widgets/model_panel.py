@@ -12,7 +12,7 @@ from dttui.tui.widgets.button_row import ButtonRow
 
 
 class ModelPanel(Vertical):
-    """Its buttons do what the keys of the screen do."""
+    """Its buttons run the actions of the screen that the keys run."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -24,9 +24,9 @@ class ModelPanel(Vertical):
             yield Label(_("Model"), classes="field-label")
             yield Static(id="model-text")
         with ButtonRow():
-            yield Button(_("Model"), id="model", compact=True)
-            yield Button(_("Recommend"), id="recommend", compact=True)
-            yield Button(_("Estimate"), id="estimate", compact=True)
+            yield Button(_("Model"), id="model", action="screen.model", compact=True)
+            yield Button(_("Recommend"), id="recommend", action="screen.recommend", compact=True)
+            yield Button(_("Estimate"), id="estimate", action="screen.estimate", compact=True)
 
     def show(self, model: str | None) -> None:
         """Show the model; `None` where nothing is said of it."""
