@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from dttui.i18n import N_, _
 from dttui.services.diagnosis.exceptions import chain
-from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM, Recogniser
+from dttui.services.diagnosis.recogniser import Recogniser
+from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM
 
 
 @dataclass(frozen=True)
