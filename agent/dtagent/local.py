@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +22,8 @@ from dtagent.sampler import Sampler
 
 ANSWER_S = 15.0
 OWN_INTERVAL_S = 0.5
-_POLL_S = 0.02
+FIRST_WITH_RATES = 3
+"""Number of the first sample of a sampler whose rates are over a whole interval."""
 
 _Reply = TypeVar("_Reply")
 
@@ -113,14 +113,10 @@ class OwnSource:
 
     def sample(self) -> HostSample:
         """Return the newest reading; the first one waits until there are rates."""
-        deadline = time.monotonic() + ANSWER_S
-        while True:
-            latest = self._sampler.latest()
-            if latest is not None and latest.seq > 2:
-                return latest
-            if time.monotonic() > deadline:
-                raise AgentError("this host cannot be read")
-            time.sleep(_POLL_S)
+        sample = self._sampler.wait_for(lambda latest: latest.seq >= FIRST_WITH_RATES, ANSWER_S)
+        if sample is None or sample.seq < FIRST_WITH_RATES:
+            raise AgentError("this host cannot be read")
+        return sample
 
     def close(self) -> None:
         """Stop to read."""

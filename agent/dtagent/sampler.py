@@ -76,7 +76,7 @@ class Sampler:
         self._gpus = GpuWatch(nvml, interval_s)
         self._thread = threading.Thread(target=self._run, name="host-sampler", daemon=True)
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._ring = Ring(ring_samples, THIN_SAMPLES, THINNING, RING_BYTES)
         self._latest: HostSample | None = None
         self._seq = first_seq - 1
@@ -100,6 +100,15 @@ class Sampler:
     def latest(self) -> HostSample | None:
         """Return the newest sample; `None` before the first."""
         with self._lock:
+            return self._latest
+
+    def wait_for(self, is_good: Callable[[HostSample], bool], timeout_s: float) -> HostSample | None:
+        """Return the first sample that is good, from the newest on; the newest, of whatever kind, when time is up.
+
+        `None` where there was none at all. Not for the event loop: it blocks.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: self._latest is not None and is_good(self._latest), timeout_s)
             return self._latest
 
     async def follow(self, request: TelemetryRequest) -> TelemetryReply:
@@ -186,6 +195,7 @@ class Sampler:
             self._seq = sample.seq
             self._latest = sample
             self._ring.append(sample.seq, row)
+            self._lock.notify_all()
         self._wake()
 
     def _wake(self) -> None:

@@ -335,14 +335,10 @@ class _Daemon:
 
     def _free_gpus(self) -> list[int]:
         """Return the GPUs that no process holds memory of; one whose driver will not say counts as free."""
-        deadline = time.monotonic() + GPU_WAIT_S
-        present = self._nvml.facts(GPU_WAIT_S).gpus
-        while True:
-            sample = self._sampler.latest()
-            # A daemon that is only just starting has not heard from the driver yet.
-            if not present or (sample and sample.gpus) or time.monotonic() > deadline:
-                return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
-            time.sleep(0.05)
+        # A daemon that is only just starting has not heard from the driver yet.
+        wait_s = GPU_WAIT_S if self._nvml.facts(GPU_WAIT_S).gpus else 0.0
+        sample = self._sampler.wait_for(lambda latest: bool(latest.gpus), wait_s)
+        return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
 
 
 def _is_own(connection: socket.socket) -> bool:
