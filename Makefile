@@ -7,12 +7,14 @@ STAMP := $(VENV)/.installed
 # In the order of collection, so that the long ones, which wait more than they compute, come first.
 PYTEST_WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help install demo test check lint screenshot clean
+.PHONY: help install demo test faults flood check lint screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
-	@echo "make test        set everything up and pass all tests"
-	@echo "make check       what gates a change: ruff, mypy, import contracts, tests"
+	@echo "make test        set everything up and pass all tests but those of faults"
+	@echo "make faults      inject every fault of docs/faults.md for real, and pass"
+	@echo "make flood       let a rank print a million lines a second for 10 s; make test does 2 s of it"
+	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
 	@echo "make screenshot  draw the README's pictures from the real app"
 	@echo "make clean       remove the virtual environment and caches"
 
@@ -31,7 +33,13 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS)
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults
+
+faults: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults
+
+flood: $(STAMP)
+	DTTUI_TEST_FLOOD_S=10 $(BIN)/python -m pytest -s tests/agent/test_flood.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,7 +47,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+check: lint test faults
 
 screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs

@@ -32,7 +32,7 @@ CLIENTS = Path(__file__).with_name("fanout_clients.py")
 PARTS = ("fan", "one", "warm", "hello", "hold")
 LINE_BYTES = 1500
 AGENTS = 8
-"""An agent takes no more than some dozens of connections."""
+"""For all hosts: an agent serves no more than 128 clients."""
 END_TIMEOUT_S = 20.0
 PDSH_FANOUTS = (32, 64, 200)
 Round = Callable[[], dict[str, float]]

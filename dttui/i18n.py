@@ -1,8 +1,12 @@
-"""Messages in the language of the person: English is the source, catalogues are gettext's, under dttui/locale."""
+"""Messages in the language of the person: English is the source, catalogues are gettext's, under dttui/locale.
+
+A message remembers what it was made of, so that what is written into a file can be told again in another language.
+"""
 
 from __future__ import annotations
 
 import gettext
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +24,7 @@ def set_language(wanted: str | None) -> None:
     _language = wanted or _from_environment()
     directory = Path(__file__).with_name("locale")
     _catalogue = gettext.translation("dttui", directory, languages=[_language], fallback=True)
+    _messages.clear()
 
 
 def language() -> str:
@@ -27,9 +32,46 @@ def language() -> str:
     return _language
 
 
+class Told(str):
+    """A message in the language of the moment that knows how to be told again in another one.
+
+    It stays one where its placeholders are filled and where text is added to it.
+    """
+
+    recipe: dict[str, Any]
+    """Plain data, for a file: `id`; `plural` and `count` where there are two forms; `values` once filled in."""
+
+    @classmethod
+    def of(cls, text: str, recipe: dict[str, Any]) -> Told:
+        """Return the text that a recipe makes."""
+        message = cls(text)
+        message.recipe = recipe
+        return message
+
+    def format(self, *args: object, **values: object) -> str:
+        """Fill the placeholders."""
+        text = super().format(*args, **values)
+        if args or "values" in self.recipe:
+            return text
+        return Told.of(text, {**self.recipe, "values": _plain(values)})
+
+    def __add__(self, other: str) -> str:
+        return _both(self, other)
+
+    def __radd__(self, other: str) -> str:
+        return _both(other, self)
+
+
+_messages: dict[str, Told] = {}
+"""Those of the chosen language that were asked for, their placeholders empty."""
+
+
 def _(message: str) -> str:
     """Return the message in the chosen language. Placeholders are filled afterwards: `_("no {x}").format(x=…)`."""
-    return _catalogue.gettext(message) if message else ""
+    known = _messages.get(message)
+    if known is None:
+        known = _messages[message] = Told.of(_catalogue.gettext(message) if message else "", {"id": message})
+    return known
 
 
 def N_(message: str) -> str:
@@ -39,14 +81,8 @@ def N_(message: str) -> str:
 
 def ngettext(singular: str, plural: str, count: int) -> str:
     """Return the form of the message for `count` in the chosen language."""
-    return _catalogue.ngettext(singular, plural, count)
-
-
-class Told(str):
-    """A message in the language of the moment that knows how to be told again in another one."""
-
-    recipe: dict[str, Any]
-    """`id`, `plural` where there is one, and `values`: plain data, for a file."""
+    text = _catalogue.ngettext(singular, plural, count)
+    return Told.of(text, {"id": singular, "plural": plural, "count": count})
 
 
 def told(message: str, /, **values: object) -> Told:
@@ -61,21 +97,60 @@ def ntold(singular: str, plural: str, count: int, /, **values: object) -> Told:
 
 def retell(recipe: Mapping[str, Any]) -> str:
     """Return a stored message in the language chosen now. Raises LookupError, ValueError or TypeError for a bad one."""
-    values = {
-        name: retell(value) if isinstance(value, dict) else value for name, value in dict(recipe["values"]).items()
-    }
     identity, plural = str(recipe["id"]), recipe.get("plural")
-    return (ngettext(identity, str(plural), int(values["count"])) if plural else _(identity)).format(**values)
+    values = {
+        name: retell(value) if isinstance(value, dict) else value
+        for name, value in dict(recipe.get("values", {})).items()
+    }
+    count = recipe.get("count", values.get("count"))
+    message = str(ngettext(identity, str(plural), int(count)) if plural else _catalogue.gettext(identity))
+    return message.format(**values) if "values" in recipe else message
+
+
+def recipes(data: object, *path: str) -> list[list[Any]]:
+    """Return the messages among plain data, each as the keys that lead to it and its recipe."""
+    if isinstance(data, Told):
+        return [[list(path), data.recipe]]
+    if isinstance(data, Mapping):
+        return [found for name, value in data.items() for found in recipes(value, *path, str(name))]
+    return []
+
+
+def retell_within(data: dict[str, Any], found: object) -> None:
+    """Tell messages among plain data again, in place. Raises as `retell`, and AttributeError, for what is no recipe."""
+    for path, recipe in found if isinstance(found, list) else ():
+        *parents, name = path
+        inner: Any = data
+        for parent in parents:
+            inner = inner[parent]
+        if isinstance(inner[name], str):
+            inner[name] = retell(recipe)
 
 
 def _tell(recipe: dict[str, Any]) -> Told:
-    message = Told(retell(recipe))
-    message.recipe = recipe
-    return message
+    return Told.of(retell(recipe), recipe)
+
+
+def _both(first: str, second: str) -> str:
+    values = {"first": first, "second": second}
+    return Told.of(str.__add__(first, second), {"id": "{first}{second}", "values": _plain(values)})
 
 
 def _plain(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: value.recipe if isinstance(value, Told) else value for name, value in values.items()}
+    """Return values as a file can hold them: messages as their recipes, what is not plain as its text."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, Told):
+            return value.recipe
+        if value is None or isinstance(value, (bool, dict)):
+            return value
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        return format(value) if type(value) is not str else value
+
+    return {name: plain(value) for name, value in values.items()}
 
 
 def _from_environment() -> str:

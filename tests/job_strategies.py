@@ -104,6 +104,8 @@ def _consistent(parts: dict[str, Any]) -> dict[str, Any]:
 def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
     if model is Node and name == "id":
         return NAMES
+    if name == "log_cap":
+        return st.sampled_from(["512MiB", "4 GB", "1.5GiB"])
     if name == "on_event":
         return st.none() | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
     if name in ("dashboard", "settings"):

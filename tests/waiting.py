@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,4 +16,13 @@ def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = 10.
     while not (value := condition()):
         assert time.monotonic() < deadline, f"after {timeout_s:g} s still not so: {what}"
         time.sleep(0.02)
+    return value
+
+
+async def until(condition: Callable[[], Value], what: str, timeout_s: float = 10.0) -> Value:
+    """Do as `wait_until` while the loop goes on."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"after {timeout_s:g} s still not so: {what}"
+        await asyncio.sleep(0.01)
     return value

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dtagent import history, journal, linger, processes, supervisor
+from dtagent import history, job_files, journal, linger, processes, supervisor
 from dtagent.cgroup import SCOPE_PREFIX, Cgroup
 from dtagent.locations import AttemptFiles, own_python
 from dtagent.processes import Family, ProcessId
@@ -37,7 +37,7 @@ def locked(files: AttemptFiles) -> Iterator[int]:
         os.close(lock)
 
 
-def spawn(directory: Path, secrets: dict[str, str], lock: int) -> None:
+def spawn(directory: Path, secrets: dict[str, str], lock: int, warm: int | None = None) -> None:
     """Start a supervisor that no longer belongs to this process: own session, no terminal, own standard streams.
 
     Where systemd lets this user's processes outlive a logout, it goes into a scope of its own, which neither the end of
@@ -48,28 +48,30 @@ def spawn(directory: Path, secrets: dict[str, str], lock: int) -> None:
         directory: of the attempt.
         secrets: environment variables of its processes.
         lock: what `locked` gave; the supervisor inherits it.
+        warm: a socket that it inherits too, to have its launcher forked.
     """
     if linger.can_outlive_logout():
         name = f"{SCOPE_PREFIX}{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}.scope"
         # It fails before there is a supervisor, or not at all; where it does not come back that is not known.
-        if _supervise(linger.scope_argv(name), directory, secrets, lock) == 0:
+        if _supervise(linger.scope_argv(name), directory, secrets, lock, warm) == 0:
             return
-        LOG.warning("no scope for %s: its supervisor stays in this session", directory)
-    _supervise([], directory, secrets, lock)
+        LOG.warning("no scope for %s: its supervisor stays with the daemon, whose end it outlives", directory)
+    _supervise([], directory, secrets, lock, warm)
 
 
-def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock: int) -> int:
+def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock: int, warm: int | None) -> int:
+    descriptors = [lock] if warm is None else [lock, warm]
     with open(directory / "supervisor.err", "ab") as errors:
         # `supervise` forks away, so this child ends at once and the daemon has none to wait for.
         return subprocess.run(
-            [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), str(lock)],
+            [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), *map(str, descriptors)],
             input=json.dumps(secrets).encode(),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd="/",
             env=linger.user_environment() if before else None,
             start_new_session=True,
-            pass_fds=[lock],
+            pass_fds=descriptors,
             timeout=SPAWN_TIMEOUT_S,
             check=False,
         ).returncode
@@ -78,7 +80,7 @@ def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock
 def is_locked(path: Path) -> bool:
     """Whether a supervisor holds its lock, and so lives."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -115,7 +117,7 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
             members = tuple(
                 ProcessId(record["pid"], record["start_time"])
                 for record in records
-                if record.get("event") == "process" and {"pid", "start_time"} <= record.keys()
+                if record.get("event") in ("process", "stem") and {"pid", "start_time"} <= record.keys()
             )
             path = told.get("cgroup")
             family = Family(key, node_rank, members=members, cgroup=Cgroup(Path(path)) if path else None)
@@ -134,7 +136,7 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
 def _told(files: AttemptFiles) -> dict[str, Any] | None:
     """Return what the supervisor said of itself before it started anything."""
     try:
-        told = json.loads(files.supervisor.read_text())
-    except (FileNotFoundError, ValueError):
+        told = job_files.read_object(files.supervisor, job_files.RECORD_BYTES)
+    except (FileNotFoundError, job_files.UnusableFileError, ValueError):
         return None
-    return told if isinstance(told, dict) and {"boot_id", "pid", "start_time"} <= told.keys() else None
+    return told if {"boot_id", "pid", "start_time"} <= told.keys() else None

@@ -10,15 +10,13 @@ import json
 import logging
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from dacite import DaciteError
-
-from dtagent import adoption, failures, history, journal, preparation, processes, rendezvous, retention, supervisor
+from dtagent import adoption, failures, history, job_files, journal, preparation, processes, rendezvous, supervisor
+from dtagent.census import Census
 from dtagent.errors import RpcError
 from dtagent.leases import Leases
 from dtagent.locations import AttemptFiles, make_private, write_atomic
@@ -40,18 +38,25 @@ from dtagent.protocol.jobs import (
     WorkRequest,
 )
 from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.retention import Retention
+from dtagent.warming import WarmStarts, find_python
 from dtagent.work import Work
 
 LOG = logging.getLogger("dtagent")
+MAX_RANKS = 4096
+"""Of an attempt on one host, told with its status."""
 
 
 class Attempts:
-    """All attempts under one root."""
+    """All attempts under one root, by what a client may ask for."""
 
-    def __init__(self, root: Path, free_gpus: Callable[[], list[int]]) -> None:
+    def __init__(self, root: Path, free_gpus: Callable[[], list[int]], warm_starts: WarmStarts | None = None) -> None:
         self._root = root
+        self._warm_starts = warm_starts or WarmStarts()
         self._leases = Leases(root, free_gpus)
         self._work = Work(root)
+        self.census = Census(root)
+        self.retention = Retention(root, self.census, self.status)
 
     def prepare(self, request: PrepareRequest) -> PrepareReply:
         """Make ready for an attempt; asking again gives the same answer, and keeps what was set aside from lapsing.
@@ -71,12 +76,10 @@ class Attempts:
                 self._leases.renew(request.key)
             return reply
         self._overtake(files)
-        missing = [path for path in request.required_paths if not Path(path).exists()]
+        missing = [path for path in request.required_paths if not os.path.exists(path)]
         if missing:
-            raise RpcError(ErrorCode.REFUSED, f"there is no {', no '.join(missing)} here")
-        python = shutil.which(os.path.expanduser(request.python))
-        if python is None:
-            raise RpcError(ErrorCode.REFUSED, f"there is no interpreter {request.python} here")
+            raise RpcError(ErrorCode.REFUSED, "there is no {paths} here", paths=", ".join(missing))
+        python = find_python(request.python)
         interface, source = interface_toward(request.master_address)
         gpu_ids = self._leases.take_gpus(request)
         for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
@@ -111,8 +114,13 @@ class Attempts:
         self._leases.renew(request.key)
         return received
 
-    def prune_store(self) -> None:
-        """Remove contents of files that nobody has used for long."""
+    def expire_leases(self) -> None:
+        """Let go of what was set aside for those who have fallen silent."""
+        self._leases.expire()
+
+    def tidy(self) -> None:
+        """Remove what was taken away, and contents of files that nobody has used for long."""
+        self.retention.remove()
         self._work.store.prune(time.time())
 
     def upload(self, request: UploadRequest) -> int:
@@ -149,19 +157,35 @@ class Attempts:
                 self._write(_inside(files.directory, file.path), file.text.encode(), file.executable)
             # Last before the start is on disk: without room for what becomes of it nothing is started.
             journal.create(files.journal)
+            self.census.expect(files)
             with adoption.locked(files) as lock:
                 write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}))))
                 self._leases.release(request.key)
-                adoption.spawn(files.directory, request.secrets, lock)
+                if any(process.warm_start for process in request.processes):
+                    with self._warm_starts.hand_over(preparation.read(files)[1].python) as warm:
+                        adoption.spawn(files.directory, request.secrets, lock, warm.fileno())
+                else:
+                    adoption.spawn(files.directory, request.secrets, lock)
         return self.status(request.key)
 
     def stop(self, request: StopRequest) -> NodeStatus:
         """Ask the supervisor to end the attempt, or discard one that was never started. Does not wait."""
         files = self._files(request.key)
-        if not was_started(files):
+        if was_started(files):
+            self.ask_to_end(request)
+        else:
             self._discard(files)
-            return self.status(request.key)
-        wanted = "kill" if request.force or (files.stop.exists() and files.stop.read_text() == "kill") else "stop"
+        return self.status(request.key)
+
+    def ask_to_end(self, request: StopRequest) -> None:
+        """Ask the supervisor to end an attempt that was started, also while another call on it hangs."""
+        files = self._files(request.key)
+        if not was_started(files):
+            return
+        before = ""
+        with contextlib.suppress(OSError):
+            before = job_files.read(files.stop).decode(errors="replace")
+        wanted = "kill" if request.force or before == "kill" else "stop"
         identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
         try:
             write_atomic(files.stop, wanted)
@@ -172,7 +196,6 @@ class Attempts:
         identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
         if identity is not None:
             processes.send(identity, supervisor.KILL if request.force else supervisor.STOP)
-        return self.status(request.key)
 
     def status(self, key: AttemptKey) -> NodeStatus:
         """Tell where an attempt stands; clears up after a supervisor that vanished.
@@ -189,15 +212,18 @@ class Attempts:
             # It may have ended well since its journal was read.
             adoption.bury(files, key, self._node_rank(files))
             told = history.read(files)
+        ranks = {rank for path in files.ranks.glob("*.json") if (rank := job_files.rank_of(path)) is not None}
+        failed = failures.read(files)
+        known = {item.name for item in told.exits} | {str(failure.rank) for failure in failed}
         return NodeStatus(
             key,
             self._node_rank(files),
             told.state,
             reason=told.reason,
             started_at=told.started_at,
-            ranks_started=sorted(int(path.stem) for path in files.ranks.glob("*.json") if path.stem.isdigit()),
-            exits=told.exits,
-            failures=failures.read(files),
+            ranks_started=sorted(ranks)[:MAX_RANKS],
+            exits=[*told.exits, *failures.clean_ends(files, known)],
+            failures=failed,
             leftovers=told.leftovers,
             usage=told.usage,
             warnings=told.warnings,
@@ -207,52 +233,6 @@ class Attempts:
         """Tell whether the attempt's processes have found the others. Raises RpcError NO_SUCH_ATTEMPT."""
         files = self.files(request.key)
         return rendezvous.look(files, self._node_rank(files), request.port)
-
-    def known_keys(self) -> list[AttemptKey]:
-        """Return every attempt; one of which only checkpoints are left is none any more."""
-        return [key_of(files) for files in self._known()]
-
-    def old(self) -> list[AttemptKey]:
-        """Return the attempts that are over and, as `retention` says, may go."""
-        over = [files for files in self._known() if not adoption.is_locked(files.lock)]
-        return [key_of(files) for files in retention.expired(over, time.time())]
-
-    def remove(self, key: AttemptKey) -> None:
-        """Remove all but the checkpoints of an attempt that was `old`, unless it was started since or may still run."""
-        files = self._files(key)
-        try:
-            # Asking for the status ends what a supervisor that vanished left running.
-            if not retention.is_old(files, time.time()) or self.status(key).state is NodeState.UNKILLABLE:
-                return
-            kept = retention.clear(files)
-        except (RpcError, DaciteError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            LOG.warning("cannot remove %s: %s", files.directory, error)
-        else:
-            LOG.info("removed %s%s", files.directory, f" but {', '.join(map(str, kept))}" if kept else "")
-
-    def running(self) -> list[AttemptFiles]:
-        """Return the attempts that run."""
-        locks = self._root.glob("jobs/*/*/supervisor.lock")
-        return [AttemptFiles(lock.parent) for lock in locks if adoption.is_locked(lock)]
-
-    def running_ranks(self) -> dict[str, dict[int, tuple[int, int | None]]]:
-        """Return job id → rank → pid and start time of the attempts that run."""
-        found: dict[str, dict[int, tuple[int, int | None]]] = {}
-        for files in self.running():
-            ranks = found.setdefault(files.directory.parent.name, {})
-            for path in files.ranks.glob("*.json"):
-                with contextlib.suppress(ValueError, OSError, KeyError):
-                    body = json.loads(path.read_text())
-                    ranks[int(path.stem)] = (body["pid"], body["start_time"])
-        return found
-
-    def stamp(self, key: AttemptKey) -> str:
-        """Return a string that changes whenever the status of the attempt may have."""
-        files = self.files(key)
-        journal_size = files.journal.stat().st_size if files.journal.exists() else 0
-        listed = [sum(1 for _ in directory.glob("*.json")) for directory in (files.ranks, files.failures)]
-        flags = [files.start.exists(), files.discarded.exists(), adoption.is_locked(files.lock)]
-        return ":".join(str(int(part)) for part in [journal_size, *listed, *flags])
 
     def files(self, key: AttemptKey) -> AttemptFiles:
         """Return the names of a known attempt's files.
@@ -264,9 +244,6 @@ class Attempts:
         if not is_known(files):
             raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, f"no attempt {key.attempt} of job {key.job_id} here")
         return files
-
-    def _known(self) -> list[AttemptFiles]:
-        return list(preparation.known(self._root))
 
     def _files(self, key: AttemptKey) -> AttemptFiles:
         try:
@@ -283,7 +260,8 @@ class Attempts:
         key = key_of(files)
         newest = max((key_of(other).attempt for other in preparation.known(self._root, key.job_id)), default=0)
         if newest > key.attempt:
-            raise RpcError(ErrorCode.WRONG_STATE, f"attempt {newest} of job {key.job_id} was seen here already")
+            message = "attempt {attempt} of job {job} was seen here already"
+            raise RpcError(ErrorCode.WRONG_STATE, message, attempt=newest, job=key.job_id)
         if files.discarded.exists():
             raise RpcError(ErrorCode.WRONG_STATE, "the attempt was given up already")
 
@@ -291,7 +269,8 @@ class Attempts:
         """Give up what was prepared for earlier attempts of the job. One that still runs has to be stopped first."""
         for other in preparation.known(self._root, files.directory.parent.name):
             if preparation.is_running(other):
-                raise RpcError(ErrorCode.REFUSED, f"attempt {key_of(other).attempt} of the job still runs here")
+                message = "attempt {attempt} of the job still runs here"
+                raise RpcError(ErrorCode.REFUSED, message, attempt=key_of(other).attempt)
             if other != files and not was_started(other):
                 self._discard(other)
 
@@ -301,7 +280,7 @@ class Attempts:
         self._leases.release(key_of(files))
         self._work.forget(key_of(files))
         if files.prepared.exists():  # Else all that can be there are checkpoints of an attempt that was cleared.
-            shutil.rmtree(files.work, ignore_errors=True)
+            self.retention.put_aside(files.work)
 
     def _node_rank(self, files: AttemptFiles) -> int:
         return preparation.read(files)[0].node_rank if files.prepared.exists() else 0

@@ -6,6 +6,7 @@ what they do not hang on. All that is out of the ordinary is for `waking`, which
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -13,32 +14,48 @@ import stat
 import sys
 import time
 
-from dtagent.names import SOCKET
-from dtagent.protocol.first_line import MAGIC
+from dtagent.errors import AgentError
+from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.protocol.first_line import MAGIC, REFUSAL
 
 SILENCE_S = 60.0
 """A client that has sent nothing for so long is gone, even if its connection does not know yet."""
+KNOCK_S = 20.0
+"""How long a daemon may take to make room for a connection, where others wait for that too."""
+KNOCK_PAUSE_MS = 20
 READ_BYTES = 65536
 _CREDENTIALS = 12
 """Bytes of `struct ucred`: pid, uid, gid."""
+_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
+
+
+class StuckError(AgentError):
+    """There is a daemon, but it does not take the connection."""
 
 
 def connect(root: str, daemon_options: list[str]) -> int:
     """Bridge until either side ends; return the exit status.
 
     Raises:
-        AgentError: the root or the socket in it cannot be trusted.
+        AgentError: the root or the socket in it cannot be trusted; the daemon is stuck; stdin or stdout is closed.
     """
-    channel = _dial_at_once(root)
-    if channel is None:
-        from dtagent import waking
+    try:
+        mode = os.fstat(1).st_mode
+        os.fstat(0)
+    except OSError as error:
+        raise AgentError("stdin and stdout must be open: they lead to the client") from error
+    try:
+        channel = _dial_at_once(root)
+        if channel is None:
+            from dtagent import waking
 
-        channel = waking.wake(root, daemon_options)
+            channel = waking.wake(root, daemon_options)
+    except ConnectionError:  # The client hung up meanwhile.
+        return 0
     if channel is None:
-        sys.stderr.write(f"dtagent: the daemon did not start; see {root}/daemon.err\n")
+        sys.stderr.write(f"dtagent: the daemon did not start; see {root}/{ERROR_LOG}\n")
         return 1
     # Writes are to fail rather than wait; a terminal is left alone, since others write to it too.
-    mode = os.fstat(1).st_mode
     is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
     if is_pipe:
         os.set_blocking(1, False)
@@ -54,15 +71,54 @@ def connect(root: str, daemon_options: list[str]) -> int:
             os.set_blocking(1, True)
 
 
-def dial() -> socket.socket | None:
-    """Return a connection to whoever listens on the socket of the working directory."""
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def dial(root: str, watched: tuple[int, ...] = (), patience_s: float | None = None) -> socket.socket | None:
+    """Return a connection to whoever listens on the socket in a directory, `None` where nobody does.
+
+    Args:
+        root: the directory; the socket's whole path may be longer than an address allows.
+        watched: descriptors whose other end is the client; while the daemon has no room, they are looked at.
+        patience_s: how long the daemon may have no room; `None` for `KNOCK_S`.
+
+    Raises:
+        StuckError: the daemon had no room for too long.
+        ConnectionResetError: the client hung up meanwhile.
+    """
     try:
-        channel.connect(SOCKET)
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel.setblocking(False)
+    try:
+        _knock(channel, f"/proc/self/fd/{directory}/{SOCKET}", watched, KNOCK_S if patience_s is None else patience_s)
+    except (StuckError, ConnectionResetError):
+        channel.close()
+        raise
     except OSError:
         channel.close()
         return None
+    finally:
+        os.close(directory)
+    channel.setblocking(True)
     return channel
+
+
+def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patience_s: float) -> None:
+    """Connect, which a Unix socket refuses to do later, and would wait for without end, where the queue is full."""
+    poll = select.poll()
+    for descriptor in watched:
+        poll.register(descriptor, select.POLLRDHUP)
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return channel.connect(address)
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+        if any(event & _HUNG_UP for _, event in poll.poll(KNOCK_PAUSE_MS)):
+            raise ConnectionResetError(errno.ECONNRESET, "the client hung up")
+        if time.monotonic() > deadline:
+            raise StuckError(f"the daemon has not taken a connection for {patience_s:g} s: it hangs, or is stopped")
 
 
 def owner_of(channel: socket.socket) -> int:
@@ -75,12 +131,11 @@ def _dial_at_once(root: str) -> socket.socket | None:
     """Return a connection where a daemon of ours serves a directory that is ours alone: it has checked all the rest."""
     try:
         info = os.lstat(root)
-        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-            return None
-        os.chdir(root)
     except OSError:
         return None
-    channel = dial()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        return None
+    channel = dial(root, (0, 1))
     if channel is not None and owner_of(channel) != os.getuid():
         channel.close()
         return None
@@ -98,10 +153,14 @@ def _write(data: memoryview) -> int:
 def _carry(channel: socket.socket) -> int:
     """Carry until a side ends. Neither side is read while what it sent before is still to be passed on."""
     to_client = to_daemon = memoryview(b"")
+    is_heard = True
+    """Whether the daemon still takes what is sent to it."""
+    beginning = b""
+    """Of what it said."""
     deadline = time.monotonic() + SILENCE_S
     while (remaining_s := deadline - time.monotonic()) > 0:
         poll = select.poll()
-        if not to_daemon:
+        if is_heard and not to_daemon:
             poll.register(0, select.POLLIN)
         # Without an event that is waited for, it still tells when nobody reads there any more.
         poll.register(1, select.POLLOUT if to_client else 0)
@@ -118,14 +177,21 @@ def _carry(channel: socket.socket) -> int:
                     return 0
                 to_client = to_client[_write(to_client) :]
             elif not to_client and event & ~select.POLLOUT:
-                to_client = memoryview(channel.recv(READ_BYTES))
+                try:
+                    to_client = memoryview(channel.recv(READ_BYTES))
+                except ConnectionError:  # It has not read all that was sent.
+                    to_client = memoryview(b"")
                 if not to_client:
-                    return 0
+                    return int(not is_heard or beginning.startswith(REFUSAL))
+                if len(beginning) < len(REFUSAL):
+                    beginning += to_client[: len(REFUSAL)]
         if to_daemon:
-            try:  # noqa: SIM105 - contextlib is an import that a person would wait for
+            try:
                 to_daemon = to_daemon[channel.send(to_daemon) :]
             except BlockingIOError:
                 pass
+            except ConnectionError:  # It may have said why before it hung up.
+                to_daemon, is_heard = memoryview(b""), False
         if to_client:
             to_client = to_client[_write(to_client) :]
     sys.stderr.write("dtagent: no word from the client for a minute\n")

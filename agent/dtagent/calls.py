@@ -7,8 +7,8 @@ import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from dacite import Config, DaciteError, MissingValueError, WrongTypeError, from_
 
 from dtagent import __version__
 from dtagent.errors import RpcError
+from dtagent.protocol.bounds import OutOfRangeError, check_numbers
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.protocol.rpc import ErrorCode
 
@@ -79,6 +80,7 @@ def _decode(name: str, kind: type | None, params: Any) -> Any:
     if not isinstance(params, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: params must be an object, not {type(params).__name__}")
     try:
+        check_numbers(params)
         return from_dict(kind, params, _DACITE)
     except MissingValueError as error:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: {error.field_path} is missing") from error
@@ -87,6 +89,8 @@ def _decode(name: str, kind: type | None, params: Any) -> Any:
         kinds = getattr(error.field_type, "__name__", str(error.field_type)), type(error.value).__name__
         message = f"{name}: {error.field_path} must be {kinds[0]}, not {kinds[1]}"
         raise RpcError(ErrorCode.INVALID_PARAMS, message) from error
+    except OutOfRangeError as error:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: {error}") from error
     except (DaciteError, TypeError, ValueError, AttributeError) as error:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: the params do not fit") from error
 
@@ -133,7 +137,11 @@ class Workers:
             with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile, and nobody waits.
                 loop.call_soon_threadsafe(deliver, value, failure)
 
-        threading.Thread(target=work, name=self._name, daemon=True).start()
+        try:
+            threading.Thread(target=work, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            self._places.release()
+            raise RpcError(ErrorCode.BUSY, "this host lets no more threads start") from error
         return await future
 
 
@@ -142,10 +150,12 @@ class AttemptLocks:
 
     def __init__(self, patience_s: float = LIMIT_S - 5.0) -> None:
         self._patience_s = patience_s
-        self._locks: dict[AttemptKey | None, threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._locks: dict[AttemptKey | None, _SharedLock] = {}
+        """Of the attempts that somebody holds or waits for."""
 
     @contextlib.contextmanager
-    def hold(self, *keys: AttemptKey | None) -> Any:
+    def hold(self, *keys: AttemptKey | None) -> Iterator[None]:
         """Hold the locks, taken in the order given, on the thread that acts; `None` is what all prepares share.
 
         Raises:
@@ -153,9 +163,30 @@ class AttemptLocks:
         """
         with contextlib.ExitStack() as stack:
             for key in keys:
-                lock = self._locks.setdefault(key, threading.Lock())
-                if not lock.acquire(timeout=self._patience_s):
-                    what = f"attempt {key.attempt} of {key.job_id}" if key else "another attempt"
-                    raise RpcError(ErrorCode.BUSY, f"an earlier call on {what} has not come back")
-                stack.callback(lock.release)
+                stack.enter_context(self._hold_one(key))
             yield
+
+    @contextlib.contextmanager
+    def _hold_one(self, key: AttemptKey | None) -> Iterator[None]:
+        with self._guard:
+            shared = self._locks.setdefault(key, _SharedLock())
+            shared.users += 1
+        try:
+            if not shared.lock.acquire(timeout=self._patience_s):
+                what = f"attempt {key.attempt} of {key.job_id}" if key else "another attempt"
+                raise RpcError(ErrorCode.BUSY, f"an earlier call on {what} has not come back")
+            try:
+                yield
+            finally:
+                shared.lock.release()
+        finally:
+            with self._guard:
+                shared.users -= 1
+                if not shared.users:
+                    del self._locks[key]
+
+
+@dataclass
+class _SharedLock:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0

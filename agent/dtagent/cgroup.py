@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent import mounts
+
 SCOPE_PREFIX = "dtagent-"
 """What the systemd scopes are called that hold a supervisor and nothing else."""
 EMPTY_DEADLINE_S = 1.0
@@ -71,7 +73,7 @@ def create(name: str) -> Cgroup | None:
         name: its name, which no other supervisor of this boot has.
     """
     try:
-        parent = _own()
+        parent = own_directory()
         if parent is None or not _is_delegated(parent):
             return None
         path = parent / name
@@ -83,16 +85,14 @@ def create(name: str) -> Cgroup | None:
     return Cgroup(path)
 
 
-def _own() -> Path | None:
+def own_directory() -> Path | None:
     """Return the directory of the caller's cgroup v2; `None` without one, or where the mount does not show it."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     inner = next((line[3:] for line in lines if line.startswith("0::/")), None)
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        if inner is None or after.split()[0] != "cgroup2":
+    for mount in mounts.read():
+        if inner is None or mount.kind != "cgroup2":
             continue
-        root, point = before.split()[3:5]
-        path = Path(point) / os.path.relpath(inner, root)
+        path = Path(mount.point) / os.path.relpath(inner, mount.root)
         with contextlib.suppress(OSError):
             if str(os.getpid()) in (path / _PROCESSES).read_text().split():
                 return path

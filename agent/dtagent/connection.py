@@ -6,12 +6,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from dtagent.calls import LIMIT_S, SMALL_BYTES, Method, perform
 from dtagent.errors import RpcError
-from dtagent.protocol.rpc import ErrorCode, FrameError, FrameReader, decode, encode, to_wire
+from dtagent.protocol.rpc import (
+    MAX_FRAME_BYTES,
+    ErrorCode,
+    FrameError,
+    FrameReader,
+    NotARequestError,
+    decode,
+    encode,
+    to_wire,
+)
 
 LOG = logging.getLogger("dtagent")
 READ_BYTES = 64 * 1024
@@ -23,6 +33,10 @@ FRAME_LIMIT_S = 90.0
 """How long a large frame may take to arrive: 4 MiB at 0.4 Mbit/s."""
 SEND_LIMIT_S = 120.0
 """How long an answer may take to leave: 350 KiB at 24 kbit/s. Whoever is slower than that does not read."""
+LAST_WORD_S = 5.0
+"""How long what was said last may take to leave when the connection ends."""
+GREETING = "hello"
+_ENCODERS = ThreadPoolExecutor(2, "encode")
 
 
 class LargeFrames:
@@ -54,7 +68,10 @@ def _leave(leave: Callable[[], None], _done: asyncio.Task[None]) -> None:
 
 
 class Connection:
-    """Serves one client until it ends, breaks the rules of framing, or stops reading."""
+    """Serves one client until it ends, breaks the rules of framing, or stops reading.
+
+    Where there is a method `hello`, a client's first call is that one: before, it cannot know what others mean.
+    """
 
     def __init__(
         self,
@@ -71,6 +88,7 @@ class Connection:
         self._turn = asyncio.Lock()
         """Held while a bulky answer is made and sent: one at a time, and small answers go in between."""
         self._calls: set[asyncio.Task[None]] = set()
+        self._has_greeted = GREETING not in methods
 
     async def serve(self) -> None:
         """Answer calls until the client is gone."""
@@ -85,12 +103,20 @@ class Connection:
             for call in self._calls:
                 call.cancel()
             await asyncio.gather(*self._calls, return_exceptions=True)
-            self._writer.close()
+            await self._close()
 
     async def refuse(self, message: str) -> None:
         """Tell why the client is not served, and end."""
         await self._send(_error(None, RpcError(ErrorCode.BUSY, message)))
+        await self._close()
+
+    async def _close(self) -> None:
+        """End; whoever does not take the last word in time, and so would hold the connection open, does not get it."""
         self._writer.close()
+        try:
+            await asyncio.wait_for(self._writer.wait_closed(), LAST_WORD_S)
+        except (ConnectionError, asyncio.TimeoutError):
+            self._writer.transport.abort()
 
     async def _read(self) -> None:
         frames = FrameReader()
@@ -101,6 +127,11 @@ class Connection:
         try:
             while data := await self._next(deadline):
                 for line in frames.feed(data):
+                    if not self._has_greeted:  # Nothing else goes on meanwhile.
+                        await self._answer(line)
+                        leave()
+                        leave, deadline = _nothing, None
+                        continue
                     await slots.acquire()
                     call = asyncio.create_task(self._answer(line))
                     self._calls.add(call)
@@ -125,23 +156,31 @@ class Connection:
 
     async def _answer(self, line: bytes) -> None:
         number: Any = None
+        wants_answer = True
         try:
             frame = decode(line)
             number = _number_of(frame)
+            wants_answer = "id" in frame
+            if not self._has_greeted and frame.get("method") != GREETING:
+                raise RpcError(ErrorCode.INVALID_REQUEST, f"the first call must be {GREETING}")
             result = await perform(self._methods, frame, len(line))
+            self._has_greeted = True
             if callable(result):
-                async with self._turn:
-                    if not self._writer.is_closing():  # Else it was dropped while this waited.
-                        await self._send(await _guarded(number, result))
+                if wants_answer:
+                    async with self._turn:
+                        if not self._writer.is_closing():  # Else it was dropped while this waited.
+                            await self._send(await _guarded(number, result))
                 return
             reply = _result(number, result)
         except FrameError as error:
-            reply = _error(None, RpcError(ErrorCode.PARSE, str(error)))
+            code = ErrorCode.INVALID_REQUEST if isinstance(error, NotARequestError) else ErrorCode.PARSE
+            reply = _error(None, RpcError(code, str(error)))
         except RpcError as error:
             reply = _error(number, error)
         except Exception as error:  # noqa: BLE001 - the top of a handler: one bad call must not end the daemon
             reply = _crash(number, error)
-        await self._send(reply)
+        if wants_answer:
+            await self._send(reply)
 
     async def _send(self, frame: bytes) -> None:
         with contextlib.suppress(ConnectionError):
@@ -158,7 +197,9 @@ class Connection:
 
 async def _guarded(number: Any, later: Callable[[], Awaitable[Any]]) -> bytes:
     try:
-        return _result(number, await asyncio.wait_for(later(), LIMIT_S))
+        result = await asyncio.wait_for(later(), LIMIT_S)
+        # It may be megabytes, during whose encoding the other clients want to be served.
+        return await asyncio.get_running_loop().run_in_executor(_ENCODERS, _result, number, result)
     except asyncio.TimeoutError:
         message = f"the answer was not made within {LIMIT_S:g} s; something on this host hangs"
         return _error(number, RpcError(ErrorCode.TIMED_OUT, message))
@@ -177,9 +218,13 @@ def _number_of(frame: dict[str, Any]) -> int | str | None:
 
 def _result(number: Any, result: Any) -> bytes:
     try:
-        return encode({"jsonrpc": "2.0", "id": number, "result": to_wire(result)})
+        frame = encode({"jsonrpc": "2.0", "id": number, "result": to_wire(result)})
     except (ValueError, TypeError) as error:
         return _error(number, RpcError(ErrorCode.INTERNAL, f"the answer cannot be sent: {error}"))
+    if len(frame) > MAX_FRAME_BYTES:
+        message = f"an answer of {len(frame)} bytes; the limit is {MAX_FRAME_BYTES}"
+        return _error(number, RpcError(ErrorCode.TOO_LARGE, message))
+    return frame
 
 
 def _error(number: Any, error: RpcError) -> bytes:

@@ -23,9 +23,12 @@ class RootError(AgentError):
 
 
 class RpcError(AgentError):
-    """A call that cannot be carried out; `data` is what a program makes of it, such as the versions spoken here."""
+    """A call that cannot be carried out; `data` is what a program makes of it, such as the versions spoken here.
 
-    def __init__(self, code: ErrorCode, message: str, data: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
+    Where `values` fill the message, both go along, so that dttui can say it in another language.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, data: dict[str, Any] | None = None, **values: str | int) -> None:
+        super().__init__(message.format(**values) if values else message)
         self.code = code
-        self.data = data
+        self.data = {**(data or {}), "told": {"id": message, "values": values}} if values else data

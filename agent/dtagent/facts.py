@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
 import re
 import socket
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
-from dtagent import linger, processes, system_facts
+from dtagent import linger, processes, system_facts, users
 from dtagent.interpreters import examine_all
 from dtagent.nvml import GpuInventory, Nvml
 from dtagent.protocol.telemetry import HostFacts
+from dtagent.readings import Readings
+from dtagent.units import MIB
 
-MIB = 1024 * 1024
 DRIVER_WAIT_S = 10.0
 DISKS_WAIT_S = 5.0
 
-_Value = TypeVar("_Value")
+_READINGS = Readings(most=3)
+"""Of this host, whoever asks: what hangs is not asked again as long as it does."""
 _UNREACHABLE = re.compile(r"127\.|169\.254\.|::1$|fe[89ab][0-9a-f]:", re.IGNORECASE)
 """Loopback and link-local addresses: no other host gets here by them."""
 
@@ -56,13 +54,13 @@ def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S
     inventory = _inventory(nvml, driver_wait_s)
     return HostFacts(
         hostname=socket.gethostname(),
-        user=_user(),
+        user=users.name_of(os.getuid()),
         os=_operating_system(),
         kernel=system.release,
         architecture=system.machine,
-        boot_id=_boot_id(),
+        boot_id=processes.boot_id(),
         booted_at=psutil.boot_time(),
-        cpu_model=cpu_model(_text("/proc/cpuinfo"), system.machine),
+        cpu_model=cpu_model(system_facts.text(Path("/proc/cpuinfo")) or "", system.machine),
         cpu_count=len(os.sched_getaffinity(0)),
         memory_total_mib=psutil.virtual_memory().total // MIB,
         gpus=inventory.gpus,
@@ -77,13 +75,13 @@ def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S
         swap_total_mib=kept(lambda: psutil.swap_memory().total // MIB),
         shm_total_mib=shm.total // MIB if shm else None,
         shm_free_mib=shm.free // MIB if shm else None,
-        file_systems=_within(system_facts.file_systems, DISKS_WAIT_S),
+        file_systems=_READINGS.within("file systems", system_facts.file_systems, DISKS_WAIT_S),
         interfaces=kept(system_facts.interfaces),
         rdma=kept(system_facts.rdma_ports),
         limits=kept(system_facts.limits),
         container=kept(system_facts.container),
         cuda_version=inventory.cuda_version,
-        cuda_toolkits=_within(system_facts.cuda_toolkits, DISKS_WAIT_S),
+        cuda_toolkits=_READINGS.within("toolkits", system_facts.cuda_toolkits, DISKS_WAIT_S),
         time=time.time(),
         time_zone=kept(system_facts.time_zone),
         clock_synchronized=kept(system_facts.clock_synchronized),
@@ -110,32 +108,8 @@ def cpu_model(cpuinfo: str, architecture: str) -> str:
 
 def _inventory(nvml: Nvml, wait_s: float) -> GpuInventory:
     """Ask the driver, in case it hangs from afar."""
-    found = _within(lambda: nvml.facts(wait_s), wait_s + 1.0)
+    found: GpuInventory | None = _READINGS.within("driver", lambda: nvml.facts(wait_s), wait_s + 1.0)
     return found or GpuInventory(note=f"the NVIDIA driver has not answered for {wait_s:g} s")
-
-
-def _within(read: Callable[[], _Value], limit_s: float) -> _Value | None:
-    """Read on a thread of its own: a driver or disk that hangs must not take the answer about all the rest with it."""
-    answers: list[_Value | None] = []
-    thread = threading.Thread(target=lambda: answers.append(system_facts.or_none(read)), name="facts", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    return answers[0] if answers else None
-
-
-def _boot_id() -> str:
-    try:
-        return processes.boot_id()
-    except OSError:
-        # Some sandboxes lack the file; the moment of the boot tells boots apart as well.
-        return f"booted-{psutil.boot_time():.0f}"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _operating_system() -> str:
@@ -159,10 +133,3 @@ def _addresses() -> dict[str, list[str]]:
         for name, entries in interfaces.items()
     }
     return {name: found for name, found in reachable.items() if found}
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import pwd
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dtagent import processes, users
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, MigInstance
 from dtagent.rates import rounded
+from dtagent.units import KIB, MIB
 from dtagent.xid import Seen
-
-MIB = 1024 * 1024
-KIB = 1024
 
 SLOW_S = 10.0
 """Between two readings of what seldom changes."""
@@ -22,6 +19,7 @@ PROCESSES_S = 3.0
 UNSUPPORTED_S = 600.0
 """How long a function that this GPU lacks is not asked again; MIG mode, for one, changes which those are."""
 MOST_NVLINKS = 36
+"""Of one GPU: 18 on Hopper and Blackwell, and room for what comes."""
 
 GONE_CODES = frozenset({1, 9, 15, 16, 28})
 """nvmlReturn_t: uninitialised, driver not loaded, GPU lost, reset required, GPU not found. No metric will work."""
@@ -344,7 +342,8 @@ class GpuMetrics:
     def _process(self, process: Any) -> GpuProcess:
         pid = process.pid
         if pid not in self._users:
-            self._users[pid] = _user_of(pid)
+            uid = processes.owner_of(pid)
+            self._users[pid] = users.name_of(uid) if uid is not None else None
         used = process.usedGpuMemory
         return GpuProcess(pid, self._users[pid], None if used is None else used // MIB)
 
@@ -362,23 +361,3 @@ def explain(error: Exception) -> str:
 def text(value: str | bytes) -> str:
     """Return a name of the driver's; releases of pynvml before 11.515 hand out bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _user_of(pid: int) -> str | None:
-    # The owner of /proc/PID is root for a process that may not dump core; the Uid line always tells.
-    try:
-        with open(f"/proc/{pid}/status", "rb") as stream:
-            for line in stream:
-                if line.startswith(b"Uid:"):
-                    return _user_name(int(line.split()[1]))
-    except (OSError, ValueError, IndexError):
-        return None
-    return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dtagent.gpu_metrics import MOST_NVLINKS
 from dtagent.system_facts import number, text
 
 SYS_PCI = Path("/sys/bus/pci/devices")
-MAX_LINKS = 36
-"""NVLinks of one GPU: 18 on Hopper and Blackwell, and room for what comes."""
-NVLINK_TO_GPU, NVLINK_TO_SWITCH = 0, 2
-"""nvmlIntNvLinkDeviceType_t: 1 is a CPU (IBM POWER)."""
+NVLINK_TO_SWITCH = 2
+"""nvmlIntNvLinkDeviceType_t: 0 is a GPU, 1 a CPU (IBM POWER)."""
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t → the terms of `nvidia-smi topo -m`; 0 is another part of the same board."""
@@ -86,7 +85,7 @@ def _links(nvml: Any, handle: Any, by_address: Mapping[str, int], failures: Fail
     """Return how many NVLinks lead to each GPU, and how many to switches."""
     to_gpus: dict[int, int] = {}
     to_switch = 0
-    for link in range(MAX_LINKS):
+    for link in range(MOST_NVLINKS):
         is_up = _ask(nvml, failures, "nvmlDeviceGetNvLinkState", handle, link)
         if is_up is None:
             break  # Beyond the last, or there are none.

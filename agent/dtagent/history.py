@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dacite import Config, DaciteError, from_dict
 
-from dtagent import journal
+from dtagent import job_files, journal
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.jobs import Leftover, NodeState, ProcessExit, Usage
 
@@ -83,6 +82,6 @@ def _decoded(kind: Callable[..., Kind], items: Any) -> list[Kind]:
 def _process_count(files: AttemptFiles) -> float:
     """Return how many processes were asked for; more than any number where that cannot be read any more."""
     try:
-        return len(json.loads(files.start.read_text())["processes"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return len(job_files.read_object(files.start, job_files.RECORD_BYTES)["processes"])
+    except (OSError, ValueError, KeyError, TypeError):
         return float("inf")

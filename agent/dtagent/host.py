@@ -7,21 +7,19 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
+from dtagent import mounts
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample
 from dtagent.rank_use import RankProcesses, RankUse
 from dtagent.rates import DiskRates, KeptFile, NetworkRates, RdmaRates
+from dtagent.system_facts import or_none
+from dtagent.units import KIB, MIB
 
-MIB = 1024 * 1024
-KIB_PER_MIB = 1024
 FILE_SYSTEMS_S = 30.0
 """Between two looks at how full the file systems are."""
 
 _LOCAL_ROOTS = {"overlay", "btrfs", "zfs"}
 """Types of file system whose source is no device, and that are local even so."""
-
-_Value = TypeVar("_Value")
 
 
 class HostProbe:
@@ -44,10 +42,10 @@ class HostProbe:
         self._directory = str(directory)
         self._clock = clock
         self._proc = proc
-        self._stat = _or_none(lambda: KeptFile(proc / "stat"))
-        self._memory = _or_none(lambda: KeptFile(proc / "meminfo"))
-        self._network = _or_none(lambda: NetworkRates(proc))
-        self._disks = _or_none(lambda: DiskRates(proc, sys))
+        self._stat = or_none(lambda: KeptFile(proc / "stat"))
+        self._memory = or_none(lambda: KeptFile(proc / "meminfo"))
+        self._network = or_none(lambda: NetworkRates(proc))
+        self._disks = or_none(lambda: DiskRates(proc, sys))
         self._rdma = RdmaRates(sys)
         self._ranks = RankUse()
         self._cpu: list[tuple[int, int]] = []
@@ -67,11 +65,11 @@ class HostProbe:
             with_cores: whether each CPU's use is told.
         """
         now = self._clock()
-        cpu_percent, cpu_count, cores = _or_none(lambda: self._cpu_use(with_cores)) or (None, None, None)
-        memory = _or_none(self._memory_mib) or {}
-        free = _or_none(lambda: os.statvfs(self._directory))
-        load = _or_none(os.getloadavg) or (None, None, None)
-        receive, transmit, errors = _or_none(lambda: self._network and self._network.read(now)) or ({}, {}, None)
+        cpu_percent, cpu_count, cores = or_none(lambda: self._cpu_use(with_cores)) or (None, None, None)
+        memory = or_none(self._memory_mib) or {}
+        free = or_none(lambda: os.statvfs(self._directory))
+        load = or_none(os.getloadavg) or (None, None, None)
+        receive, transmit, errors = or_none(lambda: self._network and self._network.read(now)) or ({}, {}, None)
         total, available = memory.get("MemTotal"), memory.get("MemAvailable")
         swap, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
@@ -122,16 +120,16 @@ class HostProbe:
         for line in self._memory.read().split(b"\n", 20):
             name, _, value = line.partition(b":")
             if name in wanted:
-                found[name.decode()] = int(value.split()[0]) // KIB_PER_MIB
+                found[name.decode()] = int(value.split()[0]) // (MIB // KIB)
         return found
 
     def _rated(self, devices: DiskRates | RdmaRates | None, now: float) -> list[DeviceRate] | None:
-        return None if devices is None else _or_none(lambda: devices.read(now))
+        return None if devices is None else or_none(lambda: devices.read(now))
 
     def _space(self, now: float) -> list[DiskUse] | None:
         if now >= self._file_systems_until:
             self._file_systems_until = now + FILE_SYSTEMS_S
-            self._file_systems = _or_none(lambda: _file_systems(self._proc))
+            self._file_systems = or_none(lambda: _file_systems(self._proc))
         return self._file_systems
 
 
@@ -153,26 +151,16 @@ def _shares(before: list[tuple[int, int]], now: list[tuple[int, int]]) -> list[f
 
 def _file_systems(proc: Path) -> list[DiskUse]:
     found: dict[str, DiskUse] = {}
-    for line in (proc / "self/mountinfo").read_text(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        kind, source = after.split()[:2]
-        fields = before.split()
-        mount = fields[4].encode().decode("unicode_escape")
-        is_local = source.startswith("/dev/") and not source.startswith("/dev/loop")
+    for mount in mounts.read(proc / "self/mountinfo"):
+        is_local = mount.source.startswith("/dev/") and not mount.source.startswith("/dev/loop")
+        is_local = is_local or (mount.point == "/" and mount.kind in _LOCAL_ROOTS)
         # A device may be mounted more than once: containers bind single files of it.
-        if (is_local or (mount == "/" and kind in _LOCAL_ROOTS)) and fields[2] not in found and os.path.isdir(mount):
+        if is_local and mount.device not in found and os.path.isdir(mount.point):
             with contextlib.suppress(OSError):
-                space = os.statvfs(mount)
+                space = os.statvfs(mount.point)
                 total = space.f_blocks * space.f_frsize // MIB
                 used = total - space.f_bfree * space.f_frsize // MIB
                 if total:
-                    found[fields[2]] = DiskUse(mount, used, total)
+                    available = space.f_bavail * space.f_frsize // MIB
+                    found[mount.device] = DiskUse(mount.shown, used, total, available)
     return sorted(found.values(), key=lambda item: item.mount)
-
-
-def _or_none(read: Callable[[], _Value]) -> _Value | None:
-    try:
-        return read()
-    # IndexError and ValueError: a /proc that lacks what is looked for, as in some sandboxes.
-    except (OSError, IndexError, ValueError):
-        return None

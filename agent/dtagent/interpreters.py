@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import shutil
 import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from dtagent.protocol.telemetry import PythonFacts
+from dtagent.readings import Readings
 
 TIMEOUT_S = 10.0
 MOST_AT_ONCE = 16
@@ -22,6 +25,8 @@ MAX_DIRECTORIES = 64
 """Of an interpreter's path, those that are looked at for changes."""
 SETTLED_NS = 2_000_000_000
 """How long ago the last change must be before an answer is remembered."""
+MAX_OUTPUT_BYTES = 1 << 20
+"""Of each stream; what a module file or a sitecustomize prints counts."""
 
 OLDEST = (3, 8)
 """The first version with importlib.metadata, and the oldest that any PyTorch dttui launches runs on."""
@@ -132,22 +137,20 @@ sys.stdout.write("\\n" + sys.argv[1] + json.dumps(body) + "\\n")
 
 def examine_all(pythons: list[str], timeout_s: float = TIMEOUT_S) -> list[PythonFacts]:
     """Examine interpreters side by side; the answers are in the order asked for."""
+    # With a deadline: on a file system that hangs, even looking whether a file is there never returns.
+    begun = {
+        path: _READINGS.begin(path, partial(examine, path, timeout_s), timeout_s + 2.0)
+        for path in list(dict.fromkeys(pythons))[:MOST_AT_ONCE]
+    }
     answers: dict[str, PythonFacts] = {}
-
-    def ask(path: str) -> None:
-        answers[path] = examine(path, timeout_s)
-
-    # Daemon threads and a deadline: on a file system that hangs, even looking whether a file is there never returns.
-    asked = list(dict.fromkeys(pythons))[:MOST_AT_ONCE]
-    threads = [threading.Thread(target=ask, args=(path,), name="python-facts", daemon=True) for path in asked]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + timeout_s + 2.0
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    silent = {path: _unusable(path, "cannot be reached: its file system does not answer") for path in asked}
+    for path, wait in begun.items():
+        if wait is None:
+            answers[path] = _unusable(path, "was not examined: too many others do not answer")
+        else:
+            silent = _unusable(path, "cannot be reached: its file system does not answer")
+            answers[path] = wait() or silent
     too_many = f"was not examined: at most {MOST_AT_ONCE} interpreters can be asked about at once"
-    return [answers.get(path) or silent.get(path) or _unusable(path, too_many) for path in pythons]
+    return [answers.get(path) or _unusable(path, too_many) for path in pythons]
 
 
 def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
@@ -167,6 +170,8 @@ def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
         code, output, errors = _run([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
     except subprocess.TimeoutExpired:
         return _unusable(path, f"gave no answer within {timeout_s:g} s")
+    except _FloodError:
+        return _unusable(path, "does not answer as Python does: it prints without end")
     except OSError as error:
         return _unusable(path, f"cannot be run: {error.strerror or error}")
     body = _body(output)
@@ -235,6 +240,7 @@ def _changed_at(name: str) -> int | None:
 
 
 _CACHE = _Cache()
+_READINGS = Readings(most=2 * MOST_AT_ONCE)
 
 
 def _resolve(path: str) -> PythonFacts:
@@ -255,8 +261,13 @@ def _resolve(path: str) -> PythonFacts:
     return PythonFacts(path, expanded, None)
 
 
+class _FloodError(Exception):
+    """More was printed than any Python says of itself."""
+
+
 def _run(argv: list[str], timeout_s: float) -> tuple[int, str, str]:
     """Return exit code (negative: a signal), stdout and stderr."""
+    deadline = time.monotonic() + timeout_s
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -266,13 +277,35 @@ def _run(argv: list[str], timeout_s: float) -> tuple[int, str, str]:
         start_new_session=True,
     ) as process:
         try:
-            output, errors = process.communicate(timeout=timeout_s)
+            output, errors = _outputs(process, argv, deadline)
+            process.wait(max(0.0, deadline - time.monotonic()))
         except BaseException:
             # The interpreter may be a wrapper script, whose children would live on.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _outputs(process: subprocess.Popen[bytes], argv: list[str], deadline: float) -> list[bytes]:
+    """Return all of stdout and stderr. Raises _FloodError or TimeoutExpired."""
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    found = {stream.fileno(): bytearray() for stream in streams}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in found:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired(argv, left_s)
+            for key, _ in selector.select(left_s):
+                part = os.read(key.fd, MAX_OUTPUT_BYTES)
+                found[key.fd] += part
+                if len(found[key.fd]) > MAX_OUTPUT_BYTES:
+                    raise _FloodError
+                if not part:
+                    selector.unregister(key.fd)
+    return [bytes(data) for data in found.values()]
 
 
 def _body(output: str) -> dict[str, Any] | None:

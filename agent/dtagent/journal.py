@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dtagent import allocation
+from dtagent import allocation, job_files
 from dtagent.locations import AttemptFiles
 
 ROOM_BYTES = 1 << 20
@@ -41,7 +41,7 @@ def create(path: Path) -> None:
         OSError: there is no room for it (ENOSPC).
     """
     with _opened(path) as descriptor:
-        _set_aside(descriptor)
+        _set_aside(path, descriptor)
         os.fsync(descriptor)
     _sync_directories(path.parent)
 
@@ -57,14 +57,20 @@ def append(path: Path, record: dict[str, Any]) -> None:
         size = os.fstat(descriptor).st_size
         if size == 0:
             with contextlib.suppress(OSError):  # It may fit even so.
-                _set_aside(descriptor)
+                _set_aside(path, descriptor)
                 _sync_directories(path.parent)
         elif os.pread(descriptor, 1, size - 1) != b"\n":
             _mend(path, descriptor, size)
         line = b"%08x %s\n" % (zlib.crc32(body), body)
-        while line:
-            line = line[os.write(descriptor, line) :]
-        os.fdatasync(descriptor)
+        size = os.fstat(descriptor).st_size
+        try:
+            _write(descriptor, line)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not reserve_path(path).exists():
+                raise
+            reserve_path(path).unlink()
+            os.ftruncate(descriptor, size)
+            _write(descriptor, line)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -75,12 +81,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 def inspect(path: Path) -> Contents:
     """Return what a journal holds; a missing one holds nothing. Whatever its bytes are, they raise nothing."""
     try:
-        with path.open("rb") as stream:
+        with job_files.opened(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - MAX_BYTES))
             *lines, last = stream.read(MAX_BYTES).split(b"\n")
     except FileNotFoundError:
         return Contents([], [])
+    except job_files.UnusableFileError:
+        return Contents([], [b"no regular file"])
     found = [(line, _parse(line)) for line in lines if line]
     records = [record for _line, record in found if record is not None]
     damaged = [line for line, record in found if record is None]
@@ -101,6 +109,11 @@ def has_run(files: AttemptFiles) -> bool:
 def damaged_path(path: Path) -> Path:
     """Return where damaged lines of a journal are kept."""
     return path.with_name(f"{path.name}.damaged")
+
+
+def reserve_path(path: Path) -> Path:
+    """Return where room for a journal is held that cannot be set aside in the file itself."""
+    return path.with_name(f"{path.name}.reserve")
 
 
 def quarantine(path: Path, damaged: list[bytes]) -> None:
@@ -133,7 +146,7 @@ def _mend(path: Path, descriptor: int, size: int) -> None:
         quarantine(path, [rest])  # If it was not torn but its newline damaged, it was acknowledged once.
     os.ftruncate(descriptor, size - len(rest))
     with contextlib.suppress(OSError):  # The cut gave back what was set aside beyond it.
-        _set_aside(descriptor)
+        _set_aside(path, descriptor)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
@@ -147,12 +160,31 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _set_aside(descriptor: int) -> None:
+def _write(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+    os.fdatasync(descriptor)
+
+
+def _set_aside(path: Path, descriptor: int) -> None:
     try:
         allocation.set_aside(descriptor, ROOM_BYTES)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
+        if not reserve_path(path).exists():
+            _reserve(reserve_path(path))
+
+
+def _reserve(aside: Path) -> None:
+    """Hold room in a file that gives way to the journal, where the file system can set none aside."""
+    try:
+        with _opened(aside) as descriptor:
+            # Not zeros: a file system that compresses holds no room for those.
+            _write(descriptor, os.urandom(ROOM_BYTES))
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _sync_directories(directory: Path) -> None:

@@ -51,6 +51,11 @@ class Leases:
         if held is not None:
             held.close()
 
+    def expire(self) -> None:
+        """Let go of the ports of those who have fallen silent."""
+        for key in [key for key in self._ports if not self._is_live(key)]:
+            self.release(key)
+
     def take_gpus(self, request: PrepareRequest) -> list[int]:
         """Choose the GPUs of an attempt, and see to it that there are simulated ones.
 
@@ -64,32 +69,28 @@ class Leases:
             free = max(0, request.simulated_total - sum(taken.values()))
             if free < request.simulated_slots:
                 who = ", ".join(f"job {job} has {count}" for job, count in sorted(taken.items()))
-                raise _refusal(
-                    f"{request.simulated_slots} simulated GPUs are wanted and {free} are free here"
-                    + f"; {who}" * bool(who),
-                    request.key,
-                    [claim for claim in claims if claim.simulated_slots],
-                )
+                message = "{wanted} simulated GPUs are wanted and {free} are free here"
+                holders = [claim for claim in claims if claim.simulated_slots]
+                raise _refusal(message, request.simulated_slots, free, who, request.key, holders)
         if not request.cuda_slots:
             return []
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
         free_gpus = [index for index in self._free_gpus() if index not in owners]
         if len(free_gpus) < request.cuda_slots:
-            raise _refusal(
-                f"{request.cuda_slots} GPUs are wanted and {len(free_gpus)} are free here{_told(owners)}",
-                request.key,
-                [claim for claim in claims if claim.gpu_ids],
-            )
+            message = "{wanted} GPUs are wanted and {free} are free here"
+            holders = [claim for claim in claims if claim.gpu_ids]
+            raise _refusal(message, request.cuda_slots, len(free_gpus), _told(owners), request.key, holders)
         return free_gpus[: request.cuda_slots]
 
     def take_port(self, request: PrepareRequest) -> int:
         """Reserve a port. Raises RpcError REFUSED where all are taken."""
-        for key in [key for key in self._ports if not self._is_live(key)]:
-            self.release(key)
-        held = reserve_port(*request.port_range)
+        self.expire()
+        first, last = request.port_range
+        wanted = request.preferred_port
+        held = reserve_port(wanted, wanted) if wanted is not None and first <= wanted <= last else None
+        held = held or reserve_port(first, last)
         if held is None:
-            first, last = request.port_range
-            raise RpcError(ErrorCode.REFUSED, f"every port from {first} to {last} is taken")
+            raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
         self._ports[request.key] = held
         return int(held.getsockname()[1])
 
@@ -102,17 +103,18 @@ class Leases:
         claims = self._claims(request.key)
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids if index in reply.gpu_ids}
         if owners:
-            raise RpcError(ErrorCode.WRONG_STATE, f"the start came too late{_told(owners)} by now")
+            message = "the start came too late: {who} by now"
+            raise RpcError(ErrorCode.WRONG_STATE, message, who=_told(owners))
         taken = sum(claim.simulated_slots for claim in claims)
         if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
             jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
-            raise RpcError(ErrorCode.WRONG_STATE, f"the start came too late: job {jobs} has the simulated GPUs by now")
+            message = "the start came too late: job {jobs} has the simulated GPUs by now"
+            raise RpcError(ErrorCode.WRONG_STATE, message, jobs=jobs)
         if reply.master_port is not None and request.key not in self._ports:
             held = reserve_port(reply.master_port, reply.master_port)
             if held is None:
-                raise RpcError(
-                    ErrorCode.WRONG_STATE, f"the start came too late: port {reply.master_port} is taken by now"
-                )
+                message = "the start came too late: port {port} is taken by now"
+                raise RpcError(ErrorCode.WRONG_STATE, message, port=reply.master_port)
             self._ports[request.key] = held
 
     def _claims(self, asking: AttemptKey) -> list[Claim]:
@@ -133,13 +135,16 @@ class Leases:
         return time.monotonic() - self._heard.get(key, self._since) < LEASE_S
 
 
-def _refusal(message: str, asking: AttemptKey, holders: list[Claim]) -> RpcError:
+def _refusal(message: str, wanted: int, free: int, who: str, asking: AttemptKey, holders: list[Claim]) -> RpcError:
     """Of two jobs that are being prepared on the same hosts the one whose id comes first stays, the other gives way."""
     goes_first = bool(holders) and all(
         not claim.is_started and (asking.job_id, asking.attempt) < (claim.key.job_id, claim.key.attempt)
         for claim in holders
     )
-    return RpcError(ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED, message)
+    code = ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
+    if not who:
+        return RpcError(code, message, wanted=wanted, free=free)
+    return RpcError(code, message + "; {who}", wanted=wanted, free=free, who=who)
 
 
 def _told(owners: dict[int, str]) -> str:
@@ -147,4 +152,4 @@ def _told(owners: dict[int, str]) -> str:
     for index, job in sorted(owners.items()):
         by_job.setdefault(job, []).append(index)
     told = [f"job {job} has GPU {', '.join(map(str, indices))}" for job, indices in by_job.items()]
-    return f": {'; '.join(told)}" if told else ""
+    return "; ".join(told)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pwd
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+from dtagent import users
 from dtagent.errors import AgentError
 from dtagent.locations import make_private, own_python, write_atomic
-from dtagent.names import default_root
+from dtagent.names import ALREADY_RUNNING, ERROR_LOG, default_root
 
 START_TIMEOUT_S = 20.0
 
@@ -38,7 +38,7 @@ def can_outlive_logout(system: Path = Path("/")) -> bool:
     Args:
         system: root of the host's files.
     """
-    lingers = (system / "var/lib/systemd/linger" / _user()).exists()
+    lingers = (system / "var/lib/systemd/linger" / users.name_of(os.getuid())).exists()
     has_manager = _private_socket(system).exists()
     return lingers and has_manager and all(map(shutil.which, ("systemctl", "systemd-run")))
 
@@ -55,7 +55,7 @@ def logout_kills(system: Path = Path("/")) -> bool:
     if _SESSION_SCOPE.search(place):
         return kills_user_processes(system)
     # The user's own service manager goes after the last session, and takes all that it started with it.
-    lingers = (system / "var/lib/systemd/linger" / _user()).exists()
+    lingers = (system / "var/lib/systemd/linger" / users.name_of(os.getuid())).exists()
     return f"/user@{os.getuid()}.service" in place and not lingers
 
 
@@ -77,7 +77,7 @@ def kills_user_processes(system: Path = Path("/")) -> bool:
         for name, value in re.findall(r"^\s*(Kill\w+)\s*=[ \t]*(.*?)\s*$", part, re.MULTILINE):
             is_list = name in ("KillOnlyUsers", "KillExcludeUsers")
             settings[name] = f"{settings[name]} {value}" if is_list and value else value
-    user = _user()
+    user = users.name_of(os.getuid())
     only, excluded = settings["KillOnlyUsers"].split(), settings["KillExcludeUsers"].split()
     kills = settings["KillUserProcesses"].lower() in ("yes", "y", "true", "t", "on", "1")
     return kills and user not in excluded and (not only or user in only)
@@ -94,8 +94,12 @@ def start_daemon(root: Path, options: list[str], system: Path = Path("/")) -> No
     directory = _runtime_directory(system) / "systemd/user"
     make_private(directory)
     name = unit_name(root)
-    write_atomic(root / "daemon.env", environment_file(dict(os.environ)))
-    write_atomic(directory / name, unit_text(root, options))
+    # Jobs are to find what they do where there is no unit: the environment of a login, tokens and all. So it goes where
+    # the unit does, in memory for this user alone, and not on a disk.
+    variables = directory / f"{name}.env"
+    write_atomic(variables, environment_file(dict(os.environ)))
+    (root / "daemon.env").unlink(missing_ok=True)  # Of an agent before 0.2.
+    write_atomic(directory / name, unit_text(root, variables, options))
     for action in (["daemon-reload"], ["reset-failed", name], ["start", name]):
         done = _run(["systemctl", "--user", *action], START_TIMEOUT_S, system)
         if done.returncode and action[0] != "reset-failed":
@@ -109,8 +113,8 @@ def unit_name(root: Path) -> str:
     return f"dtagent-{hashlib.sha256(str(root).encode()).hexdigest()[:12]}.service"
 
 
-def unit_text(root: Path, options: list[str]) -> str:
-    """Return the unit of the daemon."""
+def unit_text(root: Path, variables: Path, options: list[str]) -> str:
+    """Return the unit of the daemon, whose environment is in a file."""
     argv = [own_python(), "-I", "-m", "dtagent", "daemon", "--root", str(root), *options]
     return f"""\
 [Unit]
@@ -118,16 +122,16 @@ Description=dtagent, which runs and watches the jobs of dttui
 
 [Service]
 Type=notify
-EnvironmentFile={_escaped(str(root / "daemon.env"))}
+EnvironmentFile={_escaped(str(variables))}
 ExecStart={" ".join(map(_quoted, argv))}
 StandardOutput=null
-StandardError=append:{_escaped(str(root / "daemon.err"))}
-# Its jobs are in scopes of their own, so this ends the daemon alone.
-KillMode=mixed
+StandardError=append:{_escaped(str(root / ERROR_LOG))}
+# Jobs are in scopes of their own; where one could not have that, it is here, and is not to end with the daemon.
+KillMode=process
 TimeoutStopSec=10
 Restart=on-failure
 # Another daemon serves already.
-RestartPreventExitStatus=3
+RestartPreventExitStatus={ALREADY_RUNNING}
 """
 
 
@@ -172,13 +176,6 @@ def _runtime_directory(system: Path) -> Path:
 
 def _private_socket(system: Path) -> Path:
     return _runtime_directory(system) / "systemd/private"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _read(path: Path) -> str:

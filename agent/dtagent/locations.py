@@ -6,14 +6,17 @@ import os
 import re
 import stat
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent import mounts
 from dtagent.errors import RootError
-from dtagent.names import SOCKET
+from dtagent.names import ERROR_LOG, SOCKET
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """What a job id or a stream may be called, since both become file names."""
+MAX_ATTEMPT = 10**9 - 1
 
 _NETWORK_FILE_SYSTEMS = frozenset(
     {
@@ -42,11 +45,17 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
+_OWN_NAMES = frozenset({SOCKET, ERROR_LOG, "agents", "jobs", "store"})
+"""What the agent, or its deployment, makes in its root first."""
+
+
 def secure_root(root: Path) -> Path:
-    """Make the root if it is absent and check that nobody else can get at it.
+    """Make the root if it is absent, else check that it is the agent's and that nobody else can get at it.
+
+    What is there stays as it is: it may be something that the agent has no business with.
 
     Raises:
-        RootError: it is a link, another user's, or on a network file system.
+        RootError: it is a link, another user's, open to others, holds something else, or is on a network file system.
     """
     try:
         make_private(root)
@@ -55,17 +64,21 @@ def secure_root(root: Path) -> Path:
     except OSError as error:
         raise RootError(f"cannot make {root}: {error.strerror}") from error
     if not stat.S_ISDIR(info.st_mode):
-        raise RootError(f"{root} is not a directory; remove it")
+        raise RootError(f"{root} is not a directory; choose another place, or move it away")
     if info.st_uid != os.getuid():
-        raise RootError(
-            f"{root} belongs to uid {info.st_uid}, not to you; ask that user or an administrator to remove it"
-        )
+        raise RootError(f"{root} belongs to uid {info.st_uid}, not to you; choose another place")
     if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
         raise RootError(f"others can exchange {root}, because {root.parent} is open to them; choose another place")
     if info.st_mode & 0o022:
-        raise RootError(f"others could write to {root}, so what is in it may not be yours; remove it")
+        raise RootError(f"others could write to {root}, so what is in it may not be yours; choose another place")
     if info.st_mode & 0o077:
-        root.chmod(0o700)
+        raise RootError(f"others can read {root}; choose another place, or if it is for the agent alone: chmod 700")
+    try:
+        names = set(os.listdir(root))
+    except OSError as error:
+        raise RootError(f"cannot read {root}: {error.strerror}") from error
+    if names and not names & _OWN_NAMES:
+        raise RootError(f"{root} holds other things than the agent's; choose another place, or an empty directory")
     kind = file_system_of(root)
     if is_network_file_system(kind):
         raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
@@ -84,15 +97,14 @@ def make_private(directory: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
 
 
-def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+def file_system_of(path: Path, mountinfo: Path = mounts.MOUNTINFO) -> str:
     """Return the type of the file system that holds a path, as /proc/self/mountinfo names it."""
     target = str(path.resolve())
     best, kind = "", "unknown"
-    for line in mountinfo.read_text(errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split()[4].encode().decode("unicode_escape")
+    for mount in mounts.read(mountinfo):
+        point = mount.point
         if len(point) >= len(best) and (target == point or target.startswith(point.rstrip("/") + "/")):
-            best, kind = point, after.split()[0]
+            best, kind = point, mount.kind
     return kind
 
 
@@ -117,6 +129,11 @@ def store_path(root: Path) -> Path:
     return root / "store"
 
 
+def removed_path(root: Path) -> Path:
+    """Where that lies which is only still to be removed."""
+    return root / "removed"
+
+
 @dataclass(frozen=True)
 class AttemptFiles:
     """The files of one attempt of a job on this host."""
@@ -126,8 +143,10 @@ class AttemptFiles:
     @classmethod
     def of(cls, root: Path, job_id: str, attempt: int) -> AttemptFiles:
         """Name the directory of an attempt. Raises ValueError for an id that is no file name."""
-        if not NAME.fullmatch(job_id) or attempt < 0:
+        if not NAME.fullmatch(job_id):
             raise ValueError(f"not a job id: {job_id!r}")
+        if not 0 <= attempt <= MAX_ATTEMPT:
+            raise ValueError(f"an attempt's number is from 0 to {MAX_ATTEMPT}")
         return cls(root / "jobs" / job_id / str(attempt))
 
     @property
@@ -172,7 +191,7 @@ class AttemptFiles:
 
     @property
     def ranks(self) -> Path:
-        """`<rank>.json`: pid and start time of each rank's process."""
+        """`<rank>.json`: pid and start time of each rank's process; `<rank>.ended.json`: when it ended with 0."""
         return self.directory / "ranks"
 
     @property
@@ -213,7 +232,7 @@ class AttemptFiles:
 
 def write_atomic(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with open(temporary, "w", encoding="utf-8", opener=_private) as stream:
         stream.write(text)
         stream.flush()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,12 @@ from dtagent import allocation
 DEFAULT_CAP_BYTES = 2 << 30
 """Kept of a stream where the request does not say."""
 MIN_CAP_BYTES = 1 << 20
+REPORT_CAP_BYTES = 256 << 20
+"""Kept of the metrics that a job or its logs report."""
 SHORTEST_S, LONGEST_S = 0.05, 1.0
 """Between two looks."""
+BURST_BYTES_PER_S = 256 << 20
+"""How fast a file that lay still may begin to grow."""
 SCARCE_BYTES = 256 << 20
 """With less than this free, or a twentieth of a small disk, logs give way: a gap is better than a job that fails."""
 SCARCE_CAP_BYTES = 16 << 20
@@ -37,10 +42,14 @@ class LogCap:
         directory: of the logs.
         cap_bytes: kept of each file; an eighth of that from its beginning, where a program says what it is.
         warn: told, once each, what a person has to know.
+        reports: files of numbers elsewhere, that are kept within `REPORT_CAP_BYTES` as well.
     """
 
-    def __init__(self, directory: Path, cap_bytes: int, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, cap_bytes: int, warn: Callable[[str], None], reports: tuple[Path, ...] = ()
+    ) -> None:
         self._directory = directory
+        self._reports = reports
         self._cap_bytes = max(cap_bytes, MIN_CAP_BYTES)
         self._warn = warn
         self._told: set[str] = set()
@@ -64,21 +73,28 @@ class LogCap:
         self._due = now + LONGEST_S
         with contextlib.suppress(OSError):  # The script may have removed the directory: not worth a job's life.
             cap = self._cap_now()
-            growth = max((self._look_at(entry, cap) for entry in os.scandir(self._directory)), default=0)
-            # Soon enough that no file outgrows its cap by more than a sixteenth before the next look.
-            self._due = now + min(max(cap / 16 * passed_s / max(growth, 1), SHORTEST_S), LONGEST_S)
+            files = [(Path(entry.path), cap) for entry in os.scandir(self._directory)]
+            files += [(path, min(cap, REPORT_CAP_BYTES)) for path in self._reports]
+            growth = max((self._look_at(path, most) for path, most in files), default=0)
+            # Soon enough that no file outgrows its cap by more than a sixteenth at its pace, or a quarter in a burst.
+            room = max(0, cap - max(self._kept_bytes.values(), default=0))
+            due_s = min(cap / 16 * passed_s / max(growth, 1), (room + cap / 4) / BURST_BYTES_PER_S)
+            self._due = now + min(max(due_s, SHORTEST_S), LONGEST_S)
 
-    def _look_at(self, entry: os.DirEntry[str], cap: int) -> int:
+    def _look_at(self, path: Path, cap: int) -> int:
         """Trim one file; return by how much it grew since the last look."""
-        if not entry.is_file(follow_symlinks=False):
+        try:
+            info = path.lstat()
+        except FileNotFoundError:
             return 0
-        info = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(info.st_mode):
+            return 0
         size = info.st_size
-        self._kept_bytes[entry.name] = info.st_blocks * 512
-        growth = size - self._sizes.get(entry.name, 0)
-        self._sizes[entry.name] = size
+        self._kept_bytes[path.name] = info.st_blocks * 512
+        growth = size - self._sizes.get(path.name, 0)
+        self._sizes[path.name] = size
         if self._can_punch is None or (self._can_punch and size > cap):
-            self._trim(Path(entry.path), size, cap)
+            self._trim(path, size, cap)
         return growth
 
     def _cap_now(self) -> int:

@@ -20,11 +20,14 @@ TRAINER = "trainer"
 _STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)")
 
 
+Sizes = dict[str, tuple[int, int]]
+"""Stream → length in bytes and inode number of its file."""
+
+
 @dataclass(frozen=True)
 class _Stream:
     """A stream as it is on disk, and where the client is in it."""
 
-    path: Path
     size: int
     inode: int
     offset: int
@@ -39,14 +42,31 @@ class _Stream:
         return self.size > self.offset or self.is_new_file or self.is_unknown
 
 
-def has_more(files: AttemptFiles, request: FollowRequest) -> bool:
+def sizes(files: AttemptFiles) -> Sizes:
+    """Return the streams there are, as they are now."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(files.logs) as entries:
+        for entry in entries:
+            if _STREAM.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    info = entry.stat(follow_symlinks=False)
+                    found[entry.name] = (info.st_size, info.st_ino)
+    for name in (METRICS, TRAINER):
+        with contextlib.suppress(FileNotFoundError):
+            info = os.lstat(_path(files, name))
+            if stat.S_ISREG(info.st_mode):
+                found[name] = (info.st_size, info.st_ino)
+    return found
+
+
+def has_more(found: Sizes, request: FollowRequest) -> bool:
     """Whether a stream is longer than what the client has of it, or new to it."""
-    return any(stream.has_more for stream in _streams(files, request).values())
+    return any(stream.has_more for stream in _streams(found, request).values())
 
 
-def is_a_little(files: AttemptFiles, request: FollowRequest) -> bool:
+def is_a_little(found: Sizes, request: FollowRequest) -> bool:
     """Whether all there is for the client now would not fill half of what it asks for."""
-    waiting = sum(stream.size - stream.offset for stream in _streams(files, request).values() if stream.has_more)
+    waiting = sum(stream.size - stream.offset for stream in _streams(found, request).values() if stream.has_more)
     return waiting < min(request.max_bytes, MAX_CHUNK_BYTES) // 2
 
 
@@ -55,14 +75,14 @@ def read(files: AttemptFiles, request: FollowRequest) -> tuple[list[LogChunk], b
 
     The room is shared out evenly, so that a flood on one rank does not hide another.
     """
-    waiting = {name: stream for name, stream in _streams(files, request).items() if stream.has_more}
+    waiting = {name: stream for name, stream in _streams(sizes(files), request).items() if stream.has_more}
     room = max(1, min(request.max_bytes, MAX_CHUNK_BYTES))
     chunks = []
     more = False
     for index, (name, stream) in enumerate(sorted(waiting.items(), key=lambda item: item[1].size - item[1].offset)):
         share = room // (len(waiting) - index)
         try:
-            offset, data = _read_at(stream, share, knows_gaps=request.inodes is not None)
+            offset, data = _read_at(_path(files, name), stream, share, knows_gaps=request.inodes is not None)
         except FileNotFoundError:  # The script removed it meanwhile.
             continue
         room -= len(data)
@@ -80,35 +100,26 @@ def read(files: AttemptFiles, request: FollowRequest) -> tuple[list[LogChunk], b
     return chunks, more
 
 
-def _streams(files: AttemptFiles, request: FollowRequest) -> dict[str, _Stream]:
-    found = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(files.logs) as entries:
-        for entry in entries:
-            if _STREAM.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                with contextlib.suppress(FileNotFoundError):
-                    found[entry.name] = _place(entry.name, Path(entry.path), entry.stat(), request)
-    wanted = {METRICS: files.metrics, **({TRAINER: files.trainer} if request.wants_trainer else {})}
-    for name, path in wanted.items():
-        with contextlib.suppress(FileNotFoundError):
-            info = path.lstat()
-            if stat.S_ISREG(info.st_mode):
-                found[name] = _place(name, path, info, request)
-    return found
+def _path(files: AttemptFiles, stream: str) -> Path:
+    return {METRICS: files.metrics, TRAINER: files.trainer}.get(stream) or files.logs / stream
 
 
-def _place(name: str, path: Path, info: os.stat_result, request: FollowRequest) -> _Stream:
-    offset = request.offsets.get(name, 0)
-    had = (request.inodes or {}).get(name)
-    is_new_file = had is not None and (had != info.st_ino or info.st_size < offset)
-    return _Stream(
-        path, info.st_size, info.st_ino, 0 if is_new_file else offset, is_new_file, name not in request.offsets
-    )
+def _streams(found: Sizes, request: FollowRequest) -> dict[str, _Stream]:
+    streams = {}
+    for name, (size, inode) in found.items():
+        if name != TRAINER or request.wants_trainer:
+            offset = request.offsets.get(name, 0)
+            had = (request.inodes or {}).get(name)
+            is_new_file = had is not None and (had != inode or size < offset)
+            is_unknown = name not in request.offsets
+            streams[name] = _Stream(size, inode, 0 if is_new_file else offset, is_new_file, is_unknown)
+    return streams
 
 
-def _read_at(stream: _Stream, most: int, *, knows_gaps: bool) -> tuple[int, bytes]:
+def _read_at(path: Path, stream: _Stream, most: int, *, knows_gaps: bool) -> tuple[int, bytes]:
     """Return the first offset from where the client is on whose bytes are kept, and bytes from there."""
     # Not blocking: a script may have put a pipe in the file's place.
-    descriptor = os.open(stream.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         start = stream.offset
         while True:

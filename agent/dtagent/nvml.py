@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtagent import gpu_topology
-from dtagent.gpu_metrics import GONE_CODES, MIB, GpuGoneError, GpuMetrics, code_of, explain, text
+from dtagent.gpu_metrics import GONE_CODES, GpuGoneError, GpuMetrics, code_of, explain, text
 from dtagent.protocol.telemetry import GpuFacts, GpuSample
+from dtagent.units import MIB
 from dtagent.xid import XidListener
 
 _log = logging.getLogger(__name__)
@@ -111,10 +112,6 @@ class Nvml:
         note = self._note or "; ".join(unusable) or None
         return GpuInventory(self._usable(), self._driver_version, note, self._cuda_version)
 
-    def sample(self) -> list[GpuSample]:
-        """Read every GPU, one after the other; empty where there is no driver."""
-        return [self.read(index) for index in range(self.refresh())]
-
     def refresh(self) -> int:
         """Look for what is due to be looked for; return how many GPUs there are. May block."""
         with self._lock:
@@ -146,15 +143,6 @@ class Nvml:
         """Return the name of the function a GPU is being asked by."""
         metrics = self._devices[index].metrics if index < len(self._devices) else None
         return metrics.call if metrics is not None else ""
-
-    def close(self) -> None:
-        """Let go of the driver, unless a call into it is stuck."""
-        if not self._is_busy() and self._lock.acquire(timeout=1.0):
-            try:
-                self._detach()
-                self._devices = []
-            finally:
-                self._lock.release()
 
     def _is_busy(self) -> bool:
         return any(device.asked_at is not None for device in self._devices)

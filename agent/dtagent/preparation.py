@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from dacite import DaciteError, from_dict
 
-from dtagent import adoption, history, journal
+from dtagent import adoption, history, job_files, journal
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, write_atomic
 from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode, to_wire
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+"""What the directory of an attempt is called."""
 
 
 def write(files: AttemptFiles, request: PrepareRequest, reply: PrepareReply) -> None:
@@ -23,10 +27,10 @@ def write(files: AttemptFiles, request: PrepareRequest, reply: PrepareReply) -> 
 def read(files: AttemptFiles) -> tuple[PrepareRequest, PrepareReply]:
     """Return what was asked and answered. Raises RpcError DAMAGED where that cannot be read."""
     try:
-        body = json.loads(files.prepared.read_text())
+        body = job_files.read_object(files.prepared, job_files.RECORD_BYTES)
         request = {**body["request"], "port_range": tuple(body["request"]["port_range"])}
         return from_dict(PrepareRequest, request), from_dict(PrepareReply, body["reply"])
-    except (DaciteError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (DaciteError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RpcError(ErrorCode.DAMAGED, f"{files.prepared} cannot be read") from error
 
 
@@ -53,5 +57,5 @@ def is_running(files: AttemptFiles) -> bool:
 def known(root: Path, job_id: str = "*") -> Iterator[AttemptFiles]:
     """Yield the attempts under a root, of one job where that is given."""
     for path in sorted(root.glob(f"jobs/{job_id}/*")):
-        if path.name.isdigit() and is_known(files := AttemptFiles(path)):
+        if _NUMBER.fullmatch(path.name) and is_known(files := AttemptFiles(path)):
             yield files

@@ -63,7 +63,7 @@ class Listeners:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"not a range of ports: {first} to {last}")
         held = reserve_port(first, last)
         if held is None:
-            raise RpcError(ErrorCode.REFUSED, f"every port from {first} to {last} is taken")
+            raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
         seconds = min(max(request.seconds, 0.0), MAX_LISTEN_S)
         listener = _Listener(request.token.encode(), min(max(request.load_bytes, 0), MAX_LOAD_BYTES))
         self._open[request.token] = listener

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent import proc_stat
 from dtagent.cgroup import Cgroup
 from dtagent.protocol.jobs import AttemptKey, Leftover
 
@@ -41,42 +42,37 @@ class Family:
     members: tuple[ProcessId, ...] = ()
     """What a supervisor that is gone had started: they and their descendants belong to it."""
     cgroup: Cgroup | None = None
+    keepers: tuple[ProcessId, ...] = ()
+    """Whose descendants belong to it, not themselves: they adopt what is left below them, and end after it."""
 
     def scan(self) -> list[ProcessId]:
         """Return the live processes. Raises OSError where that cannot be told, which is not the same as none."""
-        stats = {int(name): stat for name in os.listdir("/proc") if name.isdigit() and (stat := _stat(int(name)))}
-        children: dict[int, list[int]] = {}
-        for pid, stat in stats.items():
-            children.setdefault(stat.parent, []).append(pid)
+        stats = proc_stat.read_all()
         found = self.cgroup.pids() & stats.keys() if self.cgroup else set()
-        found |= {item.pid for item in self.members if item.pid in stats and stats[item.pid].id == item}
-        pending = [child for pid in (*found, self.supervisor or 0) if pid for child in children.get(pid, [])]
-        while pending:
-            pid = pending.pop()
-            if pid not in found:
-                found.add(pid)
-                pending.extend(children.get(pid, []))
+        found |= {item.pid for item in self.members if item.pid in stats and _id(stats[item.pid]) == item}
+        keepers = {item.pid for item in self.keepers if item.pid in stats and _id(stats[item.pid]) == item}
+        roots = {*found, *keepers, *([self.supervisor] if self.supervisor else [])}
+        found |= set(proc_stat.descendants(proc_stat.children_of(stats), roots))
         marks = {
             f"DTTUI_JOB_ID={self.key.job_id}".encode(),
             f"DTTUI_ATTEMPT={self.key.attempt}".encode(),
             f"DTTUI_NODE_RANK={self.node_rank}".encode(),
         }
-        found |= {pid for pid in stats.keys() - found if marks <= _environment(pid)}
-        found -= {os.getpid(), self.supervisor or 0}
-        return [stats[pid].id for pid in sorted(found) if stats[pid].is_alive]
+        # Where root looks for them, another user's process may bear the same marks and is not ours to end.
+        found |= {pid for pid in stats.keys() - found if marks <= _environment(pid) and owner_of(pid) == os.getuid()}
+        found -= {os.getpid(), self.supervisor or 0, *keepers}
+        return [_id(stats[pid]) for pid in sorted(found) if stats[pid].is_alive]
 
-
-@dataclass(frozen=True)
-class _Stat:
-    id: ProcessId
-    parent: int
-    state: str
-    threads: int
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs: a zombie of several threads is a process whose first thread alone has ended."""
-        return self.state not in "ZX" or self.threads > 1
+    def scan_patiently(self, limit_s: float) -> list[ProcessId]:
+        """As `scan`, but a moment without file handles is waited out. Raises OSError where it is longer than that."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                return self.scan()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(FIRST_PAUSE_S)
 
 
 def boot_id() -> str:
@@ -86,8 +82,18 @@ def boot_id() -> str:
 
 def identify(pid: int) -> ProcessId | None:
     """Return the identity of a live process; `None` where there is none or it is a zombie."""
-    stat = _stat(pid)
-    return stat.id if stat and stat.is_alive else None
+    stat = proc_stat.read(pid)
+    return _id(stat) if stat and stat.is_alive else None
+
+
+def owner_of(pid: int) -> int | None:
+    """Return the uid that a process runs as; `None` where there is none."""
+    # The owner of /proc/PID is root for a process that may not dump core; the Uid line always tells.
+    try:
+        with open(f"/proc/{pid}/status", "rb") as stream:
+            return next((int(line.split()[1]) for line in stream if line.startswith(b"Uid:")), None)
+    except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError, IndexError):
+        return None
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
@@ -105,7 +111,11 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
 
 
 def wait_for_ends(found: list[ProcessId], timeout_s: float, wake: int | None = None) -> None:
-    """Return when these have ended, or `wake` can be read, or the time is over; perhaps sooner."""
+    """Return when these have ended, or `wake` can be read, or the time is over; perhaps sooner.
+
+    Raises:
+        OSError: there are no file handles to wait with.
+    """
     poll = select.poll()
     if wake is not None:
         poll.register(wake, select.POLLIN)
@@ -137,26 +147,36 @@ def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = la
         family: the processes to end.
         deadline_s: how long to try.
         on_wait: called between scans; a subreaper reaps there.
+
+    Raises:
+        OSError: nothing could be told of them until the deadline, as for want of file handles.
     """
     deadline = time.monotonic() + deadline_s
     empty = 0
     pause_s = FIRST_PAUSE_S
     before: list[ProcessId] = []
     while True:
-        found = family.scan()
-        empty = 0 if found else empty + 1
-        if empty == 2:
-            return []
-        if found and time.monotonic() > deadline:
-            return [_leftover(process) for process in found]
-        if found and family.cgroup:
-            family.cgroup.kill()
-        for process in found:
-            send(process, signal.SIGKILL)
-        # What stays although it was killed waits in the kernel: looking again at once would not help.
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else FIRST_PAUSE_S
-        wait_for_ends(found, pause_s)
-        before = found
+        try:
+            found = family.scan()
+            empty = 0 if found else empty + 1
+            if empty == 2:
+                return []
+            if found and time.monotonic() > deadline:
+                return [_leftover(process) for process in found]
+            if found and family.cgroup:
+                family.cgroup.kill()
+            for process in found:
+                send(process, signal.SIGKILL)
+            # What stays although it was killed waits in the kernel: looking again at once would not help.
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else FIRST_PAUSE_S
+            wait_for_ends(found, pause_s)
+            before = found
+        except OSError:
+            # A look that failed says nothing, least of all that nobody is left.
+            empty = 0
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(FIRST_PAUSE_S)
         on_wait()
 
 
@@ -170,14 +190,17 @@ def _open(process: ProcessId) -> int | None:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return None
-    if identify(process.pid) == process:
-        return descriptor
-    os.close(descriptor)
-    return None
+    is_it = False
+    try:
+        is_it = identify(process.pid) == process
+    finally:
+        if not is_it:
+            os.close(descriptor)
+    return descriptor if is_it else None
 
 
 def _leftover(process: ProcessId) -> Leftover:
-    stat = _stat(process.pid)
+    stat = proc_stat.read(process.pid)
     command = ""
     with contextlib.suppress(OSError):
         command = (
@@ -186,17 +209,8 @@ def _leftover(process: ProcessId) -> Leftover:
     return Leftover(process.pid, command[:200], stat.state if stat else "?")
 
 
-def _stat(pid: int) -> _Stat | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            # The command name in parentheses may hold spaces and parentheses itself.
-            fields = stream.read().rpartition(b") ")[2].split()
-        return _Stat(
-            id=ProcessId(pid, int(fields[19])), parent=int(fields[1]), state=fields[0].decode(), threads=int(fields[17])
-        )
-    # Any other error, such as one for want of file handles, must not pass for the end of the process.
-    except (FileNotFoundError, ProcessLookupError, PermissionError, IndexError, ValueError):
-        return None
+def _id(stat: proc_stat.ProcessStat) -> ProcessId:
+    return ProcessId(stat.pid, stat.start_time)
 
 
 def _environment(pid: int) -> set[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -85,14 +84,17 @@ def _host(out: _Exposition, sample: HostSample) -> None:
     out.gauge("cpu_utilization_ratio", "Share of all CPUs' time that was used.", _part(sample.cpu_percent))
     out.gauge("cpus", "Logical CPUs.", sample.cpu_count)
     for name, load in (("load1", sample.load1), ("load5", sample.load5), ("load15", sample.load15)):
-        out.gauge(name, f"Load average over {name[4:]} minutes.", load)
+        minutes = "1 minute" if name == "load1" else f"{name[4:]} minutes"
+        out.gauge(name, f"Load average over {minutes}.", load)
     out.gauge("memory_used_bytes", "Memory that is not available.", _bytes(sample.memory_used_mib))
     out.gauge("memory_total_bytes", "Memory of the host.", _bytes(sample.memory_total_mib))
     out.gauge("swap_used_bytes", "Swap in use.", _bytes(sample.swap_used_mib))
     out.gauge("swap_total_bytes", "Swap there is.", _bytes(sample.swap_total_mib))
     for item in sample.file_systems or ():
-        out.gauge("filesystem_used_bytes", "Space in use.", _bytes(item.used_mib), {"mountpoint": item.mount})
-        out.gauge("filesystem_size_bytes", "Space there is.", _bytes(item.total_mib), {"mountpoint": item.mount})
+        labels = {"mountpoint": item.mount}
+        out.gauge("filesystem_used_bytes", "Space in use.", _bytes(item.used_mib), labels)
+        out.gauge("filesystem_avail_bytes", "Space for users.", _bytes(item.available_mib), labels)
+        out.gauge("filesystem_size_bytes", "Space there is.", _bytes(item.total_mib), labels)
     for disk in sample.disks or ():
         labels = {"device": disk.name}
         out.gauge("disk_read_bytes_per_second", "Bytes read.", disk.receive_bytes_per_s, labels)
@@ -177,5 +179,7 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str, *, quotes: bool = True) -> str:
-    safe = re.sub(r"[\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text).replace("\\", "\\\\").replace("\n", "\\n")
+    # Mount points and devices have the names that somebody gave them, and this may be printed at a terminal.
+    harmless = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    safe = harmless.replace("\\", "\\\\").replace("\n", "\\n")
     return safe.replace('"', '\\"') if quotes else safe

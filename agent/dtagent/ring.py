@@ -50,13 +50,15 @@ class _Lane:
         return self.open_rows[0][0] if self.open_rows else None
 
     def after(self, seq: int) -> Iterator[bytes]:
-        """Return the rows from the block on that may hold the first row after `seq`."""
-        for block in self.blocks:
-            if block.last > seq:
-                yield from zlib.decompress(block.packed).split(b"\n")
-        for number, row in self.open_rows:
-            if number > seq:
-                yield row
+        """Return the rows from the block on that may hold the first row after `seq`, as they are now."""
+        blocks = [block.packed for block in self.blocks if block.last > seq]
+        return _unpacked(blocks, [row for number, row in self.open_rows if number > seq])
+
+
+def _unpacked(blocks: list[bytes], rows: list[bytes]) -> Iterator[bytes]:
+    for packed in blocks:
+        yield from zlib.decompress(packed).split(b"\n")
+    yield from rows
 
 
 class Ring:
@@ -86,29 +88,30 @@ class Ring:
         found = [lane.oldest for lane in (self._thin, self._full) if lane.oldest is not None]
         return min(found, default=None)
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of the compressed blocks."""
-        return self._full.block_bytes + self._thin.block_bytes
-
     def after(self, seq: int) -> Iterator[tuple[int, bytes]]:
         """Return number and row of those that came after `seq`, in order; thinned where no more is left.
 
-        The row goes by its number, which is what follows its opening bracket.
+        The row goes by its number, which is what follows its opening bracket. They are unpacked as they are taken,
+        which may be while others are added.
         """
         full_from = self._full.oldest
         if full_from is None:
-            return
-        for row in self._thin.after(seq) if seq + 1 < full_from else ():
-            number = _number(row)
-            if number >= full_from:
-                break
-            if number > seq:
-                yield number, row
-        for row in self._full.after(max(seq, full_from - 1)):
-            number = _number(row)
-            if number > seq:
-                yield number, row
+            return iter(())
+        thin = self._thin.after(seq) if seq + 1 < full_from else iter(())
+        return _joined(seq, full_from, thin, self._full.after(max(seq, full_from - 1)))
+
+
+def _joined(seq: int, full_from: int, thin: Iterator[bytes], full: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    for row in thin:
+        number = _number(row)
+        if number >= full_from:
+            break
+        if number > seq:
+            yield number, row
+    for row in full:
+        number = _number(row)
+        if number > seq:
+            yield number, row
 
 
 def _number(row: bytes) -> int:

@@ -33,7 +33,11 @@ RING_BYTES = 5 * 1024 * 1024 // 2
 MOST_SAMPLES = 300
 """In one reply, so that it stays well below `rpc.MAX_FRAME_BYTES` with 16 busy GPUs."""
 
-MOST_WAIT_S = 60.0
+LIVE_INTERVAL_S = 0.1
+"""The shortest that a client may ask for."""
+
+LIVE_S = 2.0
+"""For how long one such request is taken to stand."""
 
 CORES_WANTED_S = 60.0
 """How long each CPU's use is read on after somebody asked for it."""
@@ -52,26 +56,29 @@ class Sampler:
     """A thread that samples the host, and those of a `GpuWatch`, because a broken driver may never answer.
 
     Args:
-        host_probe: reads the host.
+        make_probe: returns what reads the host, and has rates of its own.
         nvml: reads the GPUs.
         ranks: names the processes whose use is sampled; called on the sampling thread.
         interval_s: between two samples.
         ring_samples: how many are kept, at least.
         first_seq: number of the first sample. Where it grows from daemon to daemon, a client that comes back to
-            another one than it left gets all of this one's.
+            another one than it left gets all of this one's. A sample that is not kept has that of the one before it.
     """
 
     def __init__(
         self,
-        host_probe: HostSource,
+        make_probe: Callable[[], HostSource],
         nvml: GpuSource,
         ranks: Callable[[], RankProcesses],
         interval_s: float = 1.0,
         ring_samples: int = RING_SAMPLES,
         first_seq: int = 1,
     ) -> None:
-        self._host_probe = host_probe
+        self._make_probe = make_probe
+        self._host_probe = make_probe()
+        self._live_probe: HostSource | None = None
         self._ranks = ranks
+        self._processes: RankProcesses = {}
         self._interval_s = interval_s
         self._gpus = GpuWatch(nvml, interval_s)
         self._thread = threading.Thread(target=self._run, name="host-sampler", daemon=True)
@@ -79,6 +86,14 @@ class Sampler:
         self._lock = threading.Condition()
         self._ring = Ring(ring_samples, THIN_SAMPLES, THINNING, RING_BYTES)
         self._latest: HostSample | None = None
+        """The newest of those that are kept."""
+        self._live: HostSample | None = None
+        """The newest of all."""
+        self._taken = 0
+        self._live_interval_s = interval_s
+        self._live_until = float("-inf")
+        self._hurry = threading.Event()
+        self._first = first_seq
         self._seq = first_seq - 1
         self._cores_until = float("-inf")
         self._waiters: set[_Waiter] = set()
@@ -92,6 +107,7 @@ class Sampler:
     def stop(self) -> None:
         """End the threads, but a GPU call that hangs is left behind; followers get what there is."""
         self._stopping.set()
+        self._hurry.set()
         self._gpus.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
@@ -112,22 +128,30 @@ class Sampler:
             return self._latest
 
     async def follow(self, request: TelemetryRequest) -> TelemetryReply:
-        """Return samples newer than the request's, at once if there are some, else as soon as there is one.
+        """Wait as `wait` does, then read."""
+        await self.wait(request)
+        return self.read(request)
 
-        A reply holds the oldest of them first, and at most 300; the rest comes with the next request.
-        It is empty when `wait_s` is over. A number this daemon has not reached yet is from one before it: everything
-        is new then.
+    async def wait(self, request: TelemetryRequest) -> None:
+        """Wait until there is a sample newer than the request's, or `wait_s` is over.
+
+        A client that asks for the newest one, and for a shorter interval than the sampler's own, gets a reading of its
+        own, taken within that interval.
         """
-        deadline = time.monotonic() + min(max(request.wait_s, 0.0), MOST_WAIT_S)
+        now = time.monotonic()
+        deadline = now + max(request.wait_s, 0.0)
         if request.select is not None and "core_percents" in request.select.host:
-            self._cores_until = time.monotonic() + CORES_WANTED_S
+            self._cores_until = now + CORES_WANTED_S
+        with self._lock:
+            taken_before = self._taken
+        if self._is_live(request):
+            self._ask_for_live(request.interval_s or 0.0)
         while True:
             waiter = _Waiter(asyncio.get_running_loop())
             with self._lock:
-                rows, missed = self._rows(request)
                 left_s = deadline - time.monotonic()
-                if rows or left_s <= 0 or self._stopping.is_set():
-                    break
+                if self._has_news(request, taken_before) or left_s <= 0 or self._stopping.is_set():
+                    return
                 self._waiters.add(waiter)
             try:
                 await asyncio.wait_for(waiter.woken.wait(), left_s)
@@ -136,28 +160,59 @@ class Sampler:
             finally:
                 with self._lock:
                     self._waiters.discard(waiter)
+
+    def read(self, request: TelemetryRequest) -> TelemetryReply:
+        """Return the samples newer than the request's that there are. Takes its time: not for the event loop.
+
+        A reply holds the oldest of them first, and at most 300; the rest comes with the next request.
+        A number this daemon has not reached yet is from one before it: everything is new then.
+        """
+        rows, missed = self._rows(request)
         if request.select is None:
             return TelemetryReply([unpack(row, EVERYTHING) for row in rows], missed)
         pick = Picker(request.select)
         return TelemetryReply([], missed, [pick(row) for row in rows])
 
+    def _is_live(self, request: TelemetryRequest) -> bool:
+        return request.after_seq is None and request.interval_s is not None and request.interval_s < self._interval_s
+
+    def _ask_for_live(self, interval_s: float) -> None:
+        interval_s = max(interval_s, LIVE_INTERVAL_S)
+        now = time.monotonic()
+        with self._lock:
+            self._live_interval_s = min(interval_s, self._live_interval_s) if now < self._live_until else interval_s
+            self._live_until = now + LIVE_S
+        self._hurry.set()
+
+    def _step_of(self, request: TelemetryRequest) -> int:
+        return max(1, round((request.interval_s or 0.0) / self._interval_s))
+
+    def _has_news(self, request: TelemetryRequest, taken_before: int) -> bool:
+        if self._latest is None:
+            return False
+        if self._is_live(request):
+            return self._taken > taken_before
+        after = request.after_seq
+        return after is None or after > self._seq or self._seq >= max(after, self._first - 1) + self._step_of(request)
+
     def _rows(self, request: TelemetryRequest) -> tuple[list[Row], int]:
         """Return the rows asked for that there are, and how many had gone that would have been among them."""
-        if self._latest is None:
-            return [], 0
         after = request.after_seq
-        if after is None:
-            return [pack(self._latest)], 0
-        oldest = self._ring.oldest
-        if oldest is None:
-            return [], 0
-        if after > self._seq:
-            after = oldest - 1
-        step = max(1, round((request.interval_s or 0.0) / self._interval_s))
+        with self._lock:
+            latest = self._live if self._is_live(request) else self._latest
+            oldest = self._ring.oldest
+            if latest is None or oldest is None:
+                return [], 0
+            if after is None:
+                return [pack(latest)], 0
+            # Numbers of a daemon before this one say nothing of how much was missed.
+            after = max(after, self._first - 1) if after <= self._seq else oldest - 1
+            found = self._ring.after(after)
+        step = self._step_of(request)
         count = min(max(request.max_samples, 1), MOST_SAMPLES)
         rows: list[Row] = []
         missed, before, due = 0, after, after + step
-        for seq, row in self._ring.after(after):
+        for seq, row in found:
             gap, before = seq - before, seq
             missed += gap - 1 if gap > step else 0
             if seq >= due:
@@ -170,32 +225,62 @@ class Sampler:
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            try:
-                self._step()
-            except Exception as error:  # noqa: BLE001 - top of a worker: whatever it was, the next sample is due
-                self._report(error)
+            self._guarded(self._step)
             due += self._interval_s
             late_s = time.monotonic() - due
             if late_s > 0:
                 # After a suspended laptop or a long stall: no burst of samples to catch up.
                 due += math.ceil(late_s / self._interval_s) * self._interval_s
-            self._stopping.wait(due - time.monotonic())
+            self._pause(due)
+
+    def _pause(self, due: float) -> None:
+        """Wait for the next sample that is kept; meanwhile read as often as a client asks for."""
+        next_live = float("-inf")
+        while not self._stopping.is_set() and (now := time.monotonic()) < due:
+            with self._lock:
+                is_wanted, interval_s = now < self._live_until, self._live_interval_s
+            if not is_wanted:
+                self._live_probe = None
+            elif now >= next_live:
+                next_live = now + interval_s
+                self._guarded(self._glance)
+                continue
+            self._hurry.wait(min(due, next_live) - now if is_wanted else due - now)
+            self._hurry.clear()
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - top of a worker: whatever it was, the next sample is due
+            self._report(error)
 
     def _step(self) -> None:
         gpus = self._gpus.read()
         try:
-            processes = self._ranks()
+            self._processes = self._ranks()
         except Exception as error:  # noqa: BLE001 - who the ranks are comes from elsewhere; the host is sampled without
             self._report(error)
-            processes = {}
+            self._processes = {}
         with_cores = time.monotonic() < self._cores_until
-        sample = self._host_probe.sample(self._seq + 1, processes, gpus, with_cores=with_cores)
+        sample = self._host_probe.sample(self._seq + 1, self._processes, gpus, with_cores=with_cores)
         row = json.dumps(pack(sample), separators=(",", ":"), allow_nan=False).encode()
         with self._lock:
             self._seq = sample.seq
-            self._latest = sample
+            self._latest = self._live = sample
+            self._taken += 1
             self._ring.append(sample.seq, row)
             self._lock.notify_all()
+        self._wake()
+
+    def _glance(self) -> None:
+        """Take a sample that is not kept, and that no rate of those that are depends on."""
+        if self._live_probe is None:
+            self._live_probe = self._make_probe()
+        with_cores = time.monotonic() < self._cores_until
+        sample = self._live_probe.sample(self._seq, self._processes, self._gpus.read(), with_cores=with_cores)
+        with self._lock:
+            self._live = sample
+            self._taken += 1
         self._wake()
 
     def _wake(self) -> None:

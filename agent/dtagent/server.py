@@ -8,28 +8,32 @@ import fcntl
 import logging
 import math
 import os
+import resource
 import signal
 import socket
-import struct
+import stat
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dtagent import __version__, facts, logs, processes
+from dtagent import __version__, error_log, facts, processes
 from dtagent.attempts import Attempts
+from dtagent.bridge import owner_of
 from dtagent.calls import AttemptLocks, Later, Method, Workers
 from dtagent.checks import Checks
 from dtagent.connection import READ_BYTES, Connection, LargeFrames
-from dtagent.errors import RootError, RpcError
+from dtagent.errors import AgentError, RootError, RpcError
+from dtagent.following import MAX_WAIT_S, Following
 from dtagent.host import HostProbe
+from dtagent.idle_gpus import idle_gpus
 from dtagent.locations import secure_root, socket_path
+from dtagent.names import ALREADY_RUNNING
 from dtagent.nvml import Nvml
 from dtagent.probing import Listeners
 from dtagent.protocol.jobs import (
     AttemptKey,
-    FollowReply,
     FollowRequest,
     HelloReply,
     HelloRequest,
@@ -42,6 +46,8 @@ from dtagent.protocol.jobs import (
     StartRequest,
     StopRequest,
     UploadRequest,
+    WarmReply,
+    WarmRequest,
     WorkRequest,
 )
 from dtagent.protocol.probes import HushRequest, ListenRequest, PathsRequest, ReachRequest
@@ -49,22 +55,26 @@ from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTE
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryRequest
 from dtagent.sampler import Sampler
 from dtagent.training import Training
+from dtagent.warming import WarmStarts
 
 LOG = logging.getLogger("dtagent")
-ALREADY_RUNNING = 3
-"""Exit status where another daemon serves this root."""
-MAX_CLIENTS = 128
+LEAST_HANDLES = 16
+MAX_CLIENTS = 512
+BACKLOG = 512
+"""Clients that may knock at once."""
 MAX_CHANGES = 32
 """Blocking calls on attempts under way; those that hang count."""
 MAX_FACTS = 2
-FOLLOW_POLL_S = 0.1
-GATHER_S = 0.15
+MAX_ANSWERS = 4
+"""Answers to those who catch up with telemetry that are made at once."""
 TRAINING_INTERVAL_S = 1.0
 """Between two looks for metrics in the logs of what runs."""
-GPU_WAIT_S = 8.0
-MAX_WAIT_S = 30.0
+UPKEEP_INTERVAL_S = 30.0
+"""Between two looks for what has had its time: leases, warm processes, a long log."""
 WORK_LIMIT_S = 150.0
 """How long it may take to lay out files: 2 GB on a slow disk."""
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
 
 def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1.0) -> int:
@@ -74,14 +84,24 @@ def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1
         root: state directory.
         idle_exit_s: end when no client is connected and no job runs for so long; `None` for never.
         interval_s: between two readings of the host.
+
+    Raises:
+        AgentError: the root cannot be used, or the process is allowed too few open files.
     """
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if handles < LEAST_HANDLES:
+        raise AgentError(
+            f"{handles} open files are not enough for the daemon, which needs {LEAST_HANDLES}: `ulimit -n`"
+        )
     root = secure_root(root)
+    error_log.turn_over(root)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     # The lock on the directory itself makes this the only daemon here, and keeps systemd-tmpfiles from ageing it.
     lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
+        LOG.info("a daemon serves %s already", root)
         return ALREADY_RUNNING
     listener = _listen(root)
     asyncio.run(_Daemon(root, idle_exit_s, interval_s).run(listener))
@@ -91,12 +111,11 @@ def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1
 def _listen(root: Path) -> socket.socket:
     os.chdir(root)  # The socket goes by its bare name: paths have a limit of 107 bytes.
     name = socket_path(Path()).name
-    try:
+    with contextlib.suppress(FileNotFoundError):
+        kind = os.lstat(name).st_mode
+        if not stat.S_ISSOCK(kind) and not stat.S_ISLNK(kind):
+            raise RootError(f"{root / name} is in the way: it is no socket, and not the agent's; move it away")
         os.unlink(name)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise RootError(f"{root / name} is in the way: {error.strerror}; remove it") from error
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -104,7 +123,7 @@ def _listen(root: Path) -> socket.socket:
     finally:
         os.umask(mask)
     os.chdir("/")
-    listener.listen(64)
+    listener.listen(BACKLOG)
     _tell_ready()
     return listener
 
@@ -124,10 +143,14 @@ class _Daemon:
     def __init__(self, root: Path, idle_exit_s: float | None, interval_s: float) -> None:
         self._root = root
         self._nvml = Nvml()
-        self._attempts = Attempts(root, self._free_gpus)
-        # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one.
-        ranks = self._attempts.running_ranks
-        self._sampler = Sampler(HostProbe(root), self._nvml, ranks, interval_s, first_seq=int(time.time()))
+        self._warm_starts = WarmStarts()
+        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts)
+        # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one: counting seconds
+        # from its first millisecond on, none catches up with the next.
+        first_seq = time.time_ns() // 10**6
+        ranks = self._attempts.census.running_ranks
+        self._sampler = Sampler(lambda: HostProbe(root), self._nvml, ranks, interval_s, first_seq=first_seq)
+        self._answers = Workers("telemetry", MAX_ANSWERS)
         self._idle_exit_s = idle_exit_s
         self._clients = 0
         self._stop = asyncio.Event()
@@ -139,26 +162,32 @@ class _Daemon:
         self._listeners = Listeners()
         checks = Checks(root)
         self._training = Training()
-        self._training_workers = Workers("training", MAX_CHANGES)
+        self._training_workers = Workers("training", 1)
+        status = self._change(self._attempts.status)
+        following = Following(self._attempts, status, self._training)
+        self._told: set[str] = set()
+        """Damage that was logged."""
         upload_bytes = 2 * MAX_CHUNK_BYTES  # In base64, and its path.
         self._methods = {
             "hello": Method(HelloRequest, self._hello),
             "ping": Method(None, self._ping),
             "facts": Method(FactsRequest, self._facts, limit_s=50.0),
-            "telemetry": Method(TelemetryRequest, self._telemetry, limit_s=MAX_WAIT_S + 45.0),
+            "telemetry": Method(TelemetryRequest, self._telemetry, limit_s=MAX_WAIT_S + 15.0),
             "prepare": Method(PrepareRequest, self._prepare),
-            "upload": Method(UploadRequest, self._changes(self._attempts.upload), max_bytes=upload_bytes),
+            # This one and `attempts` are dttui 0.1's, which newer ones do without.
+            "upload": Method(UploadRequest, self._change(self._attempts.upload), max_bytes=upload_bytes),
             "work": Method(
-                WorkRequest, self._changes(self._attempts.work), limit_s=WORK_LIMIT_S, max_bytes=upload_bytes
+                WorkRequest, self._change(self._attempts.work), limit_s=WORK_LIMIT_S, max_bytes=upload_bytes
             ),
-            "push": Method(PushRequest, self._changes(self._attempts.push), max_bytes=2 * MAX_PUSH_BYTES),
+            "push": Method(PushRequest, self._change(self._attempts.push), max_bytes=2 * MAX_PUSH_BYTES),
             "rendezvous": Method(RendezvousRequest, self._rendezvous),
-            "start": Method(StartRequest, self._claims(self._attempts.start), max_bytes=MAX_FRAME_BYTES),
-            "stop": Method(StopRequest, self._changes(self._attempts.stop)),
-            "status": Method(AttemptKey, self._changes(self._attempts.status)),
+            "start": Method(StartRequest, self._change(self._attempts.start, alone=True), max_bytes=MAX_FRAME_BYTES),
+            "stop": Method(StopRequest, self._end),
+            "status": Method(AttemptKey, status),
             "attempts": Method(None, self._all),
-            "follow": Method(FollowRequest, self._follow, limit_s=MAX_WAIT_S + 15.0),
+            "follow": Method(FollowRequest, following.follow, limit_s=MAX_WAIT_S + 15.0),
             "listen": Method(ListenRequest, self._listeners.listen),
+            "warm": Method(WarmRequest, self._warm),
             "hush": Method(HushRequest, self._listeners.hush),
             "reach": Method(ReachRequest, checks.reach),
             "paths": Method(PathsRequest, checks.paths),
@@ -168,19 +197,22 @@ class _Daemon:
     async def run(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._finish, signal.Signals(number).name)
         self._sampler.start()
-        server = await asyncio.start_unix_server(self._client, sock=listener, limit=READ_BYTES)
-        LOG.info("dtagent %s serves", __version__)
+        server = await asyncio.start_unix_server(self._client, sock=listener, limit=READ_BYTES, backlog=BACKLOG)
+        LOG.info("dtagent %s serves %s", __version__, self._root)
         self._may_clean_up.set()
         cleaner = asyncio.create_task(self._clean_up())
         watcher = asyncio.create_task(self._watch_idleness())
         trainer = asyncio.create_task(self._watch_training())
+        keeper = asyncio.create_task(self._keep_up())
         await self._stop.wait()
-        trainer.cancel()
-        watcher.cancel()
-        cleaner.cancel()
+        for task in (cleaner, watcher, trainer, keeper):
+            task.cancel()
+        with contextlib.suppress(OSError):
+            socket_path(self._root).unlink()
         self._listeners.close()
+        self._warm_starts.close()
         server.close()
         self._sampler.stop()
 
@@ -189,11 +221,33 @@ class _Daemon:
         limit_s = math.inf if self._idle_exit_s is None else self._idle_exit_s
         while True:
             await asyncio.sleep(min(5.0, limit_s / 2))
-            if self._clients or self._attempts.running_ranks():
+            if self._clients or self._attempts.census.running():
                 busy_at = time.monotonic()
+            if time.monotonic() - busy_at > limit_s:
+                self._finish(f"nobody has needed it for {limit_s:g} s")
             # Without its socket nobody can reach this daemon, and its lock keeps another from starting.
-            if time.monotonic() - busy_at > limit_s or not socket_path(self._root).exists():
-                self._stop.set()
+            elif not socket_path(self._root).exists():
+                self._finish("its socket is gone")
+
+    def _finish(self, reason: str) -> None:
+        if not self._stop.is_set():
+            LOG.info("dtagent ends: %s", reason)
+        self._stop.set()
+
+    async def _keep_up(self) -> None:
+        """End what has had its time."""
+
+        def expire_leases() -> None:
+            with self._locks.hold(None):
+                self._attempts.expire_leases()
+
+        while True:
+            await asyncio.sleep(UPKEEP_INTERVAL_S)
+            for act in (self._warm_starts.expire, expire_leases, lambda: error_log.turn_over(self._root)):
+                try:
+                    await self._workers.run(act)
+                except Exception:  # The top of a worker: the next turn may go better.
+                    LOG.exception("cannot clean up")
 
     async def _watch_training(self) -> None:
         """Look for metrics in what the ranks print, whether or not somebody follows."""
@@ -203,12 +257,15 @@ class _Daemon:
             try:
                 sample = self._sampler.latest()
                 if sample is not None and sample.ranks:  # It knows without looking through all directories again.
-                    await self._training_workers.run(lambda: self._training.look_at_all(self._attempts.running()))
+                    await self._training_workers.run(self._look_for_metrics)
                 failure = ""
             except Exception as error:  # The top of a worker: told when it begins or changes.
                 if repr(error) != failure:
                     failure = repr(error)
                     LOG.exception("cannot look for metrics")
+
+    def _look_for_metrics(self) -> None:
+        self._training.look_at_all(self._attempts.census.running())
 
     async def _clean_up(self) -> None:
         """Remove what old attempts left, one at a time: other calls get their turn in between."""
@@ -216,63 +273,61 @@ class _Daemon:
             await self._may_clean_up.wait()
             self._may_clean_up.clear()
             try:
-                for key in await self._workers.run(self._attempts.old):
-                    await self._claims(self._attempts.remove)(key)
-                await self._workers.run(self._attempts.prune_store)
+                for key in await self._workers.run(self._attempts.retention.old):
+                    await self._change(self._attempts.retention.clear, alone=True)(key)
+                await self._workers.run(self._attempts.tidy)
             except Exception:  # The top of a worker: the next turn may go better.
                 LOG.exception("cannot clean up")
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not _is_own(writer.get_extra_info("socket")):
+        if owner_of(writer.get_extra_info("socket")) not in (os.getuid(), 0):
             writer.close()
             return
         self._clients += 1
-        try:
-            connection = Connection(reader, writer, self._methods, self._large_frames)
-            if self._clients > MAX_CLIENTS:
-                await connection.refuse(f"{MAX_CLIENTS} clients are connected already")
-            else:
-                await connection.serve()
-        finally:
-            self._clients -= 1
+        # asyncio logs the end of a handler that was cancelled, as all are when the daemon ends, as if it were a fault.
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                connection = Connection(reader, writer, self._methods, self._large_frames)
+                if self._clients > MAX_CLIENTS:
+                    await connection.refuse(f"{MAX_CLIENTS} clients are connected already")
+                else:
+                    await connection.serve()
+            finally:
+                self._clients -= 1
 
-    def _changes(self, act: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
-        """Run a blocking call on an attempt in a thread, one at a time for each attempt."""
+    def _change(
+        self, act: Callable[[Request], Result], *, alone: bool = False
+    ) -> Callable[[Request], Awaitable[Result]]:
+        """Run a blocking call on an attempt in a thread, one at a time for each attempt.
 
-        def one_at_a_time(request: Any) -> Any:
+        Args:
+            act: takes the attempt's key, or a request with it.
+            alone: one at a time on this host too: what sets GPUs and ports aside looks at all attempts.
+        """
+
+        def one_at_a_time(request: Request) -> Result:
+            key: Any = getattr(request, "key", request)
             # Held by the thread that acts: a client that goes away must not let the next call in.
-            with self._locks.hold(getattr(request, "key", request)):
+            with self._locks.hold(*([None] if alone else []), key):
                 return act(request)
 
-        async def call(request: Any) -> Any:
+        async def call(request: Request) -> Result:
             return await self._workers.run(lambda: one_at_a_time(request))
 
         return call
-
-    def _claims(self, act: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
-        """As `_changes`, and one at a time on this host: what sets GPUs and ports aside looks at all attempts."""
-
-        def one_at_a_time(request: Any) -> Any:
-            with self._locks.hold(None, getattr(request, "key", request)):
-                return act(request)
-
-        async def call(request: Any) -> Any:
-            return await self._workers.run(lambda: one_at_a_time(request))
-
-        return call
-
-    def _status(self, key: AttemptKey) -> NodeStatus:
-        with self._locks.hold(key):
-            return self._attempts.status(key)
 
     async def _all(self, _: None) -> list[NodeStatus]:
         def statuses() -> list[NodeStatus]:
             found = []
-            for key in self._attempts.known_keys():
+            for key in self._attempts.census.known_keys():
                 try:
-                    found.append(self._status(key))
+                    with self._locks.hold(key):
+                        found.append(self._attempts.status(key))
                 except RpcError as error:  # It was removed meanwhile, or is damaged.
-                    LOG.warning("%s/%s: %s", key.job_id, key.attempt, error)
+                    told = f"{key.job_id}/{key.attempt}: {error}"
+                    if told not in self._told:
+                        self._told.add(told)
+                        LOG.warning("%s", told)
             return found
 
         return await self._workers.run(statuses)
@@ -293,54 +348,31 @@ class _Daemon:
         return {"time": time.time()}
 
     async def _prepare(self, request: PrepareRequest) -> PrepareReply:
-        reply: PrepareReply = await self._claims(self._attempts.prepare)(request)
+        reply = await self._change(self._attempts.prepare, alone=True)(request)
         self._may_clean_up.set()  # The reply does not wait for it.
         return reply
 
+    async def _end(self, request: StopRequest) -> NodeStatus:
+        # Before its turn comes: an earlier call on the attempt that hangs must not keep it running.
+        await self._workers.run(lambda: self._attempts.ask_to_end(request))
+        status = await self._change(self._attempts.stop)(request)
+        self._may_clean_up.set()
+        return status
+
     async def _rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
         return await self._workers.run(lambda: self._attempts.rendezvous(request))
+
+    async def _warm(self, request: WarmRequest) -> WarmReply:
+        return await self._workers.run(lambda: self._warm_starts.ask(request))
 
     async def _facts(self, request: FactsRequest) -> HostFacts:
         return await self._facts_workers.run(lambda: facts.collect(request.pythons, self._nvml))
 
     async def _telemetry(self, request: TelemetryRequest) -> Later:
-        await self._sampler.follow(replace(request, max_samples=1))  # To wait is not yet to hold samples.
-        return lambda: self._sampler.follow(replace(request, wait_s=0.0))
-
-    async def _follow(self, request: FollowRequest) -> Later:
-        files = self._attempts.files(request.key)
-        deadline = time.monotonic() + min(request.wait_s, MAX_WAIT_S)
-        stamp = self._attempts.stamp(request.key)
-        while time.monotonic() < deadline and stamp == request.stamp and not logs.has_more(files, request):
-            await asyncio.sleep(FOLLOW_POLL_S)
-            stamp = self._attempts.stamp(request.key)
-        if time.monotonic() < deadline and stamp == request.stamp and logs.is_a_little(files, request):
-            await asyncio.sleep(GATHER_S)  # Else a client that asks again at once gets every line by itself.
-
-        async def reply() -> FollowReply:
-            stamp = self._attempts.stamp(request.key)
-            # The status comes first: when it says that all has ended, the bytes read after it are all there are.
-            status = await self._changes(self._attempts.status)(request.key)
-            if status.state.is_final and request.wants_trainer:
-                with contextlib.suppress(OSError):  # No room for more metrics: the rest is worth having all the same.
-                    await self._training_workers.run(lambda: self._training.look(files, is_over=True))
-            chunks, more = logs.read(files, request)
-            return FollowReply(status, stamp, chunks, more)
-
-        return reply
+        request = replace(request, wait_s=min(request.wait_s, MAX_WAIT_S))
+        await self._sampler.wait(request)  # To wait is not yet to hold samples.
+        return lambda: self._answers.run(lambda: self._sampler.read(request))
 
     async def _shutdown(self, _: None) -> dict[str, bool]:
-        asyncio.get_running_loop().call_later(0.1, self._stop.set)
+        asyncio.get_running_loop().call_later(0.1, self._finish, "a client asked for it")
         return {"stopping": True}
-
-    def _free_gpus(self) -> list[int]:
-        """Return the GPUs that no process holds memory of; one whose driver will not say counts as free."""
-        # A daemon that is only just starting has not heard from the driver yet.
-        wait_s = GPU_WAIT_S if self._nvml.facts(GPU_WAIT_S).gpus else 0.0
-        sample = self._sampler.wait_for(lambda latest: bool(latest.gpus), wait_s)
-        return [gpu.index for gpu in sample.gpus if not gpu.processes and not gpu.error] if sample else []
-
-
-def _is_own(connection: socket.socket) -> bool:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", credentials)[1] in (os.getuid(), 0)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
+from dtagent import amounts
 from dtagent import facts as host_facts
 from dtagent.nvml import Nvml
 from dtagent.protocol.rpc import to_wire
@@ -40,7 +41,7 @@ def _rows(found: HostFacts) -> Iterator[Row]:
     yield "host", f"{found.hostname}, as {found.user}"
     yield (
         "system",
-        f"{found.os}, kernel {found.kernel}, {found.architecture}, up {_span(time.time() - found.booted_at)}",
+        f"{found.os}, kernel {found.kernel}, {found.architecture}, up {amounts.span(time.time() - found.booted_at)}",
     )
     yield (
         "CPU",
@@ -129,9 +130,7 @@ def _count(number: int | None, noun: str) -> str | None:
 
 
 def _size(mib: int | None) -> str:
-    if mib is None:
-        return ""
-    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.4g} GiB" if mib < 1024**2 else f"{mib / 1024**2:.4g} TiB"
+    return "" if mib is None else amounts.size(mib)
 
 
 def _of(what: str, value: int | str | None) -> str | None:
@@ -150,8 +149,3 @@ def _numa(node: int | None) -> str | None:
 
 def _limit(value: int | None) -> str:
     return "unlimited" if value is None else str(value)
-
-
-def _span(seconds: float) -> str:
-    days, rest = divmod(int(seconds), 86400)
-    return f"{days} d {rest // 3600} h" if days else f"{rest // 3600} h {rest % 3600 // 60} min"

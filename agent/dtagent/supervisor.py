@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import errno
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,15 +18,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent import cgroup, journal, logcap, processes, shared_memory, usage
+from dtagent import cgroup, job_files, journal, logcap, processes, shared_memory, usage
 from dtagent.locations import AttemptFiles, make_private, write_atomic
-from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
+from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
+from dtagent.stem import Stem, WarmError, usage_of
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_GRACE_S = 3.0
 """Between TERM and KILL for what remains when the attempt's own processes have ended."""
 KILL_DEADLINE_S = 10.0
+STEM_END_S = 2.0
+HANDLES_S = 60.0
+"""How long this host may be short of file handles before an attempt is given up for want of them."""
 SHARED_MEMORY_NAMES = 100
 """Objects removed from /dev/shm that the journal names."""
 
@@ -35,28 +42,39 @@ KILL = signal.SIGUSR1
 """Ends it at once."""
 
 
-def supervise(directory: Path) -> int:
-    """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before."""
+def supervise(directory: Path, warm: Stem | None = None) -> int:
+    """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
+
+    Args:
+        directory: of the attempt.
+        warm: what a process with `warm_start` is forked by.
+    """
     files = AttemptFiles(directory)
     if journal.has_run(files):
         return 1  # Nothing is started twice.
-    request = json.loads(files.start.read_text())
+    request = _request(files.start)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _Supervisor(files, request).run()
+    _Supervisor(files, request, warm).run()
     return 0
 
 
 class _Supervisor:
-    def __init__(self, files: AttemptFiles, request: dict[str, Any]) -> None:
+    def __init__(self, files: AttemptFiles, request: StartRequest, warm: Stem | None) -> None:
         self._files = files
+        self._warm = warm
+        """Until a process was started by it, or could not be."""
+        self._stem: Stem | None = None
+        self._below_usage: usage.Exit | None = None
+        self._below: processes.ProcessId | None = None
+        """The process that the stem started, until it has ended."""
         self._request = request
-        key = AttemptKey(request["key"]["job_id"], request["key"]["attempt"])
-        name = f"dtagent-{key.job_id}-{key.attempt}-{request['node_rank']}-{os.getpid()}"
-        self._family = processes.Family(key, request["node_rank"], os.getpid(), cgroup=cgroup.create(name))
+        key = request.key
+        name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
+        self._family = processes.Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
-        cap_bytes = request.get("log_cap_bytes", logcap.DEFAULT_CAP_BYTES)
-        self._log_cap = logcap.LogCap(files.logs, cap_bytes, self._warn)
+        reports = (files.metrics, files.trainer)
+        self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports)
         self._children: dict[int, str] = {}
         self._handles: list[subprocess.Popen[bytes]] = []
         self._failed = False
@@ -74,15 +92,17 @@ class _Supervisor:
         if self._files.stop.exists():
             self._signals.append(KILL if self._files.stop.read_text() == "kill" else STOP)
         self._record(NodeState.RUNNING)
-        for spec in self._request["processes"]:
+        for spec in self._request.processes:
             if self._signals or not self._spawn(spec):
                 break
         stop_reason = self._wait_for_end()
         leftovers = self._end(stop_reason)
+        if not leftovers:
+            self._await_stem()
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
-        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=usage.of_all(self._memory))
+        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=self._usage())
 
     def _announce(self) -> None:
         identity = processes.identify(os.getpid())
@@ -97,18 +117,20 @@ class _Supervisor:
         }
         write_atomic(self._files.supervisor, json.dumps(body))
 
-    def _spawn(self, spec: dict[str, Any]) -> bool:
-        name = spec["name"]
-        environment = {**os.environ, **spec.get("env", {})}
+    def _spawn(self, spec: ProcessSpec) -> bool:
+        name = spec.name
+        environment = {**os.environ, **spec.env}
         with self._log(name, "out") as out, self._log(name, "err") as err:
             try:
-                self._make_checkpoints(environment.get("DTTUI_CHECKPOINT_DIR"), spec["cwd"])
+                self._make_checkpoints(environment.get("DTTUI_CHECKPOINT_DIR"), spec.cwd)
             except OSError as error:  # The script may never use it, or only on another node.
                 err.write(f"dtagent: cannot make DTTUI_CHECKPOINT_DIR: {error}\n".encode())
+            if spec.warm_start and self._fork(spec, environment, out.fileno(), err.fileno()):
+                return True
             try:
                 child = subprocess.Popen(
-                    spec["argv"],
-                    cwd=spec["cwd"],
+                    spec.argv,
+                    cwd=spec.cwd,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
@@ -117,20 +139,49 @@ class _Supervisor:
                     preexec_fn=self._family.cgroup.enter if self._family.cgroup else None,
                 )
             except (OSError, ValueError) as error:
-                err.write(f"cannot start {spec['argv'][0]}: {error}\n".encode())
+                err.write(f"cannot start {spec.argv[0]}: {error}\n".encode())
                 self._exited(name, 127)
                 return False
         self._children[child.pid] = name
         self._handles.append(child)  # A Popen that is collected reaps its child, and the exit status would be lost.
-        started = processes.identify(child.pid)
-        body = {"pid": child.pid, "start_time": started.start_time if started else None}
-        journal.append(self._files.journal, {"event": "process", "name": name, **body})
-        if spec.get("rank") is not None:
+        self._has_started(spec, child.pid, processes.identify(child.pid))
+        return True
+
+    def _fork(self, spec: ProcessSpec, environment: dict[str, str], out: int, err: int) -> bool:
+        """Have a process forked that has its imports done; return whether it runs. Where not, nothing of it is left."""
+        warm, self._warm = self._warm, None
+        if warm is None:
+            return False
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pid = warm.start(spec.argv, environment, spec.cwd, [null, out, err], self._family.cgroup)
+        except (WarmError, OSError) as error:
+            # Not those who died alone: a stem that hangs must not start anything any more.
+            if warm.id is not None:
+                processes.kill_all(dataclasses.replace(self._family, members=(warm.id,)), KILL_DEADLINE_S)
+            warm.connection.close()
+            self._warn(f"no warm start: {error}")
+            return False
+        finally:
+            os.close(null)
+        self._stem, self._below = warm, processes.identify(pid)
+        if warm.id is not None:
+            self._family = dataclasses.replace(self._family, keepers=(warm.id,))
+            self._memory.family = self._family
+            told = {"pid": warm.id.pid, "start_time": warm.id.start_time}
+            self._note("stem", **told)
+        self._children[pid] = spec.name
+        self._has_started(spec, pid, self._below)
+        return True
+
+    def _has_started(self, spec: ProcessSpec, pid: int, started: processes.ProcessId | None) -> None:
+        body = {"pid": pid, "start_time": started.start_time if started else None}
+        self._note("process", name=spec.name, **body)
+        if spec.rank is not None:
             try:
-                write_atomic(self._files.ranks / f"{spec['rank']}.json", json.dumps(body))
+                write_atomic(self._files.ranks / f"{spec.rank}.json", json.dumps(body))
             except OSError as error:  # It runs; all that is lost is what is sampled of it.
                 self._warn(f"cannot write {self._files.ranks}: {error.strerror}")
-        return True
 
     def _make_checkpoints(self, told: str | None, cwd: str) -> None:
         """Make the directory that a process is told to write to; outside of ours it may be for more than this user."""
@@ -162,15 +213,37 @@ class _Supervisor:
             # Only the own processes hear TERM: torchrun passes it on, and a data loader that dies of it
             # would make its rank fail before the rank has written its checkpoint.
             for pid in list(self._children):
+                if self._stem is not None and self._below is not None and self._below.pid == pid:
+                    # Another one waits for it, so its pid may be anybody's.
+                    with contextlib.suppress(OSError):
+                        processes.send(self._below, signal.SIGTERM)
+                    continue
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-            grace_s = self._request.get("grace_s", 15.0) if reason == "stopped" else LEFTOVER_GRACE_S
+            needs_grace = reason == "stopped" and not self._waits_for_others()
+            grace_s = self._request.grace_s if needs_grace else LEFTOVER_GRACE_S
             self._wait_while(lambda: bool(self._children), self._wait, grace_s)
-        if not self._children and (left := self._family.scan()):
-            for process in left:
-                processes.send(process, signal.SIGTERM)
-            self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
+        # Without file handles nobody can be told to end: then all are killed once there are some.
+        with contextlib.suppress(OSError):
+            if not self._children and (left := self._family.scan_patiently(LEFTOVER_GRACE_S)):
+                for process in left:
+                    processes.send(process, signal.SIGTERM)
+                self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
         return processes.kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
+
+    def _waits_for_others(self) -> bool:
+        """Whether all ranks of this node have ended, and what is left is a launcher that waits for other nodes."""
+        if any(spec.rank is not None for spec in self._request.processes):
+            return False
+        for rank in self._request.ranks:
+            try:
+                told = job_files.read_object(self._files.ranks / f"{rank}.json")
+                process = processes.ProcessId(told["pid"], told["start_time"])
+                if processes.identify(process.pid) == process:
+                    return False
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
+                return False
+        return bool(self._request.ranks)
 
     def _wait_while(self, condition: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -184,13 +257,50 @@ class _Supervisor:
     def _wait(self, timeout_s: float | None) -> None:
         """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
         due_s = self._log_cap.wait_s()
-        select.select([self._wake_read], [], [], due_s if timeout_s is None else min(timeout_s, due_s))
+        awaited: list[Any] = [self._wake_read, *([self._stem.connection] if self._stem is not None else [])]
+        select.select(awaited, [], [], due_s if timeout_s is None else min(timeout_s, due_s))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         self._log_cap.look()
         self._reap()
 
+    def _hear(self) -> None:
+        """Take what the stem tells: how the process ended that it waits for."""
+        for body in self._stem.messages() if self._stem is not None else ():
+            pid = self._below.pid if self._below is not None else 0
+            if "note" in body:
+                self._warn(f"no warm start of some processes: {body['note']}")
+            elif "exit" in body and (name := self._children.pop(pid, None)) is not None:
+                self._exited(name, int(body["exit"]), usage.of_exit(usage_of(body)))
+            elif "gone" in body:
+                self._lose_stem(pid)
+                return
+
+    def _lose_stem(self, pid: int) -> None:
+        """Take note that the stem has ended; before its time, nobody will tell any more how its child ends."""
+        if self._stem is not None:
+            self._stem.connection.close()
+            self._below_usage, self._stem = self._stem.below, None
+        if (name := self._children.pop(pid, None)) is not None:
+            self._warn("the process that had forked it died")
+            if self._below is not None:
+                self._family = dataclasses.replace(self._family, members=(self._below,))
+            self._exited(name, -signal.SIGKILL)
+
+    def _await_stem(self) -> None:
+        """Wait for the stem's end, which comes when nothing is below it, and see to it otherwise."""
+        deadline = time.monotonic() + STEM_END_S
+        while self._stem is not None and (remaining_s := deadline - time.monotonic()) > 0:
+            select.select([self._stem.connection], [], [], remaining_s)
+            self._hear()
+        if self._stem is not None and self._stem.id is not None:
+            processes.send(self._stem.id, signal.SIGKILL)
+
+    def _usage(self) -> dict[str, Any]:
+        return usage.of_all(self._memory, self._stem.below if self._stem is not None else self._below_usage)
+
     def _reap(self) -> None:
+        self._hear()
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
@@ -202,23 +312,39 @@ class _Supervisor:
 
     def _exited(self, name: str, code: int, used: dict[str, Any] | None = None) -> None:
         self._failed = self._failed or code != 0
-        journal.append(
-            self._files.journal,
-            {
-                "event": "exit",
-                "name": name,
-                "exit_code": code if code >= 0 else None,
-                "signal": -code if code < 0 else None,
-                "ended_at": time.time(),
-                **(used or {}),
-            },
+        self._note(
+            "exit",
+            name=name,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended_at=time.time(),
+            **(used or {}),
         )
 
     def _warn(self, text: str) -> None:
-        journal.append(self._files.journal, {"event": "warning", "time": time.time(), "text": text})
+        self._note("warning", time=time.time(), text=text)
 
     def _record(self, state: NodeState, **more: Any) -> None:
-        journal.append(self._files.journal, {"event": "state", "state": state.value, "time": time.time(), **more})
+        self._note("state", state=state.value, time=time.time(), **more)
+
+    def _note(self, event: str, **more: Any) -> None:
+        """Add a record to the journal. It takes a file handle; a moment without any is waited out."""
+        deadline = time.monotonic() + HANDLES_S
+        while True:
+            try:
+                journal.append(self._files.journal, {"event": event, **more})
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
+                    raise
+            time.sleep(processes.FIRST_PAUSE_S)
+
+
+def _request(path: Path) -> StartRequest:
+    """Return what is to be run: a daemon of this very version wrote it just now."""
+    body = json.loads(path.read_text())
+    specs = [ProcessSpec(**spec) for spec in body["processes"]]
+    return StartRequest(**{**body, "key": AttemptKey(**body["key"]), "processes": specs, "files": []})
 
 
 def clear_up(files: AttemptFiles, family: processes.Family, shared_memory_before: set[int]) -> None:
@@ -232,16 +358,17 @@ def clear_up(files: AttemptFiles, family: processes.Family, shared_memory_before
         journal.append(files.journal, {"event": "shared_memory_removed", **record, "size_bytes": size_bytes})
 
 
-def main(directory: Path, lock: int) -> int:
+def main(directory: Path, lock: int, warm: int | None = None) -> int:
     """Take the secrets from stdin, detach from the caller, supervise.
 
     Args:
         directory: of the attempt.
         lock: inherited descriptor of its locked `supervisor.lock`, which is so never free between the request to start
             and the end of the supervisor.
+        warm: inherited descriptor of a socket by which a process is forked.
     """
     try:
-        is_ours = os.path.sameopenfile(lock, os.open(AttemptFiles(directory).lock, os.O_RDONLY | os.O_CLOEXEC))
+        is_ours = os.path.samestat(os.fstat(lock), os.stat(AttemptFiles(directory).lock))
         os.set_inheritable(lock, False)
     except OSError:
         is_ours = False
@@ -254,4 +381,7 @@ def main(directory: Path, lock: int) -> int:
         os._exit(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    return supervise(directory)
+    if warm is None:
+        return supervise(directory)
+    os.set_inheritable(warm, False)
+    return supervise(directory, Stem(socket.socket(fileno=warm)))

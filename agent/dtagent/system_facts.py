@@ -15,10 +15,11 @@ from typing import TypeVar
 
 import psutil
 
+from dtagent import mounts
 from dtagent.locations import is_network_file_system
 from dtagent.protocol.telemetry import Container, FileSystem, Interface, Limits, NumaNode, RdmaPort
+from dtagent.units import MIB
 
-MIB = 1024 * 1024
 MAX_LISTED = 256
 """Interfaces, file systems and the like of one kind: hosts of containers have thousands of no interest."""
 SYS = Path("/sys")
@@ -107,22 +108,18 @@ def numa_nodes(sys: Path = SYS) -> list[NumaNode]:
 
 def file_systems(proc: Path = PROC) -> list[FileSystem]:
     """Return the mounted file systems, each once: where it is mounted by the shortest name."""
-    found: dict[str, tuple[str, str, bool]] = {}
-    for line in (text(proc / "self/mountinfo") or "").splitlines():
-        fields, _, more = line.partition(" - ")
-        device, _root, point, options = fields.split()[2:6]
-        kind = more.split()[0]
-        mount = point.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
-        if kind in _PSEUDO and mount != "/":
+    found: dict[str, mounts.Mount] = {}
+    for mount in or_none(lambda: list(mounts.read(proc / "self/mountinfo"))) or []:
+        if mount.kind in _PSEUDO and mount.point != "/":
             continue
-        if device not in found or len(mount) < len(found[device][0]):
-            found[device] = (mount, kind, "ro" in options.split(","))
+        if mount.device not in found or len(mount.point) < len(found[mount.device].point):
+            found[mount.device] = mount
     systems = []
-    for mount, kind, is_read_only in sorted(found.values())[:MAX_LISTED]:
-        is_network = is_network_file_system(kind)
-        use = None if is_network else or_none(partial(psutil.disk_usage, mount))
+    for mount in sorted(found.values(), key=lambda item: item.point)[:MAX_LISTED]:
+        is_network = is_network_file_system(mount.kind)
+        use = None if is_network else or_none(partial(psutil.disk_usage, mount.point))
         total, free = (use.total // MIB, use.free // MIB) if use else (None, None)
-        systems.append(FileSystem(mount, kind, is_network, total, free, is_read_only))
+        systems.append(FileSystem(mount.shown, mount.kind, is_network, total, free, mount.is_read_only))
     return systems
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import select
 import shutil
 import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Iterator
@@ -16,13 +18,21 @@ from pathlib import Path
 
 from dtagent import __version__
 from dtagent.errors import AgentError
-from dtagent.local import Source, open_source
+from dtagent.local import DaemonCalls, DaemonSource, OwnSource, Source, open_source
+from dtagent.network import interface_toward
 from dtagent.prometheus import exposition
 from dtagent.protocol.telemetry import HostFacts
-from dtagent.top_view import LEAST_WIDTH, Look, render
+from dtagent.terminal_text import Look, cut, printable
+from dtagent.top_view import LEAST_WIDTH, render
 
 REDRAW_S = 1.0
+SEARCH_S = 5.0
+"""Between two looks for a daemon, where there was none."""
+ROUTE_S = 30.0
+"""Between two looks at where the default route leads."""
 PIPED_COLUMNS = 100
+_OUTSIDE = ("192.0.2.1", "2001:db8::1")
+"""Addresses of nobody (RFC 5737, RFC 3849): asked for a route, not sent to."""
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _QUIT = (b"q", b"Q", b"\x03", b"\x04", b"\x1b")
@@ -39,10 +49,10 @@ def metrics(root: Path) -> int:
 
 
 def top(root: Path) -> int:
-    """Show the host until `q`; where stdout is no terminal, once."""
+    """Show the host until `q`; where stdout is no terminal, or one that cannot draw, once."""
     screen = _Screen(root)
     try:
-        if not sys.stdout.isatty():
+        if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
             screen.show_once()
             return 0
         with _raw_terminal():
@@ -57,11 +67,14 @@ class _Screen:
         self._root = root
         self._source: Source | None = None
         self._facts: HostFacts | None = None
-        self._commands: dict[int, str] = {}
+        self._host = _Proc()
+        self._search: threading.Thread | None = None
+        self._search_at = 0.0
+        self._found: queue.SimpleQueue[Source] = queue.SimpleQueue()
 
     def show_once(self) -> None:
         """Print one snapshot, whole and without escapes."""
-        width = int(os.environ.get("COLUMNS") or PIPED_COLUMNS)
+        width = shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns  # By COLUMNS, where that is a number.
         print("\n".join(self._lines(Look(max(width, LEAST_WIDTH), None, False, _speaks_unicode()))))
 
     def run(self) -> None:
@@ -91,7 +104,7 @@ class _Screen:
 
     def _draw(self) -> None:
         size = shutil.get_terminal_size()
-        colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        colour = "NO_COLOR" not in os.environ
         look = Look(size.columns, max(size.lines, 2), colour, _speaks_unicode())
         try:
             lines = self._lines(look)
@@ -99,29 +112,64 @@ class _Screen:
             # The daemon went; the next turn finds another, or reads by itself.
             self.close()
             self._source = None
-            lines = [f" {error}"[: size.columns]]
+            lines = [cut(printable(f" {error}; one moment"), size.columns)]
         sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
         sys.stdout.flush()
 
     def _lines(self, look: Look) -> list[str]:
+        self._follow_daemon()
         if self._source is None:
             self._source = open_source(self._root)
             self._facts = self._source.facts()
         sample = self._source.sample()
         if self._facts is None or (sample.gpus and not self._facts.gpus):
             self._facts = self._source.facts()
-        return render(sample, self._facts, self._source.name, look, self._command)
+        return render(sample, self._facts, self._source.name, look, self._host)
 
-    def _command(self, pid: int) -> str:
+    def _follow_daemon(self) -> None:
+        """Go over to a daemon that has come since; one that is stuck is waited for aside."""
+        if not isinstance(self._source, OwnSource):
+            return
+        if not self._found.empty():
+            self._source.close()
+            self._source = self._found.get()
+        elif time.monotonic() >= self._search_at and not (self._search and self._search.is_alive()):
+            self._search_at = time.monotonic() + SEARCH_S
+            self._search = threading.Thread(target=self._seek, daemon=True)
+            self._search.start()
+
+    def _seek(self) -> None:
+        with contextlib.suppress(AgentError, OSError):
+            self._found.put(DaemonSource(DaemonCalls(self._root)))
+
+
+class _Proc:
+    """What this host knows of its processes and routes."""
+
+    def __init__(self) -> None:
+        self._commands: dict[int, list[str]] = {}
+        self._interface: str | None = None
+        self._route_at = float("-inf")
+
+    def command_of(self, pid: int) -> list[str]:
+        """Return a process's command line, empty where it is gone."""
         if len(self._commands) > 4096:
             self._commands.clear()
         if pid not in self._commands:
             try:
                 text = Path(f"/proc/{pid}/cmdline").read_bytes() or Path(f"/proc/{pid}/comm").read_bytes()
             except OSError:
-                return ""
-            self._commands[pid] = text[:4096].replace(b"\0", b" ").decode(errors="replace").strip()
+                return []
+            self._commands[pid] = text[:4096].decode(errors="replace").strip("\0\n").split("\0")
         return self._commands[pid]
+
+    def interface(self) -> str | None:
+        """Return the network interface of the default route."""
+        if time.monotonic() >= self._route_at:
+            self._route_at = time.monotonic() + ROUTE_S
+            found = (interface_toward(address)[0] for address in _OUTSIDE)
+            self._interface = next((name for name in found if name is not None), None)
+        return self._interface
 
 
 @contextlib.contextmanager

@@ -8,15 +8,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 MAX_LINE_BYTES = 4096
 """Longest line that is looked at; trainers' are below 1 KiB."""
 MAX_NUMBERS = 40
 """Numbers that are taken from one line."""
 
+MOST_BARS = 512
+"""Progress bars that are looked at in one block; of more the newest are."""
+
 HINTS = (b"oss", b"lr=[", b"SamplesPerSec", b"Epoch ", b"\r\r")
 """A line without any of these does not matter: `loss`, `Loss`, DeepSpeed's two, Keras' epoch, a bar drawn again."""
 _HINT = re.compile(b"|".join(re.escape(hint) for hint in HINTS))
+_BAR_SIGN = re.compile(rb"%\|")
 _BREAK = re.compile(rb"[\r\n]")
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -29,15 +34,19 @@ _VALUE = re.compile(rf"(?<![\w.])({_NUMBER})(%|GiB|[km](?= ?(?:tok|samp|im|seq))
 _DICT_ITEM = re.compile(rf"['\"]([\w ./@-]{{1,64}})['\"]:\s*['\"]?({_NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*(\d{1,12})/(\d{1,12}) \[")
 _ENDLESS_BAR = re.compile(r"(\b)(\d{1,12})it( )\[")
+_PACE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?:(?:it|steps?|batch(?:es)?)/s|(s/(?:it|step|batch)))")
 _KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
 _EPOCH = re.compile(r"\s*epoch:?\s+(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
-_SPEED = re.compile(r" ?(tok|tokens|samples|sequences|images|imgs?)(?:/| per )s", re.IGNORECASE)
+_SPEED = re.compile(r" ?(tok|tokens|samples|sequences|images|imgs?)(?:/| per )s(?!\w*\s*[:=])", re.IGNORECASE)
+"""After a number; before a colon it is the name of the next one."""
 _NAME = re.compile(r"[A-Za-z][\w./-]*(?: [A-Za-z][\w./-]*)*$")
 MAX_NAME = 48
 """Characters before a number that are searched for its name."""
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6}
 
 _STEPS = frozenset({"step", "global_step", "train_step", "iter", "iteration"})
+_WHOLE_STEP = "steps"
+"""DeepSpeed's pipeline counts in the plural; in `max steps: 500` it is something else."""
 _LOSSES = frozenset({"loss", "train_loss", "training_loss", "lm_loss", "total_loss", "step_loss", "train_loss_step"})
 _HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test)_(?:\w+_)?loss")
 _PER_GPU = "tokens_per_s_per_gpu"
@@ -96,6 +105,27 @@ def spans(block: bytes) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
+class Bar(NamedTuple):
+    """A progress bar without a title, as HF Trainer's is."""
+
+    position: int
+    length: int
+    steps_per_s: float | None
+
+
+def bars(block: bytes) -> list[Bar]:
+    """Return the bars in a block of whole lines, in order. A block without one costs no more than the search for it."""
+    found = []
+    for sign in list(_BAR_SIGN.finditer(block))[-MOST_BARS:]:
+        floor = max(0, sign.start() - MAX_LINE_BYTES)
+        begin = max(block.rfind(b"\n", floor, sign.start()), block.rfind(b"\r", floor, sign.start()), floor - 1) + 1
+        end = _BREAK.search(block, sign.end(), sign.end() + MAX_LINE_BYTES)
+        bar = untitled_bar(block[begin : end.start() if end else sign.end() + MAX_LINE_BYTES])
+        if bar is not None:
+            found.append(bar)
+    return found
+
+
 class LineReader:
     """The lines of one stream, in order: Keras tells the epoch on a line of its own."""
 
@@ -125,11 +155,22 @@ class LineReader:
         return _of_free_form(text)
 
 
-def redrawn_bar(line: bytes) -> tuple[int, int] | None:
-    """Return position and length of a progress bar without a title, as HF Trainer's is; `None` for other lines."""
+def untitled_bar(line: bytes) -> Bar | None:
+    """Return the progress bar of a line if it has no title; `None` for other lines."""
     text = _plain(line)
     found = _bar(text)
-    return (int(found[2]), int(found[3])) if found and not text[: found.start()].strip() else None
+    if not found or text[: found.start()].strip():
+        return None
+    return Bar(int(found[2]), int(found[3]), _pace(text[found.end() :]))
+
+
+def _pace(text: str) -> float | None:
+    """Return the steps a second of a bar's `[00:01<00:18,  3.00it/s]`, or `1.50s/it` where they take longer."""
+    found = _PACE.search(text)
+    value = float(found[1]) if found else 0.0
+    if not found or not value:
+        return None
+    return round(1 / value, 4) if found[2] else value
 
 
 def _plain(line: bytes) -> str:
@@ -162,7 +203,9 @@ def _of_bar(title: str, position: str, length: str, postfix: str) -> dict[str, f
     epoch = _EPOCH.match(title)
     # Lightning counts epochs from nought; where the bar says of how many, it is a person who counts, from one.
     done = max(0, int(epoch[1]) - bool(epoch[2])) if epoch and length.strip() else 0
-    return {**found, "step": done * int(length.strip() or 0) + int(position)}
+    step = done * int(length.strip() or 0) + int(position)
+    pace = _pace(postfix)
+    return {**found, "step": step, **({} if pace is None else {"steps_per_s": pace})}
 
 
 def _of_free_form(text: str) -> dict[str, float] | None:
@@ -198,8 +241,8 @@ def _pairs(text: str) -> dict[str, float]:
             name = "tokens_per_s" if speed[1].lower().startswith("tok") else "samples_per_s"
             found.setdefault(name, number * _FACTORS.get(unit, 1.0))
             continue
-        for key in _keys(before):
-            if key in _STEPS and math.isfinite(number):
+        for place, key in enumerate(_keys(before)):
+            if (key in _STEPS or (key == _WHOLE_STEP and not place)) and math.isfinite(number):
                 found.setdefault("step", int(number))
             elif key in _LOSSES:
                 estimates.setdefault(key, number)

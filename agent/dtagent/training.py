@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
-from dtagent.trainer_lines import MAX_LINE_BYTES, LineReader, redrawn_bar, spans
+from dtagent.trainer_lines import MAX_LINE_BYTES, MOST_BARS, Bar, LineReader, bars, spans, untitled_bar
 
 MAX_LAG_BYTES = 4 * 1024 * 1024
 """Of one stream that came since the last look; of more only the end is read, and the rest told as passed over."""
@@ -31,6 +31,8 @@ BURST = 512
 """How many it may give at once, as when a buffer is flushed."""
 LOWER_RANK_S = 60.0
 """For how long after a report of a lower rank those of a higher one are left out: they all tell the same."""
+MOST_COUNTS = 8
+"""Bars of different lengths that are followed at a time."""
 TAIL_BYTES = 4 * 1024 * 1024
 """What is read of the own file to go on where it ended; more than one look writes."""
 
@@ -76,18 +78,71 @@ class Training:
 
 
 @dataclass
+class _Count:
+    """What the progress bars of one length have counted."""
+
+    length: int
+    rounds: int = 0
+    """How often they began anew, as a bar for each epoch does."""
+    position: int = 0
+    steps_per_s: float | None = None
+    steps: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_BARS))
+    """Shown since the last report."""
+
+    def draw(self, bar: Bar) -> None:
+        """Take in one of them."""
+        self.rounds += bar.position < self.position
+        if bar.position not in (0, self.position):
+            self.steps.append(self.rounds * self.length + bar.position)
+        self.position, self.steps_per_s = bar.position, bar.steps_per_s or self.steps_per_s
+
+    def numbers(self, step: int) -> dict[str, float]:
+        """Return what a report gets of them."""
+        return {"step": step, **({} if self.steps_per_s is None else {"steps_per_s": self.steps_per_s})}
+
+
+@dataclass
 class _Rank:
     """What is known of one rank's printing."""
 
     readers: dict[str, LineReader] = field(default_factory=dict)
-    bars: deque[tuple[int, int]] = field(default_factory=deque)
-    """Look and position of bars that were drawn again: HF Trainer does so at each report, which names no step."""
+    redrawn: deque[tuple[int, Bar]] = field(default_factory=deque)
+    """Look and bar of those that were drawn again: HF Trainer does so at each report, which names no step."""
+    counts: dict[int, _Count] = field(default_factory=dict)
+    """By the length of a bar; the one that was drawn last comes last."""
     bar_length: int | None = None
+    """Of the bar that counts the training's steps; those of evaluations have another."""
+    has_own_bars: bool = True
+    """Whether a report may have a bar of its own: until one was waited for in vain."""
     held: int | None = None
     """Where a report begins that waits for its bar until the next look."""
     reported_at: float = float("-inf")
     """Monotonic seconds."""
     allowance: float = BURST
+
+    def draw(self, bar: Bar) -> None:
+        """Take in a bar."""
+        count = self.counts.pop(bar.length, None) or _Count(bar.length)
+        if len(self.counts) >= MOST_COUNTS:
+            del self.counts[next(iter(self.counts))]
+        self.counts[bar.length] = count
+        count.draw(bar)
+
+    def place(self, reports: list[dict[str, Any]]) -> None:
+        """Give the losses without a step those that the bars showed meanwhile, evenly: nothing says which was whose."""
+        losses = [report for report in reports if "loss" in report]
+        unplaced = [report for report in losses if "step" not in report]
+        length = self.bar_length or next((each for each in reversed(self.counts) if self.counts[each].steps), None)
+        count = self.counts.get(length) if length is not None else None
+        if count is None or not losses:
+            return
+        taken = 0
+        for number, report in enumerate(unplaced, 1):
+            at = number * len(count.steps) // len(unplaced)
+            if at > taken:
+                taken, self.bar_length = at, count.length
+                report |= count.numbers(count.steps[at - 1])
+        count.steps.clear()
 
 
 class _Attempt:
@@ -121,8 +176,9 @@ class _Attempt:
             # In this order: `.err` has the bars of the reports in `.out`.
             for stream in streams:
                 reports += self._read(rank, stream, is_over=is_over)
+            rank.place(reports)
             # A bar that nobody took at this look or the one before was drawn for something else.
-            rank.bars = deque(bar for bar in rank.bars if bar[0] == self._looks)
+            rank.redrawn = deque(bar for bar in rank.redrawn if bar[0] == self._looks)
             if reports:
                 rank.reported_at = self._looked_at
                 kept = _merged(reports)[-int(rank.allowance) :] if rank.allowance >= 1 else []
@@ -169,8 +225,15 @@ class _Attempt:
             for start, lines in _blocks(descriptor, position, size, is_over=is_over):
                 stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over)
                 self._offsets[stream] = start + len(lines) if stop is None else stop
+                for bar in bars(lines[: self._offsets[stream] - start]):
+                    rank.draw(bar)
                 if stop is not None:
                     break
+            else:
+                # A bar has no end until it is drawn anew, which may take a step's time.
+                last = os.pread(descriptor, min(MAX_LINE_BYTES, size - self._offsets[stream]), self._offsets[stream])
+                for bar in bars(last):
+                    rank.draw(bar)
         finally:
             os.close(descriptor)
         return reports
@@ -182,20 +245,23 @@ class _Attempt:
         reader = rank.readers.setdefault(stream, LineReader())
         for begin, end in spans(lines):
             line = lines[begin:end]
-            bar = redrawn_bar(line) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
+            bar = untitled_bar(line) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
             if bar is not None:
                 # The first of them is the training's; those of evaluations come later and have another length.
-                rank.bar_length = rank.bar_length or bar[1]
-                if bar[1] == rank.bar_length:
-                    rank.bars.append((self._looks, bar[0]))
+                rank.bar_length = rank.bar_length or bar.length
+                if bar.length == rank.bar_length:
+                    rank.redrawn.append((self._looks, bar))
                 continue
             report: dict[str, Any] | None = reader.read(line)
             if report is None:
                 continue
             if "step" not in report and "loss" in report:
-                if rank.bars:
-                    report["step"] = rank.bars.popleft()[1]
-                elif not is_over and rank.held != start + begin and not reports:
+                if rank.redrawn:
+                    bar = rank.redrawn.popleft()[1]
+                    report |= {"step": bar.position} | ({"steps_per_s": bar.steps_per_s} if bar.steps_per_s else {})
+                elif rank.held == start + begin:
+                    rank.has_own_bars = not rank.counts
+                elif rank.has_own_bars and not is_over and not reports:
                     rank.held = start + begin
                     return rank.held
             reports.append(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -10,12 +9,36 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from importlib import import_module
 
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
+from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import DttuiError, ExitCode
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
+from dttui.services.controller.starting import SpareController
 from dttui.spec.problems import DocumentError, format_path
+
+_COMMANDS = {
+    "apply": ("run", "apply"),
+    "stop": ("run", "stop"),
+    "attach": ("attach", "attach"),
+    "preflight": ("preflight", "preflight"),
+    "plan": ("run", "show_plan"),
+    "validate": ("run", "validate"),
+    "ps": ("inspect", "ps"),
+    "status": ("inspect", "status"),
+    "logs": ("inspect", "logs"),
+    "diagnose": ("diagnosing", "diagnose_job"),
+    "envs": ("hosts", "envs"),
+    "agents": ("agents", "agents"),
+    "schema": ("language", "show_schema"),
+    "fmt": ("language", "format_files"),
+    "import": ("importing", "import_job"),
+    "estimate": ("estimating", "show_estimate"),
+    "recommend": ("estimating", "show_recommendation"),
+}
+"""Verb → module of this package, and the function in it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,33 +75,22 @@ def _run(options: Namespace) -> int:
         from dttui.cli.screen import open_screen
 
         return open_screen(options)
-    from dttui.cli import agents, attach, diagnosing, estimating, hosts, importing, inspect, language, preflight, run
-
-    commands: dict[str, Callable[[Namespace], int | Awaitable[int]]] = {
-        "apply": run.apply,
-        "stop": run.stop,
-        "attach": attach.attach,
-        "preflight": preflight.preflight,
-        "plan": run.show_plan,
-        "validate": run.validate,
-        "ps": inspect.ps,
-        "status": inspect.status,
-        "logs": inspect.logs,
-        "diagnose": diagnosing.diagnose_job,
-        "envs": hosts.envs,
-        "agents": agents.agents,
-        "schema": language.show_schema,
-        "fmt": language.format_files,
-        "import": importing.import_job,
-        "estimate": estimating.show_estimate,
-        "recommend": estimating.show_recommendation,
-    }
-    result = commands[verb](options)
-    return result if isinstance(result, int) else asyncio.run(_wait(result))
+    if verb != "apply" or options.dry_run:
+        return _command(verb)(options)
+    with SpareController() as options.spare:  # Its imports take as long as ours do.
+        return _command(verb)(options)
 
 
-async def _wait(result: Awaitable[int]) -> int:
-    return await result
+def _command(verb: str) -> Callable[[Namespace], int]:
+    """Return what does it. The other verbs are not imported."""
+    module, name = _COMMANDS[verb]
+    command: Callable[[Namespace], int | Awaitable[int]] = getattr(import_module(f"dttui.cli.{module}"), name)
+
+    def run(options: Namespace) -> int:
+        result = command(options)
+        return result if isinstance(result, int) else run_interruptibly(result)
+
+    return run
 
 
 def _language_of(arguments: list[str]) -> str | None:

@@ -22,7 +22,7 @@ from dttui.services.agents.deploy import Deployment, deploy_all
 from dttui.services.agents.remove import Removal, remove_all
 from dttui.services.agents.status import AgentStatus, status_all
 from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.words import agent_outcome_name
+from dttui.services.words import agent_outcome_name, listed
 from dttui.transport.routes import Transports
 
 MAX_NAMES = 8
@@ -72,7 +72,7 @@ async def _confirm_removal(prompter: TerminalPrompter, environments: Sequence[En
         what = _("the agent and what jobs left, but for checkpoints")
     if options.checkpoints:
         what = _("the agent and what jobs left, checkpoints too")
-    hosts = _listed([item.name for item in environments])
+    hosts = listed([item.name for item in environments], MAX_NAMES)
     question = ngettext("Remove {what} from {count} host", "Remove {what} from {count} hosts", len(environments))
     told = f"{question.format(what=what, count=len(environments))}: {one_line(hosts)}"
     if options.force:
@@ -120,12 +120,12 @@ def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
             notes.append(_("before: {version}").format(version=item.version_before))
         if item.running:
             running = _("under the version before go on: {jobs}")
-            notes.append(running.format(jobs=_listed(item.running)))
+            notes.append(running.format(jobs=listed(item.running, MAX_NAMES)))
         return [item.version, one_line(", ".join(notes))]
     if isinstance(item, Removal):
         notes = []
         if item.stopped:
-            notes.append(_("stopped: {jobs}").format(jobs=_listed(item.stopped)))
+            notes.append(_("stopped: {jobs}").format(jobs=listed(item.stopped, MAX_NAMES)))
         if item.jobs_removed:
             notes.append(
                 ngettext(
@@ -133,7 +133,7 @@ def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
                 ).format(count=item.jobs_removed)
             )
         if item.kept:
-            notes.append(_("left there: {paths}").format(paths=_listed(item.kept)))
+            notes.append(_("left there: {paths}").format(paths=listed(item.kept, MAX_NAMES)))
         return [one_line("; ".join(notes))]
     return _status_columns(item)
 
@@ -159,6 +159,9 @@ def _status_columns(item: AgentStatus) -> list[str]:
         notes.append(clean(seen.probe.broken).strip().splitlines()[-1])
     if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
         notes.append(_("the daemon is of an older version"))
+    if seen.daemon is not None and seen.daemon.warm:
+        size_mib = sum(item.memory_mib for item in seen.daemon.warm)
+        notes.append(_("keeps torch imported for warm starts: {size} MiB").format(size=size_mib))
     if seen.others:
         used = sum(other.in_use for other in seen.others)
         text = ngettext(
@@ -203,13 +206,6 @@ def _exit_code(results: Sequence[object]) -> ExitCode:
 
 def _show_step(host: str, step: str) -> None:
     sys.stderr.write(f"{host}: {one_line(step)}\n")
-
-
-def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:MAX_NAMES])
-    if len(names) <= MAX_NAMES:
-        return listed
-    return _("{names} and {count} more").format(names=listed, count=len(names) - MAX_NAMES)
 
 
 def _duration(seconds: float) -> str:

@@ -131,7 +131,20 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("--node", help=_("only this node"))
     logs.add_argument("--rank", type=int, help=_("only this rank"))
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
-    logs.add_argument("-n", "--lines", type=_positive, metavar="N", help=_("only the last N lines of each file"))
+    logs.add_argument(
+        "-n", "--lines", "--tail", type=_positive, metavar="N", help=_("only the last N lines of each file")
+    )
+    logs.add_argument(
+        "--attempt", type=_natural, metavar="N", help=_("of this attempt, from 0; of the last by default")
+    )
+    logs.add_argument(
+        "--since",
+        metavar="10m|TIME",
+        help=_(
+            "only lines since then, by the times that lines carry; one without goes with the line before it, "
+            "a file without any counts as a whole if it was written to since then"
+        ),
+    )
     attach = verbs.add_parser(
         "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
     )
@@ -183,6 +196,12 @@ def refuse_conflicts(options: Namespace) -> None:
         raise UsageError(
             _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
         )
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(_("{text} is no whole number of at least {least}").format(text=text, least=0))
+    return int(text)
 
 
 def _positive(text: str) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dtagent.protocol.events import EventKind
+from dtagent.protocol.events import Event, EventKind
 
-from dttui.cli.following import Interrupts, follow_job, show_to_the_end
+from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import ExitCode
@@ -27,9 +27,9 @@ async def attach(options: Namespace) -> int:
     interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
     interrupts.install()
     follower = JobFollower(directory)
-    earlier = []
+    earlier: list[Event] = []
     while new := follower.poll():
-        earlier += new
+        earlier += in_order(new)
     if options.output != "jsonl":
         earlier = [event for event in earlier if event.kind is not EventKind.METRIC][-LAST_EVENTS:]
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))

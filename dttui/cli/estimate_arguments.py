@@ -8,7 +8,6 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 from dttui.i18n import _
-from dttui.spec.models import MOST_COUNT
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _LEAST, _MOST = 1e-12, 1e18
@@ -70,6 +69,8 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
 
 
 def _positive(text: str) -> int:
+    from dttui.spec.section import MOST_COUNT  # Every command makes this parser, and few want pydantic that early.
+
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import Event, EventKind, JobState
 
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
@@ -179,7 +181,7 @@ async def _show(
     # Asked before reading: what a controller wrote last is read before it is missed.
     alive = follower.directory.has_controller()
     new = follower.poll()
-    for event in new:
+    for event in in_order(new):
         printer.event(event)
     if until() or (follower.is_over and not past_the_end):
         return True
@@ -187,6 +189,16 @@ async def _show(
         return False
     await asyncio.sleep(0 if new else POLL_S)
     return True
+
+
+def in_order(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield what was read together as it happened, the outcome last: reports of metrics come from a file of their own.
+
+    Clocks differ and can be set back, so neither file's own order is touched.
+    """
+    happened = [event for event in events if event.kind is not EventKind.METRIC]
+    reports = [event for event in events if event.kind is EventKind.METRIC]
+    return heapq.merge(happened, reports, key=lambda event: math.inf if event.kind is EventKind.OUTCOME else event.time)
 
 
 def _ended_first(directory: JobDirectory) -> NotFinishedError:

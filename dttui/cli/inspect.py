@@ -7,7 +7,7 @@ import sys
 import time
 from argparse import Namespace
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import EventKind, JobState, Metric
 
 from dttui.cli.printing import failure_text, job_document, one_line, places_text, print_document, print_rows
 from dttui.errors import ExitCode, UsageError
@@ -15,7 +15,9 @@ from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.controller.control import ensure_controller
+from dttui.services.curves import speed_of
 from dttui.services.follow import JobFollower, LogFollower
+from dttui.services.log_times import parse_since
 from dttui.services.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
@@ -64,17 +66,27 @@ async def status(options: Namespace) -> int:
                 said = _("no word for {seconds:.0f} s").format(seconds=silences[name])
             print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}"))
         if newest is not None:
-            print("  " + "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items()))
+            # Only one rank's are followed; another may be a step further.
+            numbers = "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items())
+            whose = _("rank {rank}").format(rank=newest.rank)
+            print(f"  {whose}: {numbers}")
         print(failure_text(view, directory) + places_text(view, directory), end="")
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED
 
 
 async def logs(options: Namespace) -> int:
     """Print log lines, each with its rank where there are several files."""
+    since = parse_since(options.since, time.time()) if options.since is not None else None
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
     while follower.poll():
         pass
+    attempt = follower.view.attempt if options.attempt is None else options.attempt
+    if attempt > follower.view.attempt:
+        raise UsageError(
+            _("job {id} has no attempt {attempt}").format(id=directory.job_id, attempt=attempt),
+            _("Its last one is {attempt}.").format(attempt=follower.view.attempt),
+        )
     nodes = list(follower.view.nodes)
     if options.node is not None and options.node not in nodes:
         raise UsageError(
@@ -85,11 +97,11 @@ async def logs(options: Namespace) -> int:
     _check_rank(options.rank, {name: follower.view.nodes[name].plan.ranks for name in nodes}, directory.job_id)
     if options.follow and not follower.is_over:
         ensure_controller(directory)
-    reader = LogFollower(directory, follower.view.attempt, last_lines=options.lines)
+    reader = LogFollower(directory, attempt, last_lines=options.lines, since=since)
     rows: list[object] = []
     while True:
         follower.poll()
-        over = follower.is_over or not directory.has_controller()
+        over = follower.is_over or attempt != follower.view.attempt or not directory.has_controller()
         found = reader.poll(nodes, to_the_end=over)
         for node, stream, lines in found:
             chosen = _rows(node, stream, lines, options)
@@ -112,17 +124,20 @@ async def logs(options: Namespace) -> int:
 async def _find_out(follower: JobFollower) -> None:
     """Let a new controller look where the old one has died; what is not known then is shown as unknown."""
     directory, view = follower.directory, follower.view
-    deadline = time.monotonic() + (TAKE_OVER_WAIT_S if ensure_controller(directory) else 0.0)
+    silence_before, seen_at = directory.silence(time.time()), directory.watched_until()
+    is_new = ensure_controller(directory)
+    deadline = time.monotonic() + (TAKE_OVER_WAIT_S if is_new else 0.0)
     while True:
         silence = directory.silence(time.time())
-        follower.poll()
-        if follower.is_over or (not silence and view.state is not JobState.UNKNOWN):
+        # Until the new one has spoken, the state is still the word of the one that died.
+        is_new = not any(event.kind is EventKind.JOB_STATE for event in follower.poll()) and is_new
+        if follower.is_over or not (is_new or silence or view.state is JobState.UNKNOWN):
             return
         if time.monotonic() > deadline:
             break
         await asyncio.sleep(POLL_S)
-    if silence:
-        view.lose(directory.watched_until() or time.time(), silence)
+    if is_new or silence:
+        view.lose(seen_at or time.time(), silence or silence_before)
 
 
 def _check_rank(rank: int | None, ranks: dict[str, tuple[int, ...]], job_id: str) -> None:
@@ -147,12 +162,13 @@ def _rows(node: str, stream: str, lines: list[bytes], options: Namespace) -> lis
     ]
 
 
-def _numbers(metric: object) -> dict[str, float]:
-    return {
+def _numbers(metric: Metric) -> dict[str, float]:
+    numbers = {
         key: value
         for key, value in vars(metric).items()
         if isinstance(value, (int, float)) and key not in ("rank", "time")
     }
+    return {**numbers, **dict(filter(None, [speed_of(metric)]))}
 
 
 def _duration(seconds: float) -> str:

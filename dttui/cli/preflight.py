@@ -13,15 +13,14 @@ from pathlib import Path
 from dtagent.protocol.events import EventKind
 
 from dttui.cli.preflight_text import board_lines, result_lines
-from dttui.cli.printing import print_document
+from dttui.cli.printing import can_rewrite, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.services.known_hardware import known_hardware
 from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.services.preflight.board import Board, Cell, Check, cells_to_data, check_ignored
-from dttui.services.preflight.run import CheckedHost, Preflight
+from dttui.services.preflight.checking import check
 from dttui.spec import DocumentError
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.spec.places import as_problem
@@ -33,36 +32,24 @@ PAINT_S = 0.1
 
 async def preflight(options: Namespace) -> int:
     """Check the hosts of a job, or some hosts by themselves; return 0, 3 with errors or 4 with a host out of reach."""
-    ignored = frozenset(check_ignored(options.ignore))
-    submission = _submission(options)
-    hardware = known_hardware(lenient=True)
-    plan = make_local_plan(submission, hardware=hardware)
+    submission = replace(_submission(options), ignored=check_ignored(options.ignore))
+    plan = make_local_plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, options.file or "") for finding in plan.errors)
     transports = Transports()
-    prompter = TerminalPrompter()
-    nodes = [
-        CheckedHost(environment, planned, transports, prompter)
-        for planned in plan.nodes
-        if (environment := submission.inventory.find(planned.name)) is not None
-    ]
     painter = _Painter(options)
     began = time.monotonic()
-    run = Preflight(
-        nodes,
-        plan,
-        submission.inventory,
-        lambda known, facts: make_local_plan(replace(submission, inventory=known), facts, hardware),
-        ignored=ignored,
-        measures_bandwidth=options.bandwidth,
-        on_change=painter.changed,
-    )
-    painter.board = run.board
     try:
-        board = await run.run()
+        board = await check(
+            submission,
+            plan,
+            transports,
+            TerminalPrompter(),
+            measures_bandwidth=options.bandwidth,
+            begin=painter.begin,
+            on_change=painter.changed,
+        )
     finally:
-        for node in nodes:
-            await node.close()
         await transports.close()
         painter.clear()
     code = ExitCode.UNREACHABLE if board.unreachable else ExitCode.PREFLIGHT if board.errors else ExitCode.OK
@@ -93,11 +80,15 @@ class _Painter:
 
     def __init__(self, options: Namespace) -> None:
         self._is_lines = options.output == "jsonl"
-        self._paints = options.output == "human" and sys.stderr.isatty()
+        self._paints = options.output == "human" and can_rewrite(sys.stderr)
         self._painted = 0
         """Lines."""
         self._next: asyncio.TimerHandle | None = None
         self.board: Board | None = None
+
+    def begin(self, board: Board) -> None:
+        """Take the board that will be filled."""
+        self.board = board
 
     def changed(self, name: str, cells: Mapping[Check, Cell]) -> None:
         """Take in what changed of a node."""

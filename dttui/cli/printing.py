@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import _, ngettext
-from dttui.planning.models import Finding, Plan
+from dttui.planning.models import Finding, Plan, Severity
 from dttui.sanitize import clean
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
@@ -22,12 +23,19 @@ from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name
 from dttui.spec.problems import text_width
+from dttui.spec.units import format_bytes
 
 METRIC_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 10.0
 """Between two lines about how far a launch is, where no line can be written over."""
+MOST_LINE_CHARS = 4000
 BAR_WIDTH = 24
 _MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
+
+
+def can_rewrite(stream: TextIO) -> bool:
+    """Whether what was written there can be written over: a terminal, and one that moves its cursor."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Printer:
@@ -37,8 +45,10 @@ class Printer:
         self._output = output
         self._metric_at = 0.0
         self._progress_at = 0.0
-        self._can_rewrite = sys.stderr.isatty()
+        self._can_rewrite = can_rewrite(sys.stderr)
         self._has_open_line = False
+        self._errors: set[str] = set()
+        """What findings said: the job's reason to fail, and not to be said in full each time it is told."""
 
     def note(self, text: str) -> None:
         """Say something to the person, not to the reader of results."""
@@ -82,12 +92,16 @@ class Printer:
         if self._output == "json":
             print_document(job_document(view, directory), self._output)
             return
-        sys.stderr.write(failure_text(view, directory))
+        if text := failure_text(view, directory):
+            sys.stderr.write("".join(line for line in text.splitlines(True) if not self._was_said(line)))
         newest = view.newest_metric
         known = {name: value for name in ("step", "loss") if (value := getattr(newest, name, None)) is not None}
         parts = [f"{view.job_id} {state_name(view.state)}", *_metric_parts(known), one_line(view.reason)]
         print(" · ".join(parts))
         print(places_text(view, directory), end="")
+
+    def _was_said(self, text: str) -> bool:
+        return any(error in one_line(text) for error in self._errors)
 
     def _text(self, event: Event) -> str:
         if event.kind is EventKind.METRIC:
@@ -95,12 +109,16 @@ class Printer:
                 return ""
             self._metric_at = event.time
             return "  ".join(_metric_parts(event.data))
+        if event.kind is EventKind.JOB_STATE and self._was_said(event.message):
+            return state_name(JobState(event.data["state"]))
         if event.kind is EventKind.JOB_STATE:
             return f"{state_name(JobState(event.data['state']))}  {event.message}"
         if event.kind is EventKind.NODE_STATE:
-            state = node_state_name(event.data["state"])
+            state = node_state_name(NodeStanding(event.data["state"]))
             return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
+            if event.data["severity"] == Severity.ERROR.value and event.message.strip():
+                self._errors.add(one_line(event.message))
             hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
             mark = _MARKS.get(event.data["severity"], "·")
             place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
@@ -124,8 +142,9 @@ def progress_bar(data: dict[str, Any]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text from anywhere as one clean line, its indent kept."""
-    return clean(text).rstrip("\n").replace("\n", " ⏎ ")
+    """Return text from anywhere as one clean line, its indent kept, cut where it is longer than anyone would read."""
+    line = clean(text).rstrip("\n").replace("\n", " ⏎ ")
+    return line if len(line) <= MOST_LINE_CHARS else f"{line[: MOST_LINE_CHARS - 1]}…"
 
 
 def print_document(document: object, output: str) -> None:
@@ -212,6 +231,11 @@ def plan_text(plan: Plan) -> str:
                 share=f"{plan.estimate.communication_share:.0%}",
             )
         )
+    lines.append(
+        _("rendezvous within {seconds:g} s · at most {size} of each log kept on a host").format(
+            seconds=plan.rendezvous_timeout_s, size=format_bytes(plan.log_cap_bytes)
+        )
+    )
     for node in plan.nodes:
         mark = "★" if node.node_rank == 0 else " "
         ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"

@@ -22,7 +22,7 @@ from dttui.services.jobs import JobDirectory
 from dttui.services.launch.same_job import changed_files, one_submission_at_a_time
 from dttui.services.launch.submit import find_same, make_local_plan, submit
 from dttui.services.preflight.board import check_ignored
-from dttui.services.words import state_name
+from dttui.services.words import listed, state_name
 from dttui.spec import DocumentError, load_document
 from dttui.spec.places import as_problem
 
@@ -45,7 +45,7 @@ async def apply(options: Namespace) -> int:
     interrupts.install()
     with one_submission_at_a_time():
         same = None if options.new else find_same(submission, plan)
-        directory = same or submit(submission, plan, expects_client=True)
+        directory = same or submit(submission, plan, expects_client=True, spare=options.spare)
     printer.note(_("job {id}").format(id=directory.job_id))
     if same is not None:
         _tell_attached(printer, same, submission.base / plan.upload if plan.upload is not None else None)
@@ -136,7 +136,5 @@ def _tell_attached(printer: Printer, directory: JobDirectory, upload: Path | Non
         pass
     changed = changed_files(directory, follower.view.attempt, upload) if upload is not None else None
     if changed:
-        shown = ", ".join(changed[:MAX_NAMES])
-        if len(changed) > MAX_NAMES:
-            shown = _("{names} and {count} more").format(names=shown, count=len(changed) - MAX_NAMES)
-        printer.note(_("⚠ it runs with other files than are here now: {names}").format(names=clean(shown)))
+        shown = clean(listed(changed, MAX_NAMES))
+        printer.note(_("⚠ it runs with other files than are here now: {names}").format(names=shown))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -18,7 +19,7 @@ from dttui.transport.routes import Transports
 
 def open_screen(options: Namespace) -> int:
     """Show the screen until the person leaves it."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise UsageError(
             _("the screen needs a terminal"), _("Run a job without it: dttui --apply job.yaml; or see dttui --help.")
         )
@@ -31,6 +32,8 @@ def open_screen(options: Namespace) -> int:
     if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
         print_findings(loaded.notes, sys.stderr)
     print_findings(known_hardware(lenient=True).findings, sys.stderr)
+    if not sys.stderr.isatty():  # Textual paints there, and what was led elsewhere is for errors.
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # typeshed has it final, Python does not
     return run_app(
         TuiOptions(
             inventory=read_inventory(options, required=False),

@@ -14,7 +14,8 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.slurm import NAME as SLURM
 from dttui.services.launch.submit import Submission
-from dttui.spec import load_document
+from dttui.spec import parse_document
+from dttui.spec.yaml_reader import decode, read_bytes
 
 
 def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
@@ -44,8 +45,8 @@ def inventory_path(options: Namespace) -> Path:
 def read_submission(options: Namespace, file: str) -> Submission:
     """Return the job of a file together with the inventory. Raises UsageError with every problem and its place."""
     path = Path(file)
-    loaded = load_document(path)
-    text = path.read_text(encoding="utf-8-sig")
+    text = decode(read_bytes(path, file), file)
+    loaded = parse_document(text, file)
     return Submission(loaded.job, read_inventory(options), path.resolve().parent, text, file, loaded.notes)
 
 

@@ -34,7 +34,7 @@ _HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r")\}")
 class PlannedFile(BaseModel):
     """A generated file of a node's bundle."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     """Relative to the attempt's directory."""
@@ -47,7 +47,7 @@ class PlannedFile(BaseModel):
 class PlannedProcess(BaseModel):
     """A command on a node. Strings may hold holes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """`launcher`, or the rank."""
@@ -59,6 +59,8 @@ class PlannedProcess(BaseModel):
     """Working directory."""
     rank: int | None = None
     """Global rank where the process is one."""
+    warm_start: bool = False
+    """Whether it is forked from a process that keeps torch imported, where the host has one."""
 
 
 def fill(text: str, values: Mapping[Hole, str]) -> str:

@@ -47,6 +47,9 @@ class Command:
             message = _("the framework command starts run.command, and the job gives {given}").format(given=given)
             hint = _("Write run.command, such as [python3, train.py], or choose the framework pytorch-ddp.")
             return [error("run-mismatch", given, message, hint)]
+        if job.run is not None and job.run.warm_start:
+            message = _("run.warm_start is for torchrun, and the framework command starts any program")
+            return [error("run-mismatch", "run.warm_start", message, _("Leave it out, or choose pytorch-ddp."))]
         return []
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
@@ -76,4 +79,6 @@ def _place(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> d
         "GROUP_RANK": str(node.node_rank),
         "MASTER_ADDR": layout.master_address,
         "MASTER_PORT": str(Hole.MASTER_PORT),
+        # Where it is Python, a crash in compiled code leaves a traceback.
+        "PYTHONFAULTHANDLER": "1",
     }

@@ -21,9 +21,6 @@ FRAMEWORKS: tuple[Framework, ...] = (
 )
 """Those that can be launched, and those that are known by name only."""
 
-DEFAULT_FRAMEWORK = FRAMEWORKS[0].name
-"""What a new job begins with."""
-
 
 def get_framework(name: str) -> Framework:
     """Return the framework of that name. Raises UsageError where there is none."""

@@ -29,7 +29,7 @@ def _nothing_is_empty(value: object) -> object:
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class GpuResources(_Document):

@@ -35,7 +35,7 @@ def slurm_inventory(variables: Mapping[str, str]) -> Inventory:
     name = next((name for name in _NODE_LISTS if variables.get(name)), None)
     if name is None:
         message = _("this is no Slurm allocation: {name} is not set").format(name=_NODE_LISTS[0])
-        raise DocumentError([Problem(NAME, message, _("Run dttui inside salloc or sbatch."))])
+        raise DocumentError([Problem(NAME.rstrip(":"), message, _("Run dttui inside salloc or sbatch."))])
     text = variables[name]
     try:
         hosts = expand_slurm(text)

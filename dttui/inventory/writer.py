@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import cast
 import yaml
 
 from dttui.errors import UsageError
+from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import is_foreign, parse_inventory
@@ -49,9 +49,8 @@ def add_environments(path: Path, environments: Sequence[Environment]) -> Invento
         raise UsageError(message, _("Name a file with --inventory."))
     wanted = _joined(before, environments, str(path))
     text = _extended((content or b"").decode("utf-8-sig"), environments, wanted, str(path))
-    mode = target.stat().st_mode & 0o777 if content is not None else 0o600
     try:
-        _replace(target, text.encode(), mode)
+        write_atomic(target, text)
     except OSError as error:
         raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
     return wanted
@@ -136,23 +135,3 @@ def _find(text: str) -> _List | None:
             return _List(key.column, next_line, column, start.index if first.flow_style else None)
         depth += isinstance(event, yaml.CollectionStartEvent)
     return None
-
-
-def _replace(path: Path, content: bytes, mode: int) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), mode)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -99,7 +99,7 @@ def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:
         zero_stage=chosen.zero_stage,
         recomputation=chosen.recompute,
         sequence_parallel=chosen.sequence_parallel if chosen.tensor_parallel_size > 1 else None,
-        **{name: section if _said(section) else None for name, section in sections.items()},
+        **{name: section if given_fields(section) else None for name, section in sections.items()},
     )
 
 
@@ -134,9 +134,10 @@ def _kind(chosen: Recommendation) -> str:
 
 def _changed(section: SectionT | None, model: type[SectionT], **parts: Any) -> SectionT:
     """Return a section with other values; `None` says nothing of a key."""
-    said = (_said(section) if section is not None else {}) | parts
-    return model(**{name: value for name, value in said.items() if value is not None})
+    given = (given_fields(section) if section is not None else {}) | parts
+    return model(**{name: value for name, value in given.items() if value is not None})
 
 
-def _said(section: Section) -> dict[str, Any]:
+def given_fields(section: Section) -> dict[str, Any]:
+    """Return the fields that a section gives."""
     return {name: value for name in section.model_fields_set if (value := getattr(section, name)) is not None}

@@ -147,15 +147,6 @@ class ComposeState:
             return replace(chosen, program=program, program_kind=kind, arguments=arguments)
         return chosen
 
-    def choose_dataset(self, dataset: str, version: str | None = None) -> ComposeState:
-        """Choose a dataset of the catalogue."""
-        chosen = DatasetRef(id=dataset) if version is None else DatasetRef(id=dataset, version=version)
-        return replace(self, dataset=chosen)
-
-    def choose_no_dataset(self) -> ComposeState:
-        """Say that the script needs no dataset of the catalogue."""
-        return replace(self, dataset="none")
-
     def environments(self, inventory: Inventory) -> tuple[Environment, ...]:
         """Return the ticked environments that the inventory has, in the order of ticking."""
         found = (inventory.find(key) for key in self.selected)

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class System(_Value):

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Aggregate(_Value):
@@ -129,6 +129,10 @@ class Plan(_Value):
     """The job in the terms of seed 001."""
     python: str | None = None
     """Interpreter that the job itself names, for every node."""
+    rendezvous_timeout_s: float = 300.0
+    """How long ranks may take until all have started."""
+    log_cap_bytes: int = 2 << 30
+    """Of each rank's stdout and stderr, how much is kept on the host's disk."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -24,7 +24,7 @@ from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Member, Roster, make_roster
 from dttui.planning.sources import Sources, locate_dataset, locate_sources, storage_paths
-from dttui.spec.findings import errors_first
+from dttui.spec.findings import Severity, errors_first
 from dttui.spec.models import Job
 
 __all__ = ["bind", "plan"]
@@ -89,6 +89,8 @@ def plan(
         findings=errors_first(findings),
         secrets=job.run.secrets if job.run is not None else (),
         python=job.run.python if job.run is not None else None,
+        rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
+        log_cap_bytes=job.monitoring.log_cap,
         estimate=costing.estimate if costing is not None else None,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
         formal=formalise(job, members, backend, costing),
@@ -108,7 +110,9 @@ def _nodes(
         _bare_node(job, member, layout, required) for member, layout in zip(roster.members, layouts, strict=True)
     )
     framework = get_framework(job.framework) if job.framework is not None else None
-    if framework is None or job.run is None or sources is None or framework.check(job):
+    if framework is None or job.run is None or sources is None:
+        return nodes
+    if any(finding.severity is Severity.ERROR for finding in framework.check(job)):
         return nodes
     layout = JobLayout(
         job=job,

@@ -18,8 +18,9 @@ from dttui.errors import AgentError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
+from dttui.services.agent_words import agent_text
 from dttui.services.pace import Pace
-from dttui.services.telemetry import Selection, decode_frame
+from dttui.services.telemetry import WATCHED, decode_frame
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
 
 Reply = TypeVar("Reply")
@@ -129,16 +130,16 @@ class AgentClient:
                 _("{host}: the agent's answer to {method} makes no sense").format(host=self.name, method=method),
             ) from error
 
-    async def telemetry(self, after_seq: int | None, wait_s: float, selection: Selection) -> list[HostSample]:
-        """Wait for samples after a number, with the selected fields; empty where none came in time.
+    async def telemetry(self, after_seq: int | None, wait_s: float) -> list[HostSample]:
+        """Wait for samples after a number, with the fields of `WATCHED`; empty where none came in time.
 
         Raises:
             HostUnreachableError: the link is gone, or no answer came.
             AgentError: the agent refused.
         """
         most = min(max(1, self.pace.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
-        request = TelemetryRequest(after_seq, wait_s, most, select=selection.fields)
-        return selection.samples(await self.call("telemetry", request, selection.reply, wait_s + 20))
+        request = TelemetryRequest(after_seq, wait_s, most, select=WATCHED.fields)
+        return WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
 
     async def close(self) -> None:
         """End the conversation and the connection."""
@@ -207,7 +208,10 @@ class AgentClient:
                 for line in frames.feed(data):
                     self.pace.note(len(line), time.monotonic() - began)
                     began = time.monotonic()
-                    self._dispatch(decode_frame(line))
+                    frame = decode_frame(line)
+                    if frame.get("id") is None and "error" in frame:  # It does not serve us, and hangs up.
+                        reason = self._refusal("", frame["error"]).message
+                    self._dispatch(frame)
                 is_between = not frames.pending_bytes
                 data = await self._stream.read()
                 if not data:
@@ -232,6 +236,7 @@ class AgentClient:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(self._lost)
+                future.exception()  # Seen, even where the call itself failed in its write.
 
     async def _keep_alive(self) -> None:
         while True:
@@ -245,7 +250,7 @@ class AgentClient:
     def _refusal(self, method: str, error: Any) -> AgentError:
         body = error if isinstance(error, dict) else {}
         code = body.get("code") if isinstance(body.get("code"), int) else None
-        message = clean(str(body.get("message", "")))
+        message = agent_text(str(body.get("message", "")), body.get("data"))
         if code == rpc.ErrorCode.VERSION:
             return AgentError(
                 self.name,

@@ -28,8 +28,6 @@ class AwakeLoop(asyncio.SelectorEventLoop):
         self._looked_at = time.monotonic()
         self._boottime = _boottime()
         self._woke_at = float("-inf")
-        self.slept_s = 0.0
-        """How long the last sleep was."""
         super().__init__()
 
     def time(self) -> float:
@@ -41,7 +39,6 @@ class AwakeLoop(asyncio.SelectorEventLoop):
         if gap_s > MOST_GAP_S:
             self._asleep_s += gap_s
         if away_s > MOST_GAP_S:
-            self.slept_s = away_s
             self._woke_at = now - self._asleep_s
         return now - self._asleep_s
 

@@ -14,10 +14,8 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
-from dttui.services.telemetry import WATCHED
-from dttui.transport.base import Prompter, Transport
+from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
-CONNECT_TIMEOUT_S = 20.0
 FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
@@ -140,7 +138,7 @@ class Fleet:
             self._set(key, self.statuses[key].state, facts=facts)
             after: int | None = None
             while True:
-                samples = await client.telemetry(after, TELEMETRY_WAIT_S, WATCHED)
+                samples = await client.telemetry(after, TELEMETRY_WAIT_S)
                 if samples:
                     after = samples[-1].seq
                     state, reason = _judge(samples[-1])

@@ -13,7 +13,9 @@ from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
 
 from dttui.planning.models import Plan
-from dttui.services.jobs import JobDirectory, parse_event
+from dttui.services.event_log import parse_event
+from dttui.services.jobs import JobDirectory
+from dttui.services.log_times import start_since
 from dttui.services.view import JobView
 
 _METRIC = TypeAdapter(Metric)
@@ -24,12 +26,20 @@ READ_BYTES = 1 << 20
 class LineReader:
     """Whole new lines of a file that grows."""
 
-    def __init__(self, path: Path, *, last_bytes: int | None = None, last_lines: int | None = None) -> None:
-        """Read from the start, or of what is there at first only the end: so many lines, or those in so many bytes."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        last_bytes: int | None = None,
+        last_lines: int | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time."""
         self._path = path
         self._offset = 0
         self._last_bytes = last_bytes
         self._last_lines = last_lines
+        self._since = since
 
     def read(self, *, to_the_end: bool = False) -> list[bytes]:
         """Return the complete lines that came since the last call, at most about 1 MiB of them.
@@ -42,6 +52,9 @@ class LineReader:
             if self._last_lines is not None:
                 self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
                 self._last_lines = None
+            if self._since is not None:
+                self._offset = max(self._offset, start_since(stream, self._since))
+                self._since = None
             stream.seek(self._offset)
             data = stream.read(READ_BYTES)
             whole = data[: data.rfind(b"\n") + 1]
@@ -137,11 +150,14 @@ class JobFollower:
 class LogFollower:
     """New bytes of a job's log files, by node and stream."""
 
-    def __init__(self, directory: JobDirectory, attempt: int, *, last_lines: int | None = None) -> None:
-        """Read all; with `last_lines`, of the files that are there at the first look only that many lines each."""
+    def __init__(
+        self, directory: JobDirectory, attempt: int, *, last_lines: int | None = None, since: float | None = None
+    ) -> None:
+        """Read all, or of the files that are there at the first look only the last lines, or those since a time."""
         self._directory = directory
         self._attempt = attempt
         self._last_lines = last_lines
+        self._since = since
         self._readers: dict[tuple[str, str], LineReader] = {}
 
     def poll(self, nodes: list[str], *, to_the_end: bool = False) -> list[tuple[str, str, list[bytes]]]:
@@ -155,12 +171,12 @@ class LogFollower:
                 for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
                     reader = self._readers.get((node, path.name))
                     if reader is None:
-                        reader = LineReader(path, last_lines=self._last_lines)
+                        reader = LineReader(path, last_lines=self._last_lines, since=self._since)
                         self._readers[node, path.name] = reader
                     lines = reader.read(to_the_end=to_the_end)
                     if lines:
                         found.append((node, path.name, lines))
-        self._last_lines = None
+        self._last_lines = self._since = None
         return found
 
 

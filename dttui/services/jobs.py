@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.protocol.events import Event, EventKind, JobState
-from dtagent.protocol.rpc import to_wire
-from pydantic import TypeAdapter, ValidationError
 
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
-from dttui.i18n import Told, _, retell
+from dttui.i18n import _
 from dttui.inventory.models import Inventory
+from dttui.services.event_log import read_events
 
-LOG = logging.getLogger("dttui.jobs")
-EVENT = TypeAdapter(Event)
 CLAIM_PATIENCE_S = 0.3
 HEARTBEAT_S = 5.0
 """How often a controller gives a sign of life."""
@@ -34,7 +28,6 @@ STALLED_S = 20.0
 """After so long without one nothing is known of its job."""
 MAX_NAMES = 8
 """Jobs that an error names."""
-TAIL_BYTES = 64 * 1024
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -167,7 +160,7 @@ class JobDirectory:
 
     def is_over(self) -> bool:
         """Whether the job has an outcome."""
-        return any(event.kind is EventKind.OUTCOME for event in _events(self.events))
+        return any(event.kind is EventKind.OUTCOME for event in read_events(self.events))
 
     def read_inventory(self) -> Inventory:
         """Return the environments of the job. Raises OSError or ValueError where the launch was never written."""
@@ -175,7 +168,7 @@ class JobDirectory:
 
     def read_events(self) -> list[Event]:
         """Return all events written so far; a torn last line is left out."""
-        return list(_events(self.events))
+        return list(read_events(self.events))
 
 
 @dataclass(frozen=True)
@@ -292,107 +285,9 @@ def list_jobs() -> list[JobSummary]:
     return sorted(found, key=lambda job: job.started_at or 0.0, reverse=True)
 
 
-class EventLog:
-    """Appends to a job's events.jsonl. Only the controller has one; it goes on after what another one wrote.
-
-    What a full disk does not take is kept until there is room: no job ends because of it.
-    """
-
-    def __init__(self, directory: JobDirectory) -> None:
-        self._path = directory.events
-        cut_torn_line(self._path)
-        before = directory.read_events()
-        self._next = before[-1].seq + 1 if before else 0
-        self.began_at: float | None = before[0].time if before else None
-        """Unix time of the first event."""
-        self._unwritten: list[tuple[str, bool]] = []
-
-    def add(self, kind: EventKind, message: str, **fields: object) -> Event:
-        """Write one event and return it; a new state of the job is on the disk by then, with all that came before.
-
-        Where the disk is full, it is so once `flush` has returned true.
-        """
-        told = message.recipe if isinstance(message, Told) else None
-        event = EVENT.validate_python(
-            {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": told, **fields}
-        )
-        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
-        self._unwritten.append((json.dumps(to_wire(event), ensure_ascii=False), durable))
-        self.flush()
-        self._next += 1
-        self.began_at = self.began_at or event.time
-        return event
-
-    def flush(self) -> bool:
-        """Write what could not be written before; return whether everything is on the disk."""
-        while self._unwritten:
-            line, durable = self._unwritten[0]
-            try:
-                append_line(self._path, line, durable=durable)
-            except OSError as error:
-                LOG.warning("cannot write %s: %s", self._path, error)
-                return False
-            del self._unwritten[0]
-        return True
-
-
-def append_line(path: Path, line: str, *, durable: bool = False) -> None:
-    """Append one line in one write, so that a reader never sees half of it mixed with another.
-
-    Raises:
-        OSError: it cannot be written; the file is as it was.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        data = line.encode() + b"\n"
-        if (written := os.write(descriptor, data)) < len(data):
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        if durable:
-            os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def cut_torn_line(path: Path) -> None:
-    """Cut off what follows the last newline of a file: a write that a crash interrupted."""
-    with contextlib.suppress(FileNotFoundError), path.open("r+b") as stream:
-        end = position = stream.seek(0, os.SEEK_END)
-        while position > 0:
-            start = max(0, position - TAIL_BYTES)
-            stream.seek(start)
-            found = stream.read(position - start).rfind(b"\n")
-            if found >= 0:
-                position = start + found + 1
-                break
-            position = start
-        if position < end:
-            stream.truncate(position)
-
-
-def parse_event(line: bytes) -> Event | None:
-    """Decode one line of events.jsonl, its message in the reader's language; `None` where it is torn."""
-    try:
-        event = EVENT.validate_json(line)
-    except ValidationError:
-        return None
-    if event.told is not None:
-        with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
-            return replace(event, message=retell(event.told))
-    return event
-
-
-def _events(path: Path) -> Iterator[Event]:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-        for line in stream:
-            event = parse_event(line)
-            if event is not None:
-                yield event
-
-
 def _began_at(directory: JobDirectory) -> float:
     """Return the Unix time of a job's first event; that of its submission where it has none yet."""
-    first = next(_events(directory.events), None)
+    first = next(read_events(directory.events), None)
     if first is not None:
         return first.time
     with contextlib.suppress(OSError):

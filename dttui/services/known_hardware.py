@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui import locations
 from dttui.errors import UsageError
+from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links, MeasuredLink, newest
-from dttui.services.files import write_atomic
 from dttui.spec.document import validate
 from dttui.spec.findings import Finding, warning
 from dttui.spec.problems import DocumentError

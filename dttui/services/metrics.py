@@ -8,7 +8,7 @@ from typing import Any
 
 from dtagent.protocol.events import Metric
 
-_NAMES = {
+REPORTED_NAMES = {
     "loss": "loss",
     "learning_rate": "learning_rate",
     "lr": "learning_rate",
@@ -19,6 +19,7 @@ _NAMES = {
     "epoch": "epoch",
     "time": "time",
 }
+"""What a line may call a number → the field of `Metric` that it becomes; any other name is kept in `extra`."""
 PER_GPU = "tokens_per_s_per_gpu"
 """What some trainers tell instead; it becomes `tokens_per_s` by the number of ranks."""
 MAX_EXTRA = 32
@@ -41,7 +42,14 @@ class MetricStream:
         self._is_overlong = False
 
     def feed(self, data: bytes, lowest_rank: int, received: float, world_size: int = 1) -> list[Metric]:
-        """Return the metrics of the lines that `data` completes; the rest is as for `parse_line`."""
+        """Return the metrics of the lines that `data` completes.
+
+        Args:
+            data: the next bytes of the stream.
+            lowest_rank: the node's, for a line that names no rank.
+            received: Unix time, for a line that names none.
+            world_size: the job's, for a speed that is told for each GPU.
+        """
         return [metric for _end, metric in self.feed_placed(data, lowest_rank, received, world_size)]
 
     def feed_placed(
@@ -73,19 +81,6 @@ class MetricStream:
         self.first_unreadable = self.first_unreadable or _quoted(line)
 
 
-def parse_line(line: bytes, lowest_rank: int, received: float, world_size: int = 1) -> Metric | None:
-    """Decode one line; `None` where it is no JSON object.
-
-    Args:
-        line: without the newline.
-        lowest_rank: the node's, for a line that names no rank.
-        received: Unix time, for a line that names none.
-        world_size: the job's, for a speed that is told for each GPU.
-    """
-    body = _object(line)
-    return None if body is None else _metric(body, lowest_rank, received, world_size)
-
-
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         body = json.loads(line)
@@ -96,11 +91,11 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size: int) -> Metric:
     numbers = {key: number for key, value in body.items() if (number := _finite(value)) is not None}
-    known: dict[str, Any] = {_NAMES[key]: number for key, number in numbers.items() if key in _NAMES}
+    known: dict[str, Any] = {REPORTED_NAMES[key]: number for key, number in numbers.items() if key in REPORTED_NAMES}
     if PER_GPU in numbers:
         known.setdefault("tokens_per_s", numbers[PER_GPU] * world_size)
-    rest = [(key, number) for key, number in numbers.items() if key not in _NAMES and key not in ("step", "rank")]
-    broken = [_NAMES[key] for key, value in body.items() if key in _NAMES and _is_broken(value)]
+    rest = [(key, number) for key, number in numbers.items() if key not in (*REPORTED_NAMES, "step", "rank")]
+    broken = [REPORTED_NAMES[key] for key, value in body.items() if key in REPORTED_NAMES and _is_broken(value)]
     step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
         rank=int(rank),

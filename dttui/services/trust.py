@@ -5,10 +5,8 @@ from __future__ import annotations
 from dttui.errors import HostKeyError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.transport.base import Prompt, Prompter, PromptKind
+from dttui.transport.base import CONNECT_TIMEOUT_S, Prompt, Prompter, PromptKind
 from dttui.transport.routes import Transports
-
-CONNECT_TIMEOUT_S = 20.0
 
 
 async def trust_host(

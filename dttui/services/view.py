@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from dtagent.protocol.events import Event, EventKind, JobState, Metric
+from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
@@ -14,7 +14,6 @@ from dttui.services.preflight.board import Cell, Check, cells_from_data
 
 HISTORY = 2000
 """Points of a metric that are kept for a plot."""
-_NODE_ENDS = ("ended", "stopped", "failed", "discarded", "unkillable", "lost")
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,6 @@ class SlotView:
 
     rank: int
     simulated: bool
-    has_gpu: bool
     utilization_percent: float | None = None
     memory_used_mib: int | None = None
     memory_total_mib: int | None = None
@@ -47,8 +45,7 @@ class NodeView:
     """One node of the job."""
 
     plan: PlannedNode
-    state: str = "waiting"
-    """`waiting`, `connected`, `prepared`, `running`, `stopping`, `ended`, `unkillable`, `lost`, `unknown`, `failed`."""
+    state: NodeStanding = NodeStanding.WAITING
     message: str = ""
     sample: HostSample | None = None
     gpu_ids: tuple[int, ...] = ()
@@ -64,7 +61,7 @@ class NodeView:
     @property
     def is_over(self) -> bool:
         """Whether nothing of the job runs there any more, as far as is known."""
-        return self.state in _NODE_ENDS
+        return self.state.is_over
 
     def silence_s(self, now: float) -> float | None:
         """Return for how long at Unix time `now` nothing has come from the host; `None` while it talks."""
@@ -81,7 +78,7 @@ class NodeView:
             if gpu is not None:
                 slots.append(
                     SlotView(
-                        rank, False, True, gpu.utilization_percent, gpu.memory_used_mib, gpu.memory_total_mib,
+                        rank, False, gpu.utilization_percent, gpu.memory_used_mib, gpu.memory_total_mib,
                         gpu.temperature_c, gpu.power_w, gpu.error,
                     )
                 )  # fmt: skip
@@ -89,7 +86,7 @@ class NodeView:
                 total = self.sample.memory_total_mib if self.sample and process else None
                 use = process.cpu_percent if process else None
                 memory = process.memory_used_mib if process else None
-                slots.append(SlotView(rank, self.plan.simulated, bool(self.plan.cuda_slots), use, memory, total))
+                slots.append(SlotView(rank, self.plan.simulated, use, memory, total))
         return slots
 
 
@@ -161,12 +158,12 @@ class JobView:
                 self.lose(event.data.get("since", event.time), event.message)
         elif event.kind is EventKind.NODE_STATE and event.node in self.nodes:
             node = self.nodes[event.node]
-            node.state = str(event.data.get("state", ""))
+            node.state = NodeStanding(event.data.get("state"))
             node.message = event.message
             node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
             node.checkpoints = event.data.get("checkpoints", node.checkpoints)
             node.usage = event.data.get("usage")
-            node.heard_at = event.data.get("heard_at", event.time) if node.state == "unknown" else None
+            node.heard_at = event.data.get("heard_at", event.time) if node.state is NodeStanding.UNKNOWN else None
         elif event.kind is EventKind.PREFLIGHT and event.node is not None:
             self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
         elif event.kind is EventKind.PROGRESS:
@@ -184,7 +181,7 @@ class JobView:
         self.state, self.reason = JobState.UNKNOWN, reason
         for node in self.nodes.values():
             if not node.is_over:
-                node.state, node.message, node.heard_at = "unknown", "", node.heard_at or since
+                node.state, node.message, node.heard_at = NodeStanding.UNKNOWN, "", node.heard_at or since
 
     def add_metric(self, metric: Metric) -> None:
         """Take one report in; only one rank's are kept, since all ranks report the same step."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import JobState
+from collections.abc import Sequence
+
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
 from dttui.services.fleet import EnvironmentState
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names in a row, of many the first and how many more there are."""
+    shown = ", ".join(names[:most])
+    if len(names) <= most:
+        return shown
+    return _("{names} and {count} more").format(names=shown, count=len(names) - most)
 
 
 def state_name(state: JobState) -> str:
@@ -25,21 +35,22 @@ def state_name(state: JobState) -> str:
     }[state]
 
 
-def node_state_name(state: str) -> str:
-    """Return the name of the state of a node of a job; `unknown` for one that no event of ours has."""
+def node_state_name(state: NodeStanding) -> str:
+    """Return the name of the state of a node of a job."""
     return {
-        "waiting": _("waiting"),
-        "connected": _("connected"),
-        "prepared": _("prepared"),
-        "running": _("running"),
-        "stopping": _("stopping"),
-        "stopped": _("stopped"),
-        "ended": _("ended"),
-        "discarded": _("discarded"),
-        "unkillable": _("unkillable"),
-        "lost": _("lost"),
-        "failed": _("failed"),
-    }.get(state, _("unknown"))
+        NodeStanding.WAITING: _("waiting"),
+        NodeStanding.CONNECTED: _("connected"),
+        NodeStanding.PREPARED: _("prepared"),
+        NodeStanding.RUNNING: _("running"),
+        NodeStanding.STOPPING: _("stopping"),
+        NodeStanding.STOPPED: _("stopped"),
+        NodeStanding.ENDED: _("ended"),
+        NodeStanding.DISCARDED: _("discarded"),
+        NodeStanding.UNKILLABLE: _("unkillable"),
+        NodeStanding.LOST: _("lost"),
+        NodeStanding.FAILED: _("failed"),
+        NodeStanding.UNKNOWN: _("unknown"),
+    }[state]
 
 
 def environment_state_name(state: EnvironmentState) -> str:
@@ -81,6 +92,7 @@ def measure_name(key: str) -> str:
         "loss": _("loss"),
         "tokens_per_s": _("tok/s"),
         "samples_per_s": _("samples/s"),
+        "steps_per_s": _("steps/s"),
         "learning_rate": _("learning rate"),
         "gradient_norm": _("gradient norm"),
         "epoch": _("epoch"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.effects import ESTIMATED, LAUNCHED, UNUSED, VERIFIED
-from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, with_hint
+from dttui.spec.problems import MAX_PROBLEMS, PathKey, PlacedValueError, did_you_mean, with_hint
 from dttui.spec.section import Section
 from dttui.spec.text import INTERFACE_NAME, Label, Text
 from dttui.spec.units import BitsPerSecond, Bytes, Nanoseconds
@@ -130,25 +131,28 @@ class Cluster(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        faults: list[tuple[PathKey, str]] = []
-        seen: set[str] = set()
-        master: str | None = None
-        for index, node in enumerate(self.nodes):
-            if node.id in seen:
-                faults.append((("nodes", index, "id"), _('node "{node}" is listed twice').format(node=node.id)))
-            seen.add(node.id)
-            if node.role == "master" and master is not None:
-                message = _('"{first}" is the master already; one node can be it').format(first=master)
-                faults.append((("nodes", index, "role"), message))
-            elif node.role == "master":
-                master = node.id
-        faults += self._misgrouped(seen)
+        faults = tuple(islice(chain(self._repeated(), self._misgrouped()), MAX_PROBLEMS))
         if faults:
             raise PlacedValueError(*faults)
         return self
 
-    def _misgrouped(self, nodes: set[str]) -> Iterator[tuple[PathKey, str]]:
+    def _repeated(self) -> Iterator[tuple[PathKey, str]]:
+        """Yield where a node is listed again, or is one master too many."""
+        seen: set[str] = set()
+        master: str | None = None
+        for index, node in enumerate(self.nodes):
+            if node.id in seen:
+                yield ("nodes", index, "id"), _('node "{node}" is listed twice').format(node=node.id)
+            seen.add(node.id)
+            if node.role == "master" and master is not None:
+                message = _('"{first}" is the master already; one node can be it').format(first=master)
+                yield ("nodes", index, "role"), message
+            elif node.role == "master":
+                master = node.id
+
+    def _misgrouped(self) -> Iterator[tuple[PathKey, str]]:
         """Yield where a group holds what is no node, or a node that another holds already."""
+        nodes = {node.id for node in self.nodes}
         grouped: dict[str, str] = {}
         for index, group in enumerate(self.topology.groups if self.topology is not None else ()):
             for place, node in enumerate(group.nodes):

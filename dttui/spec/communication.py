@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from dttui.i18n import _
-from dttui.spec.effects import FOR_SCRIPT
+from dttui.spec.conditions import parse_duration
+from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.section import Section
+from dttui.spec.text import DURATION
 
 ReductionName = Literal["sum", "mean", "max", "min"]
+
+DEFAULT_RENDEZVOUS = "5m"
+LEAST_RENDEZVOUS_S = 5.0
+MOST_RENDEZVOUS_S = 24 * 3600.0
+
+
+def _bounded(text: str) -> str:
+    if not LEAST_RENDEZVOUS_S <= parse_duration(text) <= MOST_RENDEZVOUS_S:
+        raise ValueError(_("must be from {least} to {most}").format(least="5s", most="24h"))
+    return text
 
 
 class AllReduce(Section):
@@ -86,6 +98,18 @@ class Communication(Section):
     """Broadcast."""
     gather: Gather | None = None
     """Gather."""
+    rendezvous_timeout: Annotated[str, Field(pattern=DURATION), AfterValidator(_bounded)] | None = Field(
+        default=None, json_schema_extra=LAUNCHED
+    )
+    """How long ranks may take until all have started, `90s`, `20m`, `1h`; `5m` by default.
+
+    Then the job fails and names who is missing. torchrun's own limit is twice that.
+    """
+
+    @property
+    def rendezvous_timeout_s(self) -> float:
+        """The same in seconds."""
+        return parse_duration(self.rendezvous_timeout or DEFAULT_RENDEZVOUS)
 
     @property
     def all_reduce(self) -> AllReduce | None:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
 from dttui.spec.problems import did_you_mean, shown, with_hint
@@ -29,7 +29,18 @@ HOST_METRICS = {"host.cpu": "%", "host.memory": "%", "host.swap": "GB", "host.di
 """Of each host."""
 STATES = {
     "job": tuple(state.value.lower() for state in JobState if state not in (JobState.PENDING, JobState.UNKNOWN)),
-    "node": ("unknown", "lost", "failed", "unkillable", "stopped", "ended", "running"),
+    "node": tuple(
+        state.value
+        for state in (
+            NodeStanding.UNKNOWN,
+            NodeStanding.LOST,
+            NodeStanding.FAILED,
+            NodeStanding.UNKILLABLE,
+            NodeStanding.STOPPED,
+            NodeStanding.ENDED,
+            NodeStanding.RUNNING,
+        )
+    ),
     "rank": ("failed",),
 }
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
+from dttui.i18n import Told
 from dttui.spec.problems import PathKey
+
+
+def _told(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if isinstance(value, Told) else check(value)
+
+
+Message = Annotated[str, WrapValidator(_told)]
+"""Text that stays a `Told` where it is one."""
 
 
 class Severity(str, Enum):
@@ -21,7 +31,7 @@ class Severity(str, Enum):
 class Place(BaseModel):
     """Where in a file the key stands that a finding is about, or what is nearest to it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     """As the person named it."""
@@ -41,7 +51,7 @@ class Place(BaseModel):
 class Finding(BaseModel):
     """Something a plan or a preflight has to say."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: str
     """Stable name, `cross-zone`."""
@@ -49,9 +59,9 @@ class Finding(BaseModel):
     """How bad it is."""
     subject: str
     """What it is about: a node, a key of the job."""
-    message: str
+    message: Message
     """What."""
-    hint: str = ""
+    hint: Message = ""
     """What to do."""
     path: PathKey = ()
     """Key of the job that it arises from, from the job's top; empty where the subject is it, or there is none."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
 from dttui.i18n import _
-from dttui.spec.problems import PathKey, PlacedValueError
+from dttui.spec.problems import MAX_PROBLEMS, PathKey, PlacedValueError
 
 MAX_DEPTH = 16
 """Deepest nesting."""
@@ -19,7 +20,7 @@ MAX_BYTES = 256 * 1024
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    faults = list(_faults(values, ()))
+    faults = list(islice(_faults(values, ()), MAX_PROBLEMS))
     if not faults:
         plain: dict[str, Any] = _with_tuples(values)
         if len(json.dumps(plain, ensure_ascii=False).encode()) <= MAX_BYTES:

@@ -31,7 +31,7 @@ from dttui.spec.communication import (
     ReduceScatter,
     ReductionName,
 )
-from dttui.spec.effects import FOR_SCRIPT, UNUSED
+from dttui.spec.effects import FOR_SCRIPT, LAUNCHED, UNUSED
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError
@@ -124,6 +124,8 @@ class Run(Section):
     """Names of variables whose values come from dttui's own environment; never written down."""
     prefix: tuple[Text, ...] = ()
     """Put before the command, such as `numactl --localalloc`."""
+    warm_start: bool = Field(default=False, json_schema_extra=LAUNCHED)
+    """Fork torchrun and the ranks from a process on each host that keeps torch imported; it stays for later jobs."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Run:

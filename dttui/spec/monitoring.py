@@ -9,10 +9,14 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
-from dttui.spec.effects import FOR_SCRIPT
+from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.free_values import FreeValues
 from dttui.spec.section import Section
 from dttui.spec.text import DURATION, Label, Text
+from dttui.spec.units import Bytes
+
+LEAST_LOG_CAP = 1 << 20
+MOST_LOG_CAP = 1 << 40
 
 
 class Logging(Section):
@@ -78,6 +82,12 @@ class Alert(Section):
 ToldKind = Literal["alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "outcome"]
 
 
+def _bounded(size: int) -> int:
+    if not LEAST_LOG_CAP <= size <= MOST_LOG_CAP:
+        raise ValueError(_("must be from {least} to {most}").format(least="1MiB", most="1TiB"))
+    return size
+
+
 class Monitoring(Section):
     """What is watched."""
 
@@ -89,6 +99,13 @@ class Monitoring(Section):
     """Program and arguments, run on the login node for each event, which is JSON on its standard input; no shell."""
     on_event_kinds: tuple[ToldKind, ...] = ("alert", "metric_alert", "rank_failed", "outcome")
     """Events that it is run for."""
+    log_cap: Annotated[Bytes, AfterValidator(_bounded)] = Field(
+        default=2 << 30, json_schema_extra={**LAUNCHED, "examples": ["512MiB"]}
+    )
+    """Of each rank's stdout and stderr, how much is kept on the host's disk: an eighth from the beginning, and the end.
+
+    What is copied to the login node in time is whole there all the same.
+    """
     logging: Logging | None = None
     """Logging."""
     visualization: Visualization | None = None

@@ -13,4 +13,4 @@ MOST_COUNT = 10**9
 class Section(BaseModel):
     """Base of all sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

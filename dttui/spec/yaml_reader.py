@@ -16,13 +16,13 @@ MAX_BYTES = 1024 * 1024
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_yaml(path: Path, name: str | None = None) -> Source:
+def read_yaml(path: Path) -> Source:
     """Read a YAML file.
 
     Raises:
         DocumentError: it cannot be read, or is no YAML that can be accepted; with every problem found.
     """
-    name = str(path) if name is None else name
+    name = str(path)
     return parse_yaml(read_bytes(path, name), name)
 
 

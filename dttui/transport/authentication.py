@@ -259,7 +259,7 @@ class Authentication:
         return False
 
     def _answer_in_thread(self, title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str]:
-        """What paramiko calls, in its own thread, when the server asks."""
+        """What paramiko calls, in a thread, when the server asks."""
         try:
             return self.questions.from_thread(self._answer(title, instructions, prompts))
         except concurrent.futures.CancelledError as error:

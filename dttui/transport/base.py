@@ -8,6 +8,9 @@ from typing import Protocol
 
 from dttui.inventory.models import Environment
 
+CONNECT_TIMEOUT_S = 20.0
+"""How long a host may take to answer."""
+
 
 class RemoteCommand(Enum):
     """The only commands dttui runs on a host: constant strings, so that nothing is ever quoted. All data goes by stdin.

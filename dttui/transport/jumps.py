@@ -24,7 +24,8 @@ class OpenLink:
 
     async def close(self) -> None:
         """Close the link, and let go of what it stood on."""
-        await self.threads.traffic(self.link.close)
+        self.link.leave()
+        await self.threads.traffic_unless(self.link.is_prompt, self.link.close)
         if self.below is not None:
             below, self.below = self.below, None
             await below.release()

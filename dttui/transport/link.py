@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import paramiko
-from paramiko.packet import Packetizer
 from paramiko.ssh_exception import IncompatiblePeer
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.known_hosts import HostKey
+from dttui.transport.link_socket import LinkSocket
 from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh_config import Target
+from dttui.transport.unthreaded import IS_AS_EXPECTED, ThreadedTransport, UnthreadedTransport
 
 T = TypeVar("T")
 
@@ -49,9 +50,6 @@ _HOST_KEYS = (
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 _A_DAY_S = 86_400.0
-_IDLE_WAKE_S = 5.0
-"""How often a connection's thread looks around. paramiko's own 0.1 s costs a tenth of a core at 1,000 hosts."""
-_KEEPALIVE_S = 15
 _JOIN_S = 5.0
 _REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
 """What sshd says instead of its version when it turns a connection away."""
@@ -77,21 +75,8 @@ class _ServerWords(logging.Logger):
         super().log(level, msg, *args, **kwargs)
 
 
-class _Packetizer(Packetizer):
-    """Without paramiko's time limit of a handshake, which is a thread a connection: ours is around the whole."""
-
-    def start_handshake(self, timeout: float) -> None:
-        """Start no timer."""
-
-
-class _Transport(paramiko.Transport):
-    """Looks around less often from the start; `Link.settle` sees to it where paramiko has no such attribute."""
-
-    _active_check_timeout = _IDLE_WAKE_S
-
-
 class Link:
-    """A connection to one SSH server. Its methods block, except `is_alive` and `kill`."""
+    """A connection to one SSH server. Its methods block, except `is_alive`, `settle`, `leave` and `kill`."""
 
     def __init__(
         self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, known_types: Iterable[str]
@@ -105,7 +90,7 @@ class Link:
         self._sock = way.socket if isinstance(way, ProxyCommand) else way
         self._closing = threading.Lock()
         self._closed = False
-        self.transport = _Transport(self._sock, packetizer_class=_Packetizer)
+        self.transport = (UnthreadedTransport if IS_AS_EXPECTED else ThreadedTransport)(self._sock)
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
@@ -115,6 +100,16 @@ class Link:
     def is_alive(self) -> bool:
         """Whether the connection still stands, as far as this side has noticed."""
         return self.transport.is_active()
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether a call on the event loop never waits for the other side to take or to give."""
+        return self.transport.is_prompt
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits in this process for the network to take it."""
+        return self._sock.unsent_bytes if isinstance(self._sock, LinkSocket) else 0
 
     def handshake(self) -> HostKey:
         """Exchange keys and return the host's, which it has proven to own.
@@ -130,9 +125,12 @@ class Link:
         return HostKey(key.get_name(), key.asbytes())
 
     def settle(self) -> None:
-        """Turn from connecting to staying connected: fewer wake-ups, and a sign of life for what lies between."""
-        self._sock.settimeout(_IDLE_WAKE_S)
-        self.transport.set_keepalive(_KEEPALIVE_S)
+        """Turn from connecting to staying connected, on the event loop."""
+        self.transport.settle()
+
+    def leave(self) -> None:
+        """Have the event loop, on which this is called, let go of it before `close`."""
+        self.transport.leave()
 
     def open_channel_to(self, hostname: str, port: int, timeout_s: float) -> paramiko.Channel:
         """Return a TCP connection made from the other end, for the next hop."""

@@ -22,7 +22,7 @@ class Nobody:
 
 
 class Questions:
-    """Asks on behalf of one connect. Coroutines run on the event loop; paramiko's threads come in by `from_thread`."""
+    """Asks on behalf of one connect. Coroutines run on the event loop; threads that log in come by `from_thread`."""
 
     def __init__(self, prompter: Prompter, deadline: Deadline, turn: asyncio.Lock) -> None:
         """`turn` is shared by all connects of a transport: two dialogs at once would be one too many."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dttui.errors import UsageError
@@ -16,12 +15,15 @@ if TYPE_CHECKING:
     from dttui.transport.ssh import SshTransport
 
 
+def prepare_ssh() -> None:
+    """Do what the first SSH connection would wait for: its imports."""
+    import dttui.transport.ssh  # noqa: F401 - this is the import
+
+
 class Transports:
     """A transport for every environment: local where the environment is this machine, SSH else."""
 
-    def __init__(self, ssh_config: Path | None = None) -> None:
-        """`ssh_config` is read instead of ~/.ssh/config."""
-        self._ssh_config = ssh_config
+    def __init__(self) -> None:
         self._local = LocalTransport()
         self._ssh: SshTransport | None = None
 
@@ -63,7 +65,7 @@ class Transports:
         if self._ssh is None:
             from dttui.transport.ssh import SshTransport  # Start-up: paramiko alone takes 130 ms.
 
-            self._ssh = SshTransport(self._ssh_config)
+            self._ssh = SshTransport()
         return self._ssh
 
     def _require_ssh(self, environment: Environment) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -16,71 +14,16 @@ from typing import Any
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.transport.link_socket import LinkSocket
 from dttui.transport.ssh_config import Target
 
 NEXT_ADDRESS_AFTER_S = 0.25
 """How long an address has a head start before the next is tried beside it (RFC 8305)."""
 
-DEAD_LINK_MS = 8000
-"""A peer that acknowledges nothing for so long is gone. TCP alone takes a quarter of an hour to notice."""
-IDLE_PROBE_S = 5
-PROBE_INTERVAL_S = 2
-AHEAD_BYTES = 2048
-"""A short packet at once; each idle connection holds so much memory."""
 END_GRACE_S = 2.0
 """How long a ProxyCommand has to end after SIGTERM."""
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
-
-
-class LinkSocket(socket.socket):
-    """A TCP socket that acknowledges at once: the server's Nagle otherwise waits 40 ms for each small answer.
-
-    It reads ahead, since paramiko asks for a packet in pieces, and leaves waiting with a time limit to the kernel.
-    """
-
-    _ahead = b""
-    _limit_s: float | None = None
-
-    def settimeout(self, value: float | None, /) -> None:
-        """Limit how long a read may wait; Python's own way costs a system call more for each.
-
-        A write waits until the socket is shut down.
-        """
-        if self.gettimeout() is not None:
-            super().settimeout(None)
-        if value != self._limit_s:
-            self._limit_s = value
-            seconds = value or 0.0  # 0 is no limit; nobody here asks for not waiting at all.
-            limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
-            self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-
-    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        """Read, and have the kernel not delay the acknowledgement of what comes next. Raises TimeoutError."""
-        data, self._ahead = self._ahead, b""
-        if not data:
-            try:
-                data = super().recv(max(bufsize, AHEAD_BYTES), flags)
-            except BlockingIOError as error:
-                raise TimeoutError from error
-            with contextlib.suppress(OSError):
-                self.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        if len(data) > bufsize:
-            data, self._ahead = data[:bufsize], data[bufsize:]
-        return data
-
-    @property
-    def peer_address(self) -> str:
-        """IP address of the other end, without an interface suffix."""
-        return str(self.getpeername()[0]).partition("%")[0]
-
-    def prepare(self) -> None:
-        """Set the options that make small messages fast and a dead link known within seconds."""
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_LINK_MS)
-        self.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_PROBE_S)
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_INTERVAL_S)
 
 
 async def connect(target: Target, addresses: Sequence[Address]) -> LinkSocket:

@@ -1,4 +1,4 @@
-"""Connections over SSH: asyncio outside, paramiko's threads inside. Joins the steps, each of which has its module."""
+"""Connections over SSH: asyncio outside, paramiko inside. Joins the steps, each of which has its own module."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ class SshConfig:
     config_file: Path | None = None
     """Read instead of the user's and the system's files."""
     binary: str | None = field(default_factory=lambda: shutil.which("ssh"))
-    _cache: dict[HostQuery, tuple[float, Target]] = field(default_factory=dict, init=False)
+    _cache: dict[tuple[HostQuery, str], tuple[float, Target]] = field(default_factory=dict, init=False)
+    """Of each host with the ssh-agent of then: a controller may be given another one."""
     _blocks: tuple[float, ConfigBlocks] | None = field(default=None, init=False)
     _shared: dict[tuple[object, Likeness], _Shared] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -119,14 +120,15 @@ class SshConfig:
         Raises:
             HostUnreachableError: The configuration cannot be read.
         """
+        key = (query, os.environ.get("SSH_AUTH_SOCK", ""))
         with self._lock:
-            cached = self._cache.get(query)
+            cached = self._cache.get(key)
         if cached and time.monotonic() < cached[0]:
             return cached[1]
         options = self._ask(query) if self.binary else self._parse(query)
         target = _target(query, options)
         with self._lock:
-            self._cache[query] = (time.monotonic() + CACHE_S, target)
+            self._cache[key] = (time.monotonic() + CACHE_S, target)
         return target
 
     def _ask(self, query: HostQuery) -> Options:
@@ -182,7 +184,10 @@ class SshConfig:
 
         path = self.config_file or Path("~/.ssh/config").expanduser()
         try:
-            parsed = SSHConfig.from_path(str(path)).lookup(query.host.strip("[]")) if path.is_file() else {}
+            text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
+            # Left to paramiko, that would be whatever $USER says.
+            text = _substitute(text, {"u": _local_user()})
+            parsed = SSHConfig.from_text(text).lookup(query.host.strip("[]"))
         except (OSError, ValueError, SSHException) as error:
             raise _unreadable(query, str(error)) from error
         options = {key: value if isinstance(value, list) else [value] for key, value in parsed.items()}

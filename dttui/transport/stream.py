@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import paramiko
 from paramiko.buffered_pipe import BufferedPipe
@@ -18,35 +18,42 @@ from dttui.transport.commands import COMMANDS
 from dttui.transport.link import Link
 from dttui.transport.threads import Threads, Wakeups
 
+T = TypeVar("T")
+
 READ_BYTES = 128 * 1024
 WRITE_BYTES = 32 * 1024
 STDERR_KEPT_BYTES = 16 * 1024
 WRITE_SLICE_S = 0.2
 """How long a write may hold a thread while the other side does not read; then it waits on the event loop."""
+MIN_WRITE_PAUSE_S = 0.002
 MAX_WRITE_PAUSE_S = 0.5
+TURN_BYTES = 256 * 1024
+"""How much one write hands over before others have their turn."""
+MOST_UNSENT_BYTES = 1024 * 1024
+"""While so much waits in this process for the network, nothing is added."""
 STDERR_GRACE_S = 2.0
 """How long the rest of stderr is waited for after the command ended: a child it left behind may keep it open."""
 
 
 class _LoopEvent:
-    """What paramiko's thread sets in place of a `threading.Event`, and a coroutine waits for."""
+    """What paramiko sets in place of a `threading.Event`, in whatever thread, and a coroutine waits for."""
 
-    __slots__ = ("_reached", "_set", "_wakeups")
+    __slots__ = ("_set", "_waiters", "_wakeups")
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
         self._set = False
-        self._reached = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
 
     def is_set(self) -> bool:
-        """Whether it is set now, as its thread sees it."""
+        """Whether it is set now."""
         return self._set
 
     def set(self) -> None:
-        """Called in paramiko's thread."""
+        """Called by paramiko."""
         if not self._set:
             self._set = True
-            self._wakeups.call(self._reached.set)
+            self._wakeups.call(self._wake)
 
     def clear(self) -> None:
         """Called by paramiko once all has been read."""
@@ -55,9 +62,18 @@ class _LoopEvent:
     async def reached(self) -> None:
         """Return once it is set."""
         while not self._set:
-            self._reached.clear()
-            if not self._set:
-                await self._reached.wait()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                if not self._set:  # In another thread, before there was anybody to wake.
+                    await waiter
+            finally:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class _Inlet:
@@ -68,10 +84,12 @@ class _Inlet:
         channel: paramiko.Channel,
         buffer: BufferedPipe[Any],
         receive: Callable[[int], bytes],
+        link: Link,
         threads: Threads,
         wakeups: Wakeups,
     ) -> None:
         self._channel = channel
+        self._link = link
         self._buffer = buffer
         self._receive = receive
         self._threads = threads
@@ -83,6 +101,8 @@ class _Inlet:
         """Return the next bytes, `b""` at the end. `others` are those of the same channel."""
         if self._under_way is None:
             await self._ready.reached()
+            if self._link.is_prompt:
+                return self._take(READ_BYTES)
             waiting = min(len(self._buffer), READ_BYTES)
             # Telling the other side of new room may have to wait until the socket takes that: then in a thread.
             room = self._channel.in_window_threshold - self._channel.in_window_sofar
@@ -115,14 +135,14 @@ class ChannelStream:
         self._link = link
         self._threads = threads
         self._writing = asyncio.Lock()
-        self._stdout = _Inlet(channel, channel.in_buffer, channel.recv, threads, wakeups)
-        self._stderr = _Inlet(channel, channel.in_stderr_buffer, channel.recv_stderr, threads, wakeups)
+        self._stdout = _Inlet(channel, channel.in_buffer, channel.recv, link, threads, wakeups)
+        self._stderr = _Inlet(channel, channel.in_stderr_buffer, channel.recv_stderr, link, threads, wakeups)
         self._inlets = (self._stdout, self._stderr)
         self._stderr_tail = bytearray()
         self._stderr_reader: asyncio.Task[None] | None = None
         self._ended = _LoopEvent(wakeups)
         channel.status_event = self._ended  # type: ignore[assignment]  # it is only set
-        channel.settimeout(WRITE_SLICE_S)
+        channel.settimeout(0.0 if link.is_prompt else WRITE_SLICE_S)
 
     def start(self, command: RemoteCommand) -> None:
         """Have the host run it. Blocking. Raises SSHException, EOFError or OSError."""
@@ -146,19 +166,19 @@ class ChannelStream:
         async with self._writing:
             while data:
                 try:
-                    sent = await self._threads.traffic(self._send, data)
+                    sent = await self._act(self._send, data)
                 except (paramiko.SSHException, EOFError, OSError) as error:
                     raise self._gone() from error
                 data = data[sent:]
                 if data:
-                    pause_s = 0.0 if sent else min(pause_s + WRITE_SLICE_S / 4, MAX_WRITE_PAUSE_S)
+                    pause_s = 0.0 if sent else min(pause_s * 2 + MIN_WRITE_PAUSE_S, MAX_WRITE_PAUSE_S)
                     await asyncio.sleep(pause_s)
 
     async def write_eof(self) -> None:
         """Close its stdin."""
         async with self._writing:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._threads.traffic(self._link.call, self._channel.shutdown_write)
+                await self._act(self._link.call, self._channel.shutdown_write)
 
     async def wait(self) -> tuple[int | None, bytes]:
         """Return its exit status, `None` when a signal ended it or the link broke, and the end of its stderr."""
@@ -172,10 +192,13 @@ class ChannelStream:
         """Let go of it; the host closes its stdin and output."""
         if not self._channel.closed:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._threads.traffic(self._link.call, self._channel.close)
+                await self._act(self._link.call, self._channel.close)
         if self._stderr_reader is not None:
             self._stderr_reader.cancel()
             await asyncio.wait({self._stderr_reader})
+
+    async def _act(self, function: Callable[..., T], *arguments: object) -> T:
+        return await self._threads.traffic_unless(self._link.is_prompt, function, *arguments)
 
     async def _keep_stderr(self) -> None:
         while data := await self._stderr.take(self._inlets):
@@ -183,9 +206,9 @@ class ChannelStream:
             del self._stderr_tail[:-STDERR_KEPT_BYTES]
 
     def _send(self, data: bytes) -> int:
-        """Blocking. Return how much went out; less than all when the other side's window is full."""
+        """Return how much went out; less than all when the other side's window is full. Blocking, unless prompt."""
         sent = 0
-        while sent < len(data):
+        while sent < min(len(data), TURN_BYTES) and self._link.unsent_bytes < MOST_UNSENT_BYTES:
             try:
                 count = self._link.call(self._channel.send, data[sent : sent + WRITE_BYTES])
             except TimeoutError:

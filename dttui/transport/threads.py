@@ -29,6 +29,7 @@ class Wakeups:
     def __init__(self) -> None:
         """For the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._calls: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._due = False
@@ -36,7 +37,10 @@ class Wakeups:
         self._since_s = 0.0
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have it called soon; safe in any thread. It must not raise."""
+        """Have it called soon, on the event loop at once; safe in any thread. It must not raise."""
+        if threading.get_ident() == self._thread:
+            function()
+            return
         self._calls.append(function)
         with self._lock:
             if self._due:
@@ -83,6 +87,10 @@ class Threads:
     async def traffic(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a read, write or close that should take no time but might. Raises OSError after `close`."""
         return await self._run(self._traffic, function, *arguments)
+
+    async def traffic_unless(self, is_prompt: bool, function: Callable[..., T], *arguments: object) -> T:
+        """The same, but in place where that cannot take time."""
+        return function(*arguments) if is_prompt else await self.traffic(function, *arguments)
 
     def close(self) -> None:
         """Let go of all threads; one that is still blocked ends with its own time limit."""

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,13 +30,15 @@ from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.same_job import one_submission_at_a_time
 from dttui.services.launch.submit import Submission, find_same, submit
+from dttui.services.preflight.board import Board, Changed
+from dttui.services.preflight.checking import check
 from dttui.spec import Job
 from dttui.transport.base import Transport
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_, ScreenCommands, commands_of
 from dttui.tui.messages import DemoWanted, ImportWanted
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
-from dttui.tui.screens.compose import ComposeScreen, JobLaunched, Launcher
+from dttui.tui.screens.compose import Checks, ComposeScreen, JobLaunched, Launcher
 from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.jobs import JobChosen, JobsScreen
@@ -78,6 +80,8 @@ class TuiOptions:
     """Job to show at once."""
     launch: Launcher = _submit
     """What starts a planned job."""
+    check: Checks | None = None
+    """What checks the hosts of one; over the transport where none is given."""
 
 
 def run_app(options: TuiOptions) -> int:
@@ -106,6 +110,7 @@ class DttuiApp(App[None]):
         "screens/compose.tcss",
         "screens/preview.tcss",
         "screens/estimate.tcss",
+        "screens/checks.tcss",
         "screens/run.tcss",
         "screens/jobs.tcss",
     ]
@@ -142,7 +147,7 @@ class DttuiApp(App[None]):
         self.questions = PromptQueue(self)
         self._fleet_prompter = ScreenPrompter(self.questions, remembers_refusals=True)
         self.attachments = Attachments(ScreenPrompter(self.questions, remembers_refusals=False))
-        self.fleet = self._make_fleet(options.inventory)
+        self.fleet = self._make_fleet()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return the meanings' colours for a theme that lacks one."""
@@ -156,18 +161,8 @@ class DttuiApp(App[None]):
 
     async def on_mount(self) -> None:
         """Begin to watch the environments, and to compose a job."""
-        options = self.options
         self.fleet.start()
-        await self.push_screen(
-            self._compose(
-                options.inventory,
-                options.inventory_path,
-                options.draft,
-                options.base,
-                demo=options.demo,
-                file=options.file,
-            )
-        )
+        await self.push_screen(self._compose())
         if self.options.attach is not None:
             self.push_screen(RunScreen(self.options.attach, self.attachments, just_launched=False))
 
@@ -235,7 +230,9 @@ class DttuiApp(App[None]):
         except DttuiError as error:
             self.notify(clean(error.message), severity="error", markup=False)
             return
-        await self._use(inventory, None, submission.job, submission.base, demo=True)
+        job, base = submission.job, submission.base
+        options = replace(self.options, inventory=inventory, inventory_path=None, demo=True)
+        await self._use(replace(options, draft=job, base=base, file=None))
 
     @on(ImportWanted)
     def _import_wanted(self) -> None:
@@ -260,48 +257,37 @@ class DttuiApp(App[None]):
             self.notify(clean(error.message), severity="error", markup=False)
             return
         self.notify(_("Saved {file}.").format(file=clean(str(path))), markup=False)
-        await self._use(inventory, path, self.options.draft, self.options.base, demo=False, file=self.options.file)
+        await self._use(replace(self.options, inventory=inventory))
 
-    async def _use(
-        self,
-        inventory: Inventory,
-        path: Path | None,
-        draft: Job | None,
-        base: Path,
-        *,
-        demo: bool,
-        file: Path | None = None,
-    ) -> None:
+    async def _use(self, options: TuiOptions) -> None:
         """Compose on another inventory from now on."""
+        self.options = options
         await self.fleet.close()
-        self.fleet = self._make_fleet(inventory)
+        self.fleet = self._make_fleet()
         self.fleet.start()
-        await self.switch_screen(self._compose(inventory, path, draft, base, demo=demo, file=file))
+        await self.switch_screen(self._compose())
 
-    def _make_fleet(self, inventory: Inventory) -> Fleet:
-        return Fleet(inventory.environments, self.options.transport, self._fleet_prompter)
+    def _make_fleet(self) -> Fleet:
+        return Fleet(self.options.inventory.environments, self.options.transport, self._fleet_prompter)
 
-    def _compose(
-        self,
-        inventory: Inventory,
-        path: Path | None,
-        draft: Job | None,
-        base: Path,
-        *,
-        demo: bool,
-        file: Path | None,
-    ) -> ComposeScreen:
+    def _compose(self) -> ComposeScreen:
+        options = self.options
         return ComposeScreen(
-            inventory,
+            options.inventory,
             self.fleet,
-            inventory_path=path,
-            demo=demo,
-            draft=draft,
-            base=base.resolve(),
-            file=file,
-            launch=self.options.launch,
+            inventory_path=options.inventory_path,
+            demo=options.demo,
+            draft=options.draft,
+            base=options.base.resolve(),
+            file=options.file,
+            launch=options.launch,
+            check=options.check or self._check,
             retry=partial(self._try_again, self.fleet),
         )
+
+    async def _check(self, submission: Submission, plan: Plan, changed: Changed) -> Board:
+        prompter = ScreenPrompter(self.questions, remembers_refusals=True)
+        return await check(submission, plan, self.options.transport, prompter, on_change=changed)
 
     def _try_again(self, fleet: Fleet, key: str) -> None:
         environment = fleet.statuses[key].environment

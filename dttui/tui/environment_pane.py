@@ -64,7 +64,7 @@ class EnvironmentPane(Vertical):
         self._list.set_rows(self._rows)
         self._arrange()
         self.set_interval(REFRESH_S, self._follow)
-        self.set_interval(AGES_S, self._list.refresh_ages)
+        self.set_interval(AGES_S, self._list.refresh)
 
     def on_resize(self) -> None:
         """Head the list anew: a narrow screen has the word on its tab."""

@@ -14,7 +14,7 @@ from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.models import Plan, Severity
 from dttui.sanitize import clean
 from dttui.tui.cost_words import memory_bar, memory_text, seconds, short, step_text, verdict
-from dttui.tui.widgets.cells import bar, fit
+from dttui.tui.widgets.cells import bar, fit, labelled
 from dttui.tui.widgets.finding_list import AXIOM
 from dttui.tui.words import duration, gigabytes, hint
 
@@ -175,7 +175,7 @@ def inputs(estimate: Estimate) -> Content:
         "layout": _("layout"),
     }
     pairs = [(titles[group], Content("   ").join(items)) for group, items in groups.items()]
-    return Content("\n").join([Content("   ").join(legend), *_table(pairs)])
+    return Content("\n").join([Content("   ").join(legend), *labelled(pairs)])
 
 
 def _parts(parts: Mapping[str, float], written: Callable[[float], str]) -> list[Content]:
@@ -196,12 +196,7 @@ def _parts(parts: Mapping[str, float], written: Callable[[float], str]) -> list[
 
 
 def _labelled(pairs: Sequence[tuple[str, str]]) -> list[Content]:
-    return _table([(label, Content(clean(value))) for label, value in pairs])
-
-
-def _table(pairs: Sequence[tuple[str, Content]]) -> list[Content]:
-    width = max(cell_len(label) for label, _value in pairs) + 2
-    return [Content.assemble((fit(label, width), "$muted"), value) for label, value in pairs]
+    return labelled([(label, Content(clean(value))) for label, value in pairs])
 
 
 def _place(name: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from textual.content import Content
 
 from dttui.planning.models import Severity
@@ -19,7 +19,7 @@ def event_line(event: Event) -> Content:
     if event.node and event.node not in event.message:
         pieces.append((f"{line(event.node)}  ", "bold"))
     if event.kind is EventKind.NODE_STATE:
-        state = words.node_state(str(event.data.get("state", "")))
+        state = words.node_state(NodeStanding(event.data.get("state")))
         pieces.append((f"{state.word}  ", f"${state.colour}"))
     if event.message != event.data.get("state"):
         pieces.append(line(event.message))
@@ -33,7 +33,7 @@ def _mark(event: Event) -> tuple[str, str]:
         state = words.job_state(_job_state(event))
         return state.symbol, f"${state.colour}"
     if event.kind is EventKind.NODE_STATE:
-        node = words.node_state(str(event.data.get("state", "")))
+        node = words.node_state(NodeStanding(event.data.get("state")))
         return node.symbol, f"${node.colour}"
     if event.kind in (EventKind.FINDING, EventKind.METRIC_ALERT, EventKind.ALERT):
         known = {item.value for item in Severity}

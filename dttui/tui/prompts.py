@@ -29,10 +29,10 @@ TOAST_S = 5.0
 class PromptQueue:
     """One line of people's questions for the whole app."""
 
-    def __init__(self, app: App[Any], clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask on `app`; `clock` tells seconds."""
+    def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self.clock = clock
+        self.clock = time.monotonic
+        """Tells seconds."""
         self._dialog: PromptDialog | None = None
         self._quiet_since = 0.0
         """When the dialog came up, or when it last did not hear a key."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
@@ -25,7 +25,6 @@ _PROBLEMS = (
     EnvironmentState.REFUSED,
     EnvironmentState.UNHEALTHY,
 )
-_BAD_NODE_STATES = ("failed", "lost", "unkillable")
 
 
 def line(text: str | None) -> str:
@@ -207,7 +206,7 @@ def node_row(
         is_over: whether the job is.
         now: Unix time.
     """
-    state = node.state if not failed_ranks or node.state in _BAD_NODE_STATES else "failed"
+    state = node.state if not failed_ranks or node.state.is_bad else NodeStanding.FAILED
     ranks = node.plan.ranks
     silence = None if is_over else node.silence_s(now)
     has_ended = is_over or node.is_over
@@ -225,7 +224,7 @@ def node_row(
     if has_ended or silence is not None:
         slots = [SlotCell(slot.rank, None, None, None, None, "") for slot in slots if slot.rank in failed_ranks]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
-    note = line(node.message) if node.state == "stopped" else ""
+    note = line(node.message) if node.state is NodeStanding.STOPPED else ""
     if node.absence is not None and not has_ended:
         arrived = _("has joined, and waits") if node.absence.has_come else _("has not joined")
         note = f"{arrived} · {line(node.absence.said)}" if node.absence.said else arrived
@@ -237,7 +236,7 @@ def node_row(
         state=words.node_state(state),
         ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
         simulated=node.plan.simulated,
-        problem=line(node.message) if node.state in _BAD_NODE_STATES and not failed_ranks else "",
+        problem=line(node.message) if node.state.is_bad and not failed_ranks else "",
         note=note,
         labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
         slots=tuple(slots),
@@ -265,8 +264,3 @@ def _usage(sample: HostSample) -> str:
     if sample.ranks:
         pieces.append(_("jobs: {jobs}").format(jobs=", ".join(line(job) for job in sample.ranks)))
     return " · ".join(pieces)
-
-
-def ago(unix_time: float) -> str:
-    """Return how long ago a moment was."""
-    return _("{age} ago").format(age=words.age(time.time() - unix_time))

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
 from dttui.planning.models import Severity
@@ -56,21 +56,22 @@ def job_state(state: JobState) -> StateWord:
     return StateWord(symbol, word, colour)
 
 
-def node_state(state: str) -> StateWord:
+def node_state(state: NodeStanding) -> StateWord:
     """Return how the state of a node of a job is shown."""
     symbol, colour = {
-        "waiting": ("◌", "state-waiting"),
-        "connected": ("◔", "state-starting"),
-        "prepared": ("◑", "state-starting"),
-        "running": ("●", "state-running"),
-        "stopping": ("◑", "state-stopping"),
-        "stopped": ("■", "state-cancelled"),
-        "ended": ("✓", "state-succeeded"),
-        "discarded": ("■", "state-cancelled"),
-        "unkillable": ("✗", "state-failed"),
-        "lost": ("✗", "state-failed"),
-        "failed": ("✗", "state-failed"),
-    }.get(state, ("?", "state-unknown"))
+        NodeStanding.WAITING: ("◌", "state-waiting"),
+        NodeStanding.CONNECTED: ("◔", "state-starting"),
+        NodeStanding.PREPARED: ("◑", "state-starting"),
+        NodeStanding.RUNNING: ("●", "state-running"),
+        NodeStanding.STOPPING: ("◑", "state-stopping"),
+        NodeStanding.STOPPED: ("■", "state-cancelled"),
+        NodeStanding.ENDED: ("✓", "state-succeeded"),
+        NodeStanding.DISCARDED: ("■", "state-cancelled"),
+        NodeStanding.UNKILLABLE: ("✗", "state-failed"),
+        NodeStanding.LOST: ("✗", "state-failed"),
+        NodeStanding.FAILED: ("✗", "state-failed"),
+        NodeStanding.UNKNOWN: ("?", "state-unknown"),
+    }[state]
     return StateWord(symbol, node_state_name(state), colour)
 
 

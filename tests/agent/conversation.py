@@ -21,7 +21,9 @@ DEADLINE_S = 30.0
 class Conversation:
     """One client of the agent under `root`; the daemon is shut down at the end unless told otherwise."""
 
-    def __init__(self, root: Path, *, env: dict[str, str] | None = None, keep_daemon: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, env: dict[str, str] | None = None, keep_daemon: bool = False, greets: bool = True
+    ) -> None:
         self.root = root
         self._numbers = itertools.count(1)
         self._keep_daemon = keep_daemon
@@ -33,6 +35,8 @@ class Conversation:
         )
         assert self.child.stdout is not None
         assert self.child.stdout.readline() == MAGIC
+        if greets:
+            self.call("hello", {"versions": [1]})
 
     def __enter__(self) -> Conversation:
         return self

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +41,12 @@ class Bridge:
             stderr=subprocess.PIPE,
         )
         assert self.stdout.read(len(MAGIC)) == MAGIC
+
+    def greet(self) -> None:
+        """Say what has to come first."""
+        self.stdin.write(b'{"id": 0, "method": "hello", "params": {"versions": [1]}}\n')
+        self.stdin.flush()
+        assert "result" in json.loads(self.stdout.readline())
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -115,10 +123,73 @@ def test_a_bridge_ends_with_its_daemon_and_delivers_what_that_said_last(tmp_path
         assert agent.child.wait(10) == 0
     with Conversation(tmp_path / "root") as agent:
         bridge = Bridge(agent.root)
+        bridge.greet()
         bridge.stdin.write(b'{"id": 1, "method": "shutdown"}\n')
         bridge.stdin.flush()
         assert json.loads(bridge.stdout.readline())["result"] == {"stopping": True}
         assert bridge.end() == (0, b"")
+        assert agent.child.wait(10) == 0
+
+
+@pytest.mark.parametrize("patience_s", [0.5, 60.0])
+def test_a_bridge_that_finds_no_room_at_a_daemon_waits_no_longer_than_its_client_or_its_patience(
+    tmp_path: Path, patience_s: float
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as stuck, contextlib.ExitStack() as stack:
+        stuck.bind(f"/proc/self/fd/{stack.enter_context(opened(root))}/agent.sock")
+        stuck.listen(1)
+        for _ in range(2):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(stuck.getsockname())
+        bridge = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-I", "-c", f"import dtagent.bridge as b; b.KNOCK_S = {patience_s}\n{CONNECT}", root],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+        assert bridge.stdin is not None
+        assert bridge.stderr is not None
+        if patience_s > 1:
+            wait_until(lambda: knocks(bridge.pid), "the bridge to knock")
+            bridge.stdin.close()
+            assert (bridge.wait(20), bridge.stderr.read()) == (0, b"")
+        else:
+            assert bridge.wait(20) == 1
+            assert b"the daemon has not taken a connection for 0.5 s" in bridge.stderr.read()
+
+
+CONNECT = """
+import sys
+from dtagent.cli import main
+sys.exit(main(["connect", "--root", sys.argv[1]]))
+"""
+
+
+@contextlib.contextmanager
+def opened(directory: Path) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def knocks(pid: int) -> bool:
+    """Whether a process has made a socket."""
+    links = [path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return any(str(link).startswith("socket:") for link in links)
+
+
+def test_a_file_in_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    (root / "agent.sock").write_text("kept")
+    command = [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert b"is in the way" in done.stderr
+    assert (root / "agent.sock").read_text() == "kept"
 
 
 def test_many_bridges_at_once_start_one_daemon(tmp_path: Path) -> None:
@@ -159,6 +230,7 @@ def test_a_daemon_that_cannot_start_is_told_with_where_its_reason_is(tmp_path: P
         check=False,
     )
     assert done.returncode == 1
+    assert b"is in the way: it is no socket" in done.stderr
     assert str(root / "daemon.err").encode() in done.stderr
     assert f"{root / 'agent.sock'} is in the way" in (root / "daemon.err").read_text()
     assert "Traceback" not in (root / "daemon.err").read_text()

@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,23 @@ from dtagent import connection as connection_module
 from dtagent.calls import AttemptLocks, Later, Method, Workers
 from dtagent.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, StartRequest, UploadRequest
+from dtagent.protocol.jobs import AttemptKey, FollowRequest, PrepareRequest, StartRequest, UploadRequest
+from dtagent.protocol.probes import ReachRequest
 from dtagent.protocol.rpc import MAX_FRAME_BYTES, ErrorCode
+from dtagent.protocol.telemetry import TelemetryRequest
 
-from tests.waiting import wait_until
+from tests.waiting import until
 
 DEADLINE_S = 10.0
+KEY = {"job_id": "x", "attempt": 0}
+PREPARE = {
+    "key": KEY,
+    "node_rank": 0,
+    "python": "sh",
+    "master_address": "localhost",
+    "reserve_port": True,
+    "cuda_slots": 0,
+}
 
 
 class Client:
@@ -90,10 +101,6 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
     await server.wait_closed()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    await asyncio.to_thread(wait_until, condition, "it to happen", DEADLINE_S)
-
-
 async def test_calls_that_hang_are_told_and_hold_no_slot(daemon: Daemon) -> None:
     release = threading.Event()
     workers = Workers("hanging", 2)
@@ -112,7 +119,7 @@ async def test_calls_that_hang_are_told_and_hold_no_slot(daemon: Daemon) -> None
     assert (await client.ask("ping"))["result"] == "pong"
     assert sum(thread.name == "hanging" for thread in threading.enumerate()) == 2
     release.set()
-    await until(lambda: not any(thread.name == "hanging" for thread in threading.enumerate()))
+    await until(lambda: not any(thread.name == "hanging" for thread in threading.enumerate()), "the threads to end")
     assert (await client.ask("facts"))["result"] is True
 
 
@@ -127,6 +134,104 @@ async def test_an_attempt_whose_call_hangs_holds_up_no_other() -> None:
             assert caught.value.code is ErrorCode.BUSY
     with locks.hold(None, AttemptKey("a", 0)):
         pass
+    assert not locks._locks, "one is kept for every attempt that was ever named"
+
+
+async def test_nothing_is_done_for_a_client_before_it_has_said_hello(daemon: Daemon) -> None:
+    daemon.methods["hello"] = Method(None, daemon._ping)
+    client = await daemon.client()
+    assert (await client.ask("ping"))["error"]["code"] == ErrorCode.INVALID_REQUEST
+    client.send("hello")
+    client.send("ping", number=2)  # It need not wait for the answer.
+    assert [(await client.receive())["result"] for _ in range(2)] == ["pong", "pong"]
+
+
+async def test_a_notification_is_carried_out_and_not_answered(daemon: Daemon) -> None:
+    heard = asyncio.Event()
+
+    async def hear(_: None) -> bool:
+        heard.set()
+        return True
+
+    daemon.methods["hear"] = Method(None, hear)
+    client = await daemon.client()
+    for method in ("hear", "no such method"):
+        client.writer.write(json.dumps({"jsonrpc": "2.0", "method": method}).encode() + b"\n")
+    assert (await client.ask("ping"))["result"] == "pong"
+    await asyncio.wait_for(heard.wait(), DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("request_type", "params", "told"),
+    [
+        (AttemptKey, {"job_id": "x", "attempt": 10**300}, "attempt is too large a number"),
+        (AttemptKey, {"job_id": "x", "attempt": -1}, "attempt must be from 0 to 1000000"),
+        (FollowRequest, {"key": KEY, "offsets": {"0.out": -5}}, "offsets.0.out must be from 0"),
+        (FollowRequest, {"key": KEY, "offsets": {"0.out": -(2**70)}}, "offsets.0.out is too large"),
+        (FollowRequest, {"key": KEY, "wait_s": 1e999}, "wait_s is too large"),
+        (TelemetryRequest, {"interval_s": 1e999}, "interval_s is too large"),
+        (TelemetryRequest, {"interval_s": 10**400}, "interval_s is too large"),
+        (PrepareRequest, PREPARE | {"port_range": [1024, 10**9]}, "port_range must be from"),
+        (PrepareRequest, PREPARE | {"port_range": [655400, 655400]}, "port_range must be from"),
+        (PrepareRequest, PREPARE | {"port_range": [0, 80]}, "port_range must be from 1"),
+        (ReachRequest, {"targets": [{"address": "x", "port": 10**6, "token": "x"}]}, "port must be from 1 to 65535"),
+    ],
+)
+async def test_numbers_that_mean_nothing_are_the_clients_fault(
+    daemon: Daemon, request_type: type, params: dict[str, object], told: str
+) -> None:
+    daemon.methods["any"] = Method(request_type, lambda _: daemon._ping(None))
+    client = await daemon.client()
+    client.writer.write(json.dumps({"id": 1, "method": "any", "params": params}).replace("Infinity", "1e999").encode())
+    client.writer.write(b"\n")
+    error = (await client.receive())["error"]
+    assert error["code"] == ErrorCode.INVALID_PARAMS
+    assert told in error["message"]
+
+
+async def test_an_answer_that_no_frame_holds_is_told_instead(daemon: Daemon) -> None:
+    async def much(_: None) -> str:
+        return "x" * MAX_FRAME_BYTES
+
+    daemon.methods["much"] = Method(None, much)
+    assert (await (await daemon.client()).ask("much"))["error"]["code"] == ErrorCode.TOO_LARGE
+
+
+async def test_a_bulky_answer_is_encoded_on_a_thread_of_its_own(daemon: Daemon) -> None:
+    threads: list[str] = []
+
+    class Told(dict[str, int]):
+        def items(self) -> Any:
+            threads.append(threading.current_thread().name)
+            return super().items()
+
+    async def bulk(_: None) -> Later:
+        async def make() -> Told:
+            return Told(size=1)
+
+        return make
+
+    daemon.methods["follow"] = Method(None, bulk)
+    assert (await (await daemon.client()).ask("follow"))["result"] == {"size": 1}
+    assert threads
+    assert all(name.startswith("encode") for name in threads)
+
+
+async def test_a_client_that_has_hung_up_its_half_and_reads_nothing_is_let_go(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LAST_WORD_S", 0.2)
+
+    async def bulk(_: None) -> str:
+        return "x" * 3_000_000
+
+    daemon.methods["bulk"] = Method(None, bulk)
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.connect(str(daemon.path))
+        deaf.sendall(b'{"id": 1, "method": "bulk"}\n')
+        await until(lambda: select.select([deaf], [], [], 0)[0], "the answer to begin")
+        deaf.shutdown(socket.SHUT_WR)
+        await asyncio.to_thread(_wait_for_the_end, deaf)
 
 
 async def test_each_method_has_its_own_limit_of_size(daemon: Daemon) -> None:
@@ -254,7 +359,7 @@ async def test_a_client_that_does_not_read_holds_one_bulky_answer_and_is_dropped
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.connect(str(daemon.path))
         deaf.sendall(b'{"id": 1, "method": "follow"}\n' * 3 * MAX_CALLS)
-        await until(lambda: made == 1)
+        await until(lambda: made == 1, "a connection")
         for _ in range(20):
             assert (await other.ask("ping"))["result"] == "pong"
         assert len((await other.ask("follow"))["result"]) == 1_000_000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -55,7 +57,7 @@ def test_two_bridges_share_one_daemon(agent: Conversation) -> None:
         (b'{"a": NaN}\n', -32700),
         (b"[" * 100_000 + b"\n", -32700),
         (b"\xff\xfe\n", -32700),
-        (b"[1]\n", -32700),
+        (b"[1]\n", -32600),
         (b'{"id": 1, "method": "format-disk"}\n', -32601),
         (b'{"id": 1, "method": ["x"]}\n', -32601),
         (b'{"id": 1, "method": "status", "params": [1]}\n', -32602),
@@ -67,6 +69,15 @@ def test_two_bridges_share_one_daemon(agent: Conversation) -> None:
 def test_a_bad_frame_gets_a_typed_error_and_the_daemon_lives_on(agent: Conversation, line: bytes, code: int) -> None:
     assert agent.ask_raw(line)["error"]["code"] == code
     assert agent.call("ping")["time"] == pytest.approx(time.time(), abs=60)
+
+
+def test_a_client_that_did_not_say_hello_gets_nothing_else(tmp_path: Path) -> None:
+    with Conversation(tmp_path / "root", greets=False) as agent:
+        assert "the first call must be hello" in agent.ask("ping")["error"]["message"]
+        assert agent.ask("hello", {"versions": [99]})["error"]["code"] == 1
+        assert "the first call must be hello" in agent.ask("status", {"job_id": "x", "attempt": 0})["error"]["message"]
+        agent.call("hello", {"versions": [1]})
+        assert agent.call("ping")
 
 
 def test_prepare_is_idempotent_and_reserves_a_port(agent: Conversation) -> None:
@@ -88,6 +99,8 @@ def test_prepare_refuses_what_the_host_does_not_have(agent: Conversation) -> Non
         "port_range": [29500, 29500],
         "cuda_slots": 0,
     }
+    long = "/" + "x" * 300
+    assert f"there is no {long}" in agent.ask("prepare", {**base, "required_paths": [long]})["error"]["message"]
     assert "/no/dir" in agent.ask("prepare", {**base, "required_paths": ["/no/dir"]})["error"]["message"]
     assert "/no/python" in agent.ask("prepare", {**base, "python": "/no/python"})["error"]["message"]
     assert "2 GPUs are wanted" in agent.ask("prepare", {**base, "cuda_slots": 2})["error"]["message"]
@@ -181,12 +194,69 @@ def test_a_daemon_whose_directory_was_removed_ends(tmp_path: Path) -> None:
     assert child.wait(30) == 0
 
 
-def test_a_second_daemon_makes_way(agent: Conversation) -> None:
+def test_a_second_daemon_makes_way_and_says_so(agent: Conversation) -> None:
     agent.call("ping")
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(agent.root)], timeout=30, check=False
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(agent.root)],
+        timeout=30,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 3
+    assert f"a daemon serves {agent.root} already".encode() in done.stderr
+
+
+def test_a_daemon_that_is_told_to_end_takes_its_socket_along_and_says_why(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with Conversation(root, keep_daemon=True) as agent, Conversation(root, keep_daemon=True):
+        os.kill(agent.call("hello", {"versions": [1]})["pid"], signal.SIGTERM)
+        assert agent.child.wait(20) == 0
+    assert not (root / "agent.sock").exists()
+    said = (root / "daemon.err").read_text()
+    assert "dtagent ends: SIGTERM" in said
+    assert "Traceback" not in said
+
+
+def test_the_log_of_a_daemon_is_turned_over(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    (root / "daemon.err").write_bytes(b"old\n" * 300_000)
+    with Conversation(root) as agent:
+        assert agent.call("ping")
+    assert "serves" in (root / "daemon.err").read_text()
+    assert (root / "daemon.err").stat().st_size < 10_000
+    assert (root / "daemon.err.1").stat().st_size == 1_200_000
+
+
+def test_a_damaged_attempt_is_logged_once(agent: Conversation) -> None:
+    agent.prepare("damaged")
+    (agent.root / "jobs/damaged/0/prepared.json").write_text("{")
+    for _ in range(3):
+        assert agent.call("attempts") == []
+    assert (agent.root / "daemon.err").read_text().count("cannot be read") == 1
+
+
+def test_a_daemon_that_starts_again_at_once_numbers_its_samples_beyond_the_last(tmp_path: Path) -> None:
+    newest = 0
+    for _ in range(3):
+        with Conversation(tmp_path / "root") as agent:
+            first = agent.call("telemetry")["samples"][0]["seq"]
+            assert first > newest
+            newest = first
+            daemon = agent.call("hello", {"versions": [1]})["pid"]
+        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "the daemon to end")
+
+
+def test_readings_come_faster_while_a_client_asks_for_them_and_those_kept_do_not(agent: Conversation) -> None:
+    kept = agent.call("telemetry")["samples"][-1]["seq"]
+    began = time.monotonic()
+    live = [agent.call("telemetry", {"interval_s": 0.01})["samples"][0] for _ in range(12)]
+    assert time.monotonic() - began < 8.0
+    assert len({sample["time"] for sample in live}) == 12
+    assert min(after["time"] - before["time"] for before, after in itertools.pairwise(live)) > 0.05
+    rows = agent.call("telemetry", {"after_seq": kept, "wait_s": 5})["samples"]
+    assert [row["seq"] for row in rows] == list(range(kept + 1, rows[-1]["seq"] + 1))
+    assert all(after["time"] - before["time"] > 0.5 for before, after in itertools.pairwise(rows))
 
 
 def test_the_bridge_imports_neither_pydantic_nor_psutil(agent: Conversation) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -245,6 +246,21 @@ def test_an_interpreter_that_hangs_is_ended_with_all_it_started(script: Callable
     while processes.identify(sleeper) is not None:
         assert time.monotonic() < deadline, "the interpreter's child lives on"
         os.sched_yield()
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_an_interpreter_that_prints_without_end_is_ended_and_costs_little_memory(
+    script: Callable[[str], str], stream: int
+) -> None:
+    path = script(f"#!/bin/sh\nexec yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa >&{stream}\n")
+    tracemalloc.start()
+    try:
+        found = examine(path, timeout_s=60.0)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.error == f"{path} does not answer as Python does: it prints without end"
+    assert peak < 8 << 20
 
 
 def test_several_interpreters_are_asked_side_by_side_and_answer_in_order(script: Callable[[str], str]) -> None:

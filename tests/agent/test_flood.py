@@ -79,6 +79,6 @@ def test_a_flood_is_capped_on_disk_and_every_byte_is_had_or_told_as_gone(tmp_pat
     assert found.offsets["1.out"] == whole
     assert kept["1.out"] + gone == whole
     assert flooded.stat().st_blocks * 512 < 1.1 * CAP_BYTES
-    assert worst["disk"] < 3 * CAP_BYTES  # On a busy machine the supervisor's turn may come late.
+    assert worst["disk"] < 1.5 * CAP_BYTES
     assert worst["daemon"] < DAEMON_MIB
     assert found.slowest_ping_s < 1.0

@@ -16,7 +16,7 @@ import pytest
 from dtagent import processes
 from dtagent.host import HostProbe
 from dtagent.protocol.telemetry import DeviceRate, GpuSample, HostSample, RankSample
-from dtagent.rank_use import RankProcesses
+from dtagent.rank_use import RankProcess, RankProcesses
 
 MIB = 1024 * 1024
 
@@ -234,7 +234,7 @@ def test_a_rank_is_the_sum_of_its_process_and_its_descendants(tmp_path: Path) ->
         "time.sleep(600)\n"
     )
     with python(code) as process:
-        sample = HostProbe(tmp_path).sample(1, {"job": {3: process.pid}}, [])
+        sample = HostProbe(tmp_path).sample(1, {"job": {3: RankProcess(process.pid)}}, [])
     (rank,) = sample.ranks["job"]
     assert (rank.rank, rank.pid, rank.threads, rank.state) == (3, process.pid, 3, "sleeping")
     assert rank.cpu_percent is None
@@ -251,7 +251,7 @@ def test_cpu_use_of_a_rank_counts_what_its_children_burn(tmp_path: Path) -> None
     )
     with python(code) as process:
         probe = HostProbe(tmp_path)
-        wanted = {"job": {0: process.pid}}
+        wanted = {"job": {0: RankProcess(process.pid)}}
         probe.sample(1, wanted, [])
         busy = sample_until(probe, wanted, lambda rank: (rank.cpu_percent or 0) > 20)
     assert busy.state == "sleeping"
@@ -259,7 +259,8 @@ def test_cpu_use_of_a_rank_counts_what_its_children_burn(tmp_path: Path) -> None
 
 def test_ranks_come_in_order_and_by_job(tmp_path: Path) -> None:
     me, parent = os.getpid(), os.getppid()
-    sample = HostProbe(tmp_path).sample(1, {"b": {5: me, 2: parent}, "a": {0: me}, "none": {}}, [])
+    wanted: RankProcesses = {"b": {5: RankProcess(me), 2: RankProcess(parent)}, "a": {0: RankProcess(me)}, "none": {}}
+    sample = HostProbe(tmp_path).sample(1, wanted, [])
     assert {job: [(rank.rank, rank.pid) for rank in ranks] for job, ranks in sample.ranks.items()} == {
         "b": [(2, parent), (5, me)],
         "a": [(0, me)],
@@ -270,7 +271,7 @@ def test_ranks_come_in_order_and_by_job(tmp_path: Path) -> None:
 def test_a_process_that_is_gone_is_left_out(tmp_path: Path) -> None:
     probe = HostProbe(tmp_path)
     with python("print('ready', flush=True); import time; time.sleep(600)") as process:
-        wanted = {"job": {0: os.getpid(), 1: process.pid}}
+        wanted = {"job": {0: RankProcess(os.getpid()), 1: RankProcess(process.pid)}}
         assert [rank.rank for rank in probe.sample(1, wanted, []).ranks["job"]] == [0, 1]
     assert [rank.rank for rank in probe.sample(2, wanted, []).ranks["job"]] == [0]
 
@@ -281,7 +282,7 @@ def test_another_process_with_the_same_pid_is_left_out(tmp_path: Path) -> None:
     probe = HostProbe(tmp_path)
 
     def ranks(start_time: int | None) -> list[RankSample]:
-        sample: HostSample = probe.sample(1, {"job": {0: (identity.pid, start_time)}}, [])
+        sample: HostSample = probe.sample(1, {"job": {0: RankProcess(identity.pid, start_time)}}, [])
         return sample.ranks["job"]
 
     assert len(ranks(identity.start_time)) == 1
@@ -293,7 +294,7 @@ def test_a_zombie_says_that_it_is_one(tmp_path: Path) -> None:
     with python("print('ready', flush=True)") as process:
         # Waits for the end without reaping.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: process.pid}}, []).ranks["job"]
+        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
     assert (rank.state, rank.memory_used_mib) == ("zombie", 0)
 
 
@@ -302,7 +303,7 @@ def test_a_command_name_with_parentheses_and_spaces_is_read_right(tmp_path: Path
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "600"])
     try:
-        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: process.pid}}, []).ranks["job"]
+        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
     finally:
         process.kill()
         process.wait(timeout=10)

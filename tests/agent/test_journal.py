@@ -6,9 +6,11 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dtagent import allocation, journal
+from dtagent.locations import write_atomic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +124,94 @@ def test_a_record_that_did_not_fit_is_cut_and_the_next_one_is_read(path: Path, m
     monkeypatch.setattr(os, "write", write)
     journal.append(path, {"number": 9})
     assert numbers(path) == [0, 1, 2, 9]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What was written, synchronised and renamed, in order: the call and the name of the file."""
+    found: list[tuple[str, str]] = []
+
+    def record(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(subject: int | str | Path, *more: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{subject}") if isinstance(subject, int) else str(subject)
+            found.append((name, Path(path).name))
+            return real(subject, *more)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("write", "fsync", "fdatasync", "rename"):
+        record(name)
+    return found
+
+
+def test_a_record_is_on_disk_before_it_is_acknowledged(path: Path, calls: list[tuple[str, str]]) -> None:
+    journal.append(path, {"number": 3})
+    assert calls == [("write", path.name), ("fdatasync", path.name)]
+
+
+def test_a_new_journal_and_the_names_that_lead_to_it_are_on_disk(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    directory = tmp_path / "job" / "0"
+    directory.mkdir(parents=True)
+    journal.create(directory / "journal.jsonl")
+    assert calls == [("fsync", "journal.jsonl"), ("fsync", "0"), ("fsync", "job"), ("fsync", tmp_path.name)]
+
+
+def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_is_acknowledged(
+    tmp_path: Path, calls: list[tuple[str, str]]
+) -> None:
+    write_atomic(tmp_path / "start.json", "{}")
+    (synced, temporary), (renamed, source), last = calls[-3:]
+    assert (synced, renamed, last) == ("fsync", "rename", ("fsync", tmp_path.name))
+    assert temporary == source != "start.json"
+    assert (tmp_path / "start.json").read_text() == "{}"
+
+
+def refuse_to_set_aside(_descriptor: int, _size: int) -> None:
+    raise OSError(95, "Operation not supported")
+
+
+def test_where_no_room_can_be_set_aside_a_file_holds_it_and_gives_way_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocation, "set_aside", refuse_to_set_aside)
+    path = tmp_path / "journal.jsonl"
+    journal.create(path)
+    reserve = journal.reserve_path(path)
+    assert reserve.stat().st_blocks * 512 >= journal.ROOM_BYTES
+    journal.append(path, {"number": 0})
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if not reserve.exists():
+            return write(descriptor, data)
+        if len(data) < 20:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[:15])
+
+    monkeypatch.setattr(os, "write", full)
+    journal.append(path, {"number": 1})
+    assert not reserve.exists()
+    assert numbers(path) == [0, 1]
+    assert journal.inspect(path).damaged == []
+
+
+def test_no_room_for_that_file_is_told_when_the_journal_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocation, "set_aside", refuse_to_set_aside)
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) < 1000:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        journal.create(tmp_path / "journal.jsonl")
+    assert not journal.reserve_path(tmp_path / "journal.jsonl").exists()
 
 
 @given(st.binary(max_size=2000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def attempts(tmp_path: Path, clock: Clock) -> Iterator[Attempts]:
 
 
 def give_up_all(attempts: Attempts) -> None:
-    for key in attempts.known_keys():
+    for key in attempts.census.known_keys():
         attempts.stop(StopRequest(key))
 
 
@@ -87,6 +88,18 @@ def test_a_port_is_given_again_when_its_client_fell_silent(attempts: Attempts, c
         prepare(attempts, "second", port, gpus=0)
     clock.now_s += 2
     assert prepare(attempts, "second", port).master_port == port
+
+
+def test_a_port_is_let_go_of_when_its_client_fell_silent_though_nobody_asks(attempts: Attempts, clock: Clock) -> None:
+    port = prepare(attempts, "first", gpus=0).master_port
+    for elapsed_s, is_free in ((0, False), (LEASE_S + 1, True)):
+        clock.now_s += elapsed_s
+        attempts.expire_leases()
+        with (
+            socket.socket() as other,
+            contextlib.nullcontext() if is_free else pytest.raises(OSError, match="in use"),
+        ):
+            other.bind(("", port))
 
 
 def test_after_a_restart_of_the_daemon_a_lease_begins_anew(attempts: Attempts, clock: Clock, tmp_path: Path) -> None:
@@ -173,3 +186,20 @@ def test_an_abort_that_comes_first_leaves_a_tombstone(attempts: Attempts) -> Non
         with pytest.raises(RpcError, match=why):
             prepare(attempts, "job", attempt=attempt)
     assert prepare(attempts, "job", attempt=3).gpu_ids == GPUS
+
+
+def test_the_port_that_was_tried_is_taken_where_it_is_free_and_of_the_range(attempts: Attempts) -> None:
+    ports = (29500, 29999)
+
+    def port(job_id: str, wanted: int | None, within: tuple[int, int] = ports) -> int | None:
+        key = AttemptKey(job_id, 0)
+        request = PrepareRequest(key, 0, "sh", "127.0.0.1", True, within, 0, preferred_port=wanted)
+        assert attempts.prepare(request) == attempts.prepare(request)
+        return attempts.prepare(request).master_port
+
+    first = port("first", None)
+    attempts.stop(StopRequest(AttemptKey("first", 0)))
+    assert port("second", first) == first
+    assert port("third", first) not in (None, first)
+    fourth = port("fourth", first, (29990, 29999) if first and first < 29900 else (29500, 29510))
+    assert fourth not in (None, first)

@@ -132,10 +132,12 @@ def test_each_root_has_a_unit_of_its_own(tmp_path: Path) -> None:
 
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     unit = tmp_path / "dtagent.service"
-    unit.write_text(unit_text(Path("/var/tmp/od d%1$HOME"), ["--idle-exit", "60"]))
-    assert "KillMode=mixed" in unit.read_text()
+    unit.write_text(unit_text(Path("/var/tmp/od d%1$HOME"), Path("/run/u/od d%.env"), ["--idle-exit", "60"]))
+    # A supervisor that could not have a scope of its own must outlive the daemon.
+    assert "KillMode=process\n" in unit.read_text()
+    assert "EnvironmentFile=/run/u/od d%%.env\n" in unit.read_text()
     if not shutil.which("systemd-analyze"):
-        return
+        pytest.skip("needs systemd-analyze")
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run(
         ["systemd-analyze", "verify", "--user", "--man=no", str(unit)],
@@ -212,6 +214,7 @@ def test_where_linger_is_on_daemon_and_supervisors_are_systemds(
         host.write(f"run/user/{UID}/broken")
     told = host.root / f"run/user/{UID}/systemd/told"
     (host.root / "var/lib").mkdir(exist_ok=True)
+    monkeypatch.setenv("LOGIN_TOKEN", "of the login")
     mounts = " && ".join(f"mount --bind {shlex.quote(str(host.root / name))} /{name}" for name in ("run", "var/lib"))
     interpreter = host.programs / "python"
     interpreter.write_text(f'#!/bin/sh\nexec unshare --mount sh -c \'{mounts} && exec {sys.executable} "$@"\' - "$@"\n')
@@ -228,3 +231,5 @@ def test_where_linger_is_on_daemon_and_supervisors_are_systemds(
     (scope,) = [call for call in calls if call[0] == "systemd-run"]
     assert {"--user", "--scope", "--property=Delegate=yes"} <= set(scope)
     assert "secret" not in told.read_text()
+    on_disk = [path for path in (tmp_path / "root").rglob("*") if path.is_file()]
+    assert [path for path in on_disk if b"of the login" in path.read_bytes()] == []

@@ -90,6 +90,23 @@ def test_below_the_cap_every_byte_is_kept(files: AttemptFiles) -> None:
     assert (copy.gaps, told) == ([], [])
 
 
+def test_reports_of_metrics_are_kept_within_a_cap_of_their_own(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logcap, "REPORT_CAP_BYTES", 4 * MIB)
+    cap = LogCap(files.logs, 64 * MIB, lambda _told: None, (files.metrics, files.trainer))
+    files.trainer.symlink_to("/dev/zero")
+    for number in range(12):
+        append(files, block(number))
+        with files.metrics.open("ab") as stream:
+            stream.write(block(number))
+        look(cap)
+    assert (files.logs / "0.out").stat().st_blocks * 512 >= 12 * MIB
+    kept = files.metrics.stat()
+    assert kept.st_size == 12 * MIB
+    assert 3 * MIB < kept.st_blocks * 512 <= 4 * MIB
+
+
 def test_above_the_cap_beginning_and_end_are_kept_and_the_rest_is_told(files: AttemptFiles) -> None:
     cap = cap_of(files, 8 * MIB, [])
     for number in range(40):
@@ -174,7 +191,7 @@ def test_a_file_that_the_script_replaced_is_told_and_read_from_its_beginning(fil
         append(files, b"second, and longer\n")
     else:
         path.write_bytes(b"2nd\n")
-    assert logs.has_more(files, copy.request)
+    assert logs.has_more(logs.sizes(files), copy.request)
     copy.read(files)
     assert copy.is_new
     assert bytes(copy.data) == path.read_bytes()
@@ -239,9 +256,19 @@ def test_a_directory_that_the_script_removed_does_no_harm(files: AttemptFiles) -
 
 
 def test_the_faster_a_log_grows_the_sooner_it_is_looked_at(files: AttemptFiles) -> None:
+    assert cap_of(files, logcap.DEFAULT_CAP_BYTES, []).wait_s() == pytest.approx(logcap.LONGEST_S, abs=0.2)
     cap = cap_of(files, 16 * MIB, [])
-    assert cap.wait_s() == pytest.approx(logcap.LONGEST_S, abs=0.2)
     append(files, block(0) * 200)
     cap._looked_at -= 1.0
     look(cap)
     assert cap.wait_s() < 0.1
+
+
+def test_a_log_that_lies_still_is_looked_at_before_a_burst_can_outgrow_its_cap_by_half(files: AttemptFiles) -> None:
+    cap = cap_of(files, 64 * MIB, [])
+    for _full in range(2):
+        kept = sum(path.stat().st_blocks * 512 for path in files.logs.iterdir())
+        assert kept + cap.wait_s() * logcap.BURST_BYTES_PER_S <= 1.5 * 64 * MIB
+        append(files, block(0) * 64)
+        cap._looked_at -= 60.0
+        look(cap)

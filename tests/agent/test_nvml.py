@@ -51,15 +51,14 @@ def errors(samples: list[dict[str, Any]]) -> list[str | None]:
 def test_without_a_driver_there_are_no_gpus_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
     nvml = Nvml()
-    assert nvml.sample() == []
+    assert nvml.refresh() == 0
     assert nvml.facts() == GpuInventory(note="no NVIDIA driver: libnvidia-ml.so.1 is not installed")
-    nvml.close()
 
 
 def test_without_a_driver_pynvml_is_not_even_imported() -> None:
     code = (
         "import sys, dtagent.nvml as n; n.LIBRARY = 'libnvidia-ml-that-is-absent.so.1'; "
-        "n.Nvml().sample(); sys.exit('pynvml' in sys.modules)"
+        "n.Nvml().refresh(); sys.exit('pynvml' in sys.modules)"
     )
     environment = child_environment(Path("/nonexistent"), Path("/nonexistent"))
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=30)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,6 +205,30 @@ def test_a_crash_in_compiled_code_leaves_a_traceback_of_the_script(tmp_path: Pat
     assert (ended.code, ended.failure) == (-11, None)
     assert "Segmentation fault" in ended.err
     assert "line 3 in kernel" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("print('done')", True),
+        ("import sys\nsys.exit()", True),
+        ("import os\nos._exit(0)", True),
+        ("import os\nos._exit(3)", False),
+        ("import sys\nsys.exit(3)", False),
+        ("1 / 0", False),
+        ("import os\nos.abort()", False),
+        # What a child of the script does is not the end of the rank.
+        ("import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nos.abort()", False),
+        ("import os, sys\nif os.fork() == 0: sys.exit(0)\nos.wait()\nos.abort()", False),
+        ("import atexit, os\natexit.register(os.abort)", False),
+    ],
+)
+def test_an_end_with_0_is_recorded_as_the_last_thing_that_happens(tmp_path: Path, text: str, is_told: bool) -> None:
+    ended = run(tmp_path, script(tmp_path, text))
+    told = tmp_path / "ranks" / "3.ended.json"
+    assert (told.exists(), ended.code == 0) == (is_told, is_told), ended.err
+    if is_told:
+        assert json.loads(told.read_text())["time"] == pytest.approx(time.time(), abs=60)
 
 
 def test_an_abrupt_exit_is_not_taken_for_anything_else(tmp_path: Path) -> None:

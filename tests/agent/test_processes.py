@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from dtagent import cgroup, processes, usage
@@ -141,9 +146,9 @@ def test_a_cgroup_holds_what_leaves_no_other_trace_and_the_kernel_ends_it(can_ha
 
 
 def test_without_a_cgroup_of_its_own_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "_own", lambda: None)
+    monkeypatch.setattr(cgroup, "own_directory", lambda: None)
     assert cgroup.create("x") is None
-    monkeypatch.setattr(cgroup, "_own", lambda: tmp_path)
+    monkeypatch.setattr(cgroup, "own_directory", lambda: tmp_path)
     monkeypatch.setattr(cgroup, "_is_delegated", lambda path: False)
     assert cgroup.create("x") is None
     assert list(tmp_path.iterdir()) == []
@@ -154,7 +159,7 @@ def test_in_a_scope_of_its_own_a_supervisor_has_memory_counted(tmp_path: Path, m
     scope = tmp_path / f"{cgroup.SCOPE_PREFIX}x.scope"
     (scope / "supervisor").mkdir(parents=True)
     (scope / "cgroup.procs").write_text("41\n42\n")
-    monkeypatch.setattr(cgroup, "_own", lambda: scope)
+    monkeypatch.setattr(cgroup, "own_directory", lambda: scope)
     monkeypatch.setattr(cgroup, "_is_delegated", lambda path: True)
     own = cgroup.create("job")
     assert own is not None
@@ -165,6 +170,106 @@ def test_in_a_scope_of_its_own_a_supervisor_has_memory_counted(tmp_path: Path, m
     (own.path / "memory.peak").write_text("734003200\n")
     assert usage.MemoryPeak(replace(FAMILY, cgroup=own)).wait_s() is None
     assert usage.MemoryPeak(replace(FAMILY, cgroup=own)).mib() >= 700
+
+
+class Killed:
+    """Ends a child however its test ends: else the failure of one would be told when the child has slept enough."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.close = child.kill
+
+
+class Looks:
+    """A family whose looks at it give what the test says, one after the other, and then always the last."""
+
+    cgroup = None
+
+    def __init__(self, *found: list[ProcessId] | OSError) -> None:
+        self.left = list(found)
+        self.count = 0
+
+    def scan(self) -> list[ProcessId]:
+        self.count += 1
+        found = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+
+NONE_LEFT = OSError(24, "Too many open files")
+
+
+def test_one_look_that_finds_nobody_is_no_proof(sleeper: subprocess.Popen[bytes]) -> None:
+    found = FAMILY.scan()
+    looks = Looks([], found, [], [])
+    assert processes.kill_all(cast(Family, looks), 5.0) == []
+    assert looks.count == 4
+    assert sleeper.wait(5) == -signal.SIGKILL
+
+
+def test_a_moment_without_file_handles_is_waited_out_and_proves_nothing(sleeper: subprocess.Popen[bytes]) -> None:
+    found = FAMILY.scan()
+    waited: list[None] = []
+    looks = Looks(NONE_LEFT, [], NONE_LEFT, [], found, NONE_LEFT, [], [])
+    assert processes.kill_all(cast(Family, looks), 5.0, on_wait=lambda: waited.append(None)) == []
+    assert (looks.count, len(waited)) == (8, 7)
+    assert sleeper.wait(5) == -signal.SIGKILL
+    with pytest.raises(OSError, match="Too many open files"):
+        processes.kill_all(cast(Family, Looks(NONE_LEFT)), 0.1)
+
+
+def test_a_scan_without_file_handles_is_an_error_or_waited_for(sleeper: subprocess.Popen[bytes]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    peak = usage.MemoryPeak(FAMILY)
+    again = threading.Timer(0.3, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+    wait_until(lambda: peak.wait_s() == 0, "a look to be due")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        with pytest.raises(OSError, match="Too many open files"):
+            FAMILY.scan()
+        with pytest.raises(OSError, match="Too many open files"):
+            FAMILY.scan_patiently(0.1)
+        peak.look()
+        again.start()
+        assert [item.pid for item in FAMILY.scan_patiently(20.0)] == [sleeper.pid]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        again.join()
+
+
+def test_another_users_process_with_the_same_marks_is_not_ours() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can run something as another user")
+    with (
+        subprocess.Popen(["sleep", "318"], env={**os.environ, **MARKS}, user=65534) as stranger,
+        contextlib.closing(Killed(stranger)),
+    ):
+        environ = Path(f"/proc/{stranger.pid}/environ")
+        wait_until(lambda: KEY.job_id.encode() in environ.read_bytes(), "its environment to be there")
+        assert processes.owner_of(stranger.pid) == 65534
+        assert FAMILY.scan() == []
+        known = processes.identify(stranger.pid)
+        assert known is not None
+        assert replace(FAMILY, members=(known,)).scan() == [known], (
+            "what was started by the attempt may change its user"
+        )
+
+
+def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "held = b'x' * (300 << 20); print('ready', flush=True); import time; time.sleep(319)"
+    with (
+        subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **MARKS}, stdout=subprocess.PIPE) as child,
+        contextlib.closing(Killed(child)),
+    ):
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        peak = usage.MemoryPeak(FAMILY)
+        monkeypatch.setattr("dtagent.usage.resource.getrusage", lambda _who: SimpleNamespace(ru_maxrss=0))
+        peak.look()
+        assert peak.mib() == 0, "it is not due yet"
+        wait_until(lambda: peak.wait_s() == 0, "a look to be due")
+        peak.look()
+        assert 300 <= peak.mib() < 400
 
 
 def test_what_will_not_die_is_named(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,17 @@ import fcntl
 import json
 import logging
 import os
-import select
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dtagent import journal, retention
 from dtagent.attempts import Attempts
 from dtagent.errors import RpcError
-from dtagent.locations import AttemptFiles, make_private
+from dtagent.locations import AttemptFiles, make_private, removed_path, socket_path
 from dtagent.protocol.jobs import AttemptKey, NodeState, StopRequest
 from dtagent.protocol.rpc import ErrorCode
 
@@ -50,8 +49,9 @@ def make_attempt(root: Path, job_id: str, written_at: float, *, checkpoint: str 
 
 
 def remove_old(attempts: Attempts) -> None:
-    for key in attempts.old():
-        attempts.remove(key)
+    for key in attempts.retention.old():
+        attempts.retention.clear(key)
+    attempts.retention.remove()
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_an_attempt_that_was_cleared_is_none_any_more(attempts: Attempts, tmp_pa
         make_attempt(tmp_path, name, time.time())
     files = make_attempt(tmp_path, "old", OLD, checkpoint=checkpoint)
     remove_old(attempts)
-    assert [key.job_id for key in attempts.known_keys()] == ["new1", "new2"]
+    assert [key.job_id for key in attempts.census.known_keys()] == ["new1", "new2"]
     with pytest.raises(RpcError) as caught:
         attempts.status(AttemptKey("old", 0))
     assert caught.value.code == ErrorCode.NO_SUCH_ATTEMPT
@@ -120,7 +120,7 @@ def test_a_removal_that_was_interrupted_goes_on_and_knows_the_checkpoints(
         make_attempt(tmp_path, name, time.time())
     files = make_attempt(tmp_path, "old", OLD, checkpoint="work/ckpt/model.pt")
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", broken)
+        patch.setattr(retention, "_put_aside", only_files)
         patch.setattr(Path, "iterdir", files_first)
         remove_old(attempts)
     assert files.logs.exists()
@@ -136,8 +136,10 @@ def files_first(directory: Path) -> Iterator[Path]:
     return iter(sorted((directory / name for name in os.listdir(directory)), key=Path.is_dir))
 
 
-def broken(*_: Any, **__: Any) -> None:
-    raise OSError(5, "Input/output error")
+def only_files(path: Path, _aside: Path) -> None:
+    if path.is_dir():
+        raise OSError(5, "Input/output error")
+    path.unlink()
 
 
 def test_an_attempt_whose_supervisor_lives_is_never_touched(attempts: Attempts, tmp_path: Path) -> None:
@@ -187,9 +189,9 @@ def test_an_attempt_that_was_started_meanwhile_stays(attempts: Attempts, tmp_pat
     for name in ("new1", "new2"):
         make_attempt(tmp_path, name, time.time())
     files = make_attempt(tmp_path, "old", OLD)
-    [key] = attempts.old()
+    [key] = attempts.retention.old()
     os.utime(files.start)
-    attempts.remove(key)
+    attempts.retention.clear(key)
     assert files.prepared.exists()
 
 
@@ -206,72 +208,52 @@ def test_a_daemon_cleans_up_when_it_starts_and_when_it_prepares(tmp_path: Path) 
         wait_until(lambda: not second.directory.exists(), "the second old attempt to go")
 
 
-def test_other_calls_are_answered_while_a_daemon_cleans_up(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+def test_other_calls_are_answered_while_a_daemon_removes_many_files(tmp_path: Path) -> None:
+    root, go = tmp_path / "root", tmp_path / "go"
     for number in range(retention.KEEP_NEWEST):
         make_attempt(root, f"new{number}", time.time())
+    old = make_attempt(root, "old", OLD)
     root.chmod(0o700)
-    first = make_attempt(root, "first", OLD)
-    with Conversation(root) as agent:
-        wait_until(lambda: not first.directory.exists(), "the cleaning at the start")
-        old = [make_attempt(root, f"old{number}", OLD - number) for number in range(6)]
-        with held_up(old) as let_go:
-            send(agent, "prepare", PREPARE)
-            assert "result" in answer(agent), "the reply must come before the cleaning"
-            send(agent, "status", {"job_id": "new0", "attempt": 0})
-            for files in old[:-1]:
-                let_go(files)
-            assert answer(agent)["result"]["state"] == "ended"
-            assert old[-1].start.exists()
-        wait_until(lambda: not any(files.directory.exists() for files in old), "the old attempts to go")
-
-
-PREPARE = {"key": {"job_id": "another", "attempt": 0}, "node_rank": 0, "python": sys.executable}
-PREPARE |= {"master_address": "127.0.0.1", "reserve_port": False, "port_range": [1, 2], "cuda_slots": 0}
-
-
-def send(agent: Conversation, method: str, params: dict[str, Any]) -> None:
-    """Ask without waiting for the reply."""
-    assert agent.child.stdin is not None
-    agent.child.stdin.write(
-        json.dumps({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).encode() + b"\n"
+    held = (
+        "import os, shutil, sys, time\nfrom pathlib import Path\nfrom dtagent.server import serve\n"
+        "real = shutil.rmtree\n"
+        "def removed(path, **more):\n"
+        f"    while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "    real(path, **more)\n"
+        f"shutil.rmtree = removed\nsys.exit(serve(Path({str(root)!r})))"
     )
-    agent.child.stdin.flush()
+    with subprocess.Popen([sys.executable, "-c", held], stderr=subprocess.DEVNULL):
+        wait_until(socket_path(root).exists, "the daemon")
+        with Conversation(root) as agent:
+            wait_until(lambda: not old.directory.exists(), "the old attempt to be out of the way")
+            agent.prepare("another")
+            agent.start("another", [["true"]])
+            assert agent.end_of("another")["state"] == "ended"
+            aside = removed_path(root)
+            assert any((path / "0.out").exists() for path in aside.iterdir()), "nothing is removed yet"
+            go.touch()
+            wait_until(lambda: not list(aside.iterdir()), "the files to be removed")
 
 
-def answer(agent: Conversation) -> Any:
-    """Return the next reply frame, which must come soon."""
-    stream = agent.child.stdout
-    assert stream is not None
-    wait_until(lambda: select.select([stream], [], [], 0)[0], "a reply")
-    return json.loads(stream.readline())
+def test_what_cannot_be_moved_is_removed_where_it_is(attempts: Attempts, tmp_path: Path) -> None:
+    for name in ("new1", "new2"):
+        make_attempt(tmp_path, name, time.time())
+    files = make_attempt(tmp_path, "old", OLD)
+    removed_path(tmp_path).touch()  # As with a disk that has no room for one directory more.
+    with contextlib.suppress(NotADirectoryError):
+        remove_old(attempts)
+    assert not files.directory.exists()
 
 
-@contextlib.contextmanager
-def held_up(old: list[AttemptFiles]) -> Iterator[Callable[[AttemptFiles], None]]:
-    """Let the removal of attempts wait, each until it is let go by what this yields or all are at the end."""
-    texts = {files: files.start.read_text() for files in old}
-    for files in old:
-        files.start.unlink()
-        os.mkfifo(files.start)
-        for path in (files.start, files.directory):
-            os.utime(path, (OLD - old.index(files), OLD - old.index(files)))
-
-    def let_go(files: AttemptFiles) -> None:
-        descriptor = wait_until(lambda: opened(files.start), f"{files.start} to be read")
-        assert descriptor
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(texts.pop(files))
-
-    try:
-        yield let_go
-    finally:
-        for files in list(texts):
-            let_go(files)
-
-
-def opened(fifo: Path) -> int | None:
-    try:
-        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None  # Nobody reads it yet.
+def test_the_work_of_a_discarded_attempt_is_out_of_the_way_at_once_and_removed_later(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    files = make_attempt(tmp_path, "given-up", time.time())
+    for path in (files.start, files.journal, files.logs / "0.out"):
+        path.unlink()
+    (files.work / "x").write_text("x")
+    assert attempts.stop(StopRequest(AttemptKey("given-up", 0))).state is NodeState.DISCARDED
+    assert not files.work.exists()
+    assert len(list(removed_path(tmp_path).iterdir())) == 1
+    attempts.tidy()
+    assert list(removed_path(tmp_path).iterdir()) == []

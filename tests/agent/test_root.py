@@ -45,10 +45,26 @@ def test_a_root_that_others_could_write_to_is_refused(tmp_path: Path) -> None:
     assert b"others could write" in done.stderr
 
 
-def test_a_root_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "told"), [(0o755, "chmod 700"), (0o777, "choose another place"), (0o1777, "choose")])
+def test_a_directory_that_is_open_to_others_is_refused_and_left_as_it_is(tmp_path: Path, mode: int, told: str) -> None:
     root = tmp_path / "root"
-    root.mkdir(mode=0o755)
-    assert stat.S_IMODE(secure_root(root).stat().st_mode) == 0o700
+    root.mkdir()
+    root.chmod(mode)
+    with pytest.raises(RootError, match=told) as caught:
+        secure_root(root)
+    assert "remove" not in str(caught.value)
+    assert stat.S_IMODE(root.stat().st_mode) == mode
+
+
+def test_a_directory_of_other_things_is_refused_and_an_empty_one_or_the_agents_own_taken(tmp_path: Path) -> None:
+    for name, content, is_taken in (("home", ".bashrc", False), ("empty", "", True), ("used", "jobs", True)):
+        root = tmp_path / name
+        root.mkdir(mode=0o700)
+        if content:
+            (root / content).mkdir()
+        with contextlib.nullcontext() if is_taken else pytest.raises(RootError, match="holds other things"):
+            secure_root(root)
+        assert [path.name for path in root.iterdir()] == ([content] if content else [])
 
 
 def test_a_root_below_a_directory_of_everybodys_is_refused(tmp_path: Path) -> None:
@@ -93,6 +109,24 @@ def test_a_network_file_system_is_told_by_the_deepest_mount(
         secure_root(tmp_path / "root")
 
 
+def test_a_mount_point_is_known_by_its_name_whatever_letters_that_has(tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    lines = [
+        "20 1 0:19 / / rw - ext4 /dev/sda1 rw",
+        "31 20 0:44 / /däta rw shared:1 - nfs4 server:/x rw",
+        "32 20 0:45 / /数据\\040a\\134b rw - lustre server:/y rw",
+        "33 20 0:46 / /\udcff rw - ceph server:/z rw",
+        "half a line",
+    ]
+    mountinfo.write_bytes(os.fsencode("\n".join(lines)) + b"\n")
+    assert [file_system_of(Path(name), mountinfo) for name in ("/däta/x", "/数据 a\\b/x", "/\udcff/x", "/data")] == [
+        "nfs4",
+        "lustre",
+        "ceph",
+        "ext4",
+    ]
+
+
 @pytest.mark.lab
 def test_a_root_and_a_socket_of_another_user_are_refused(can_have_lab: None, open_directory: Path) -> None:
     other = open_directory / "other"
@@ -123,6 +157,30 @@ def test_two_users_each_have_a_daemon_that_the_other_cannot_touch(can_have_lab: 
         assert run_as(first, lambda: reach(roots[first], pids[first])) == 0b111
         assert run_as(second, lambda: reach(roots[first], pids[first])) == 0
         assert run_as(first, lambda: reach(roots[second], pids[second])) == 0
+
+
+@pytest.mark.lab
+def test_another_user_who_could_reach_the_socket_is_not_answered(can_have_lab: None, open_directory: Path) -> None:
+    owner, other = USERS
+    root = open_directory / f"dtagent-{owner}"
+    with as_user(owner, lambda: server.serve(root)):
+        wait_until(socket_path(root).exists, "the daemon to serve")
+        root.chmod(0o755)
+        socket_path(root).chmod(0o666)
+        assert run_as(owner, lambda: greeted(root)) == 1
+        assert run_as(other, lambda: greeted(root)) == 0
+        assert greeted(root) == 1  # Root could do as it likes anyway.
+
+
+def greeted(root: Path) -> int:
+    """Return whether the daemon answers to this user."""
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(20)
+        channel.connect(str(socket_path(root)))
+        with contextlib.suppress(ConnectionError):
+            channel.sendall(b'{"id": 0, "method": "hello", "params": {"versions": [1]}}\n')
+            return int(b'"result"' in channel.recv(65536))
+    return 0
 
 
 def reach(root: Path, pid: int) -> int:

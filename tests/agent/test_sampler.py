@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest, TelemetrySelection
-from dtagent.rank_use import RankProcesses
+from dtagent.rank_use import RankProcess, RankProcesses
 from dtagent.sampler import MOST_SAMPLES, Sampler
 
 from tests.agent.nvml_stub import run_child
@@ -71,7 +71,7 @@ def sampling(
     ring_samples: int = 3600,
 ) -> Iterator[Sampler]:
     gpus = gpus or FakeGpus()
-    sampler = Sampler(host, gpus, ranks, interval_s, ring_samples)
+    sampler = Sampler(lambda: host, gpus, ranks, interval_s, ring_samples)
     sampler.start()
     try:
         yield sampler
@@ -209,14 +209,14 @@ async def test_each_cpu_is_read_once_somebody_asks_for_it_by_name() -> None:
 
 
 async def test_a_client_that_left_another_daemon_gets_all_of_this_one() -> None:
-    sampler = Sampler(FakeHost(), FakeGpus(), lambda: {}, INTERVAL_S, first_seq=5000)
+    sampler = Sampler(FakeHost, FakeGpus(), lambda: {}, INTERVAL_S, first_seq=5000)
     sampler.start()
     try:
         reply = await asyncio.wait_for(sampler.follow(TelemetryRequest(after_seq=4990)), 20)
     finally:
         sampler.stop()
     assert reply.samples[0].seq == 5000
-    assert reply.missed == 9
+    assert reply.missed == 0
 
 
 async def test_a_reply_is_bounded_whatever_is_asked_for() -> None:
@@ -286,12 +286,12 @@ async def test_ranks_that_cannot_be_told_do_not_stop_the_sampling(caplog: pytest
 
 async def test_the_probe_is_told_the_ranks_of_this_moment() -> None:
     host = FakeHost()
-    running: dict[str, dict[int, int]] = {}
+    running: dict[str, dict[int, RankProcess]] = {}
     with sampling(host, ranks=lambda: running) as sampler:
         await until(sampler, lambda sample: True)
-        running["job"] = {0: 4711}
+        running["job"] = {0: RankProcess(4711)}
         await until(sampler, lambda sample: bool(host.processes))
-    assert host.processes == {"job": {0: 4711}}
+    assert host.processes == {"job": {0: RankProcess(4711)}}
 
 
 async def test_a_gpu_call_that_hangs_does_not_stop_the_host_and_is_said() -> None:
@@ -341,7 +341,7 @@ async def test_one_gpu_that_hangs_is_named_and_the_others_go_on() -> None:
 def test_stopping_does_not_wait_for_a_driver_that_hangs() -> None:
     gpus = FakeGpus()
     gpus.go.clear()
-    sampler = Sampler(FakeHost(), gpus, lambda: {}, INTERVAL_S)
+    sampler = Sampler(FakeHost, gpus, lambda: {}, INTERVAL_S)
     sampler.start()
     sampler.stop()
     gpus.go.set()

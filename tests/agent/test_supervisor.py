@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,28 @@ def test_a_graceful_stop_lets_a_rank_finish_its_work(agent: Conversation) -> Non
     agent.stop("graceful")
     assert agent.streams("graceful")["0.out"] == b"ready\nsaved\n"
     assert agent.status("graceful")["reason"] == "stopped"
+
+
+def test_a_launcher_whose_ranks_have_all_ended_is_not_waited_for(agent: Conversation) -> None:
+    # As torchrun does, which hears of no signal while it waits for the other nodes.
+    rank = f"RANK=$rank {PYTHON} $DTTUI_PAYLOAD/rank.py $DTTUI_PAYLOAD/train.py"
+    launcher = f"trap '' TERM; for rank in 4 5; do {rank}; done; echo waits; while :; do sleep 0.1; done"
+    prepared = agent.prepare("barrier")
+    directory = prepared["directory"]
+    env = {"DTTUI_LOGS": f"{directory}/logs", "DTTUI_PAYLOAD": prepared["payload"]}
+    process = {"name": "launcher", "argv": ["sh", "-c", launcher], "cwd": directory, "env": env}
+    files = [{"path": "payload/train.py", "text": "import os\nif os.environ['RANK'] == '5': os._exit(0)\n"}]
+    agent.start("barrier", [], processes=[process], ranks=[4, 5], files=files, grace_s=600)
+    wait_until(lambda: "launcher.out" in os.listdir(f"{directory}/logs")
+               and b"waits" in Path(directory, "logs", "launcher.out").read_bytes(), "the ranks to end")  # fmt: skip
+    agent.stop("barrier")
+    status = agent.end_of("barrier")
+    assert {item["name"]: item.get("exit_code", item.get("signal")) for item in status["exits"]} == {
+        "4": 0,
+        "5": 0,
+        "launcher": signal.SIGKILL,
+    }
+    assert status["ranks_started"] == [4, 5]
 
 
 def test_a_forced_stop_does_not_wait(agent: Conversation) -> None:
@@ -207,3 +230,49 @@ def test_what_a_rank_used_is_told_with_how_it_ended(agent: Conversation) -> None
     used = status["usage"]
     assert used["peak_memory_mib"] >= busy["peak_memory_mib"]
     assert used["user_cpu_s"] + used["system_cpu_s"] >= busy["user_cpu_s"] + busy["system_cpu_s"]
+
+
+def test_a_moment_without_file_handles_costs_no_job(agent: Conversation, tmp_path: Path) -> None:
+    wait_for = 'while [ ! -e "$0" ]; do sleep 0.05; done'
+    run(agent, "scarce", ["sh", "-c", wait_for, str(tmp_path / "go")])
+    wait_until((agent.root / "jobs/scarce/0/ranks/0.json").exists, "the rank to run")
+    pid = _supervisor(agent, "scarce")
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()].count(
+        str(agent.root / "jobs/scarce/0/supervisor.lock")
+    ) == 1
+    began = _switches(pid)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        # It wakes to look at the memory after one second and after three.
+        wait_until(lambda: _switches(pid) > began + 2, "the supervisor to look around", 30)
+        assert agent.status("scarce")["state"] == "running"
+        (tmp_path / "go").touch()
+        wait_until(lambda: not processes_with("DTTUI_JOB_ID=scarce"), "the rank to end")
+        assert agent.status("scarce")["state"] == "running", "it cannot write down how it ended"
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    status = agent.end_of("scarce")
+    assert (status["state"], [item["exit_code"] for item in status["exits"]]) == ("ended", [0])
+
+
+def _switches(pid: int) -> int:
+    """Return how often a process has gone to sleep."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("voluntary_ctxt_switches")))
+
+
+def test_a_sample_tells_the_local_rank(agent: Conversation) -> None:
+    agent.prepare("local")
+    env = {"DTTUI_JOB_ID": "local", "DTTUI_ATTEMPT": "0", "DTTUI_NODE_RANK": "0"}
+    specs = [{"name": str(rank), "rank": rank, "argv": ["sleep", "320"], "cwd": "/", "env": env} for rank in (6, 4)]
+    key = {"job_id": "local", "attempt": 0}
+    agent.call("start", {"key": key, "node_rank": 0, "processes": specs, "ranks": [4, 6]})
+
+    def ranks() -> list[tuple[int, int]]:
+        reply = agent.call("telemetry", {"max_samples": 1, "wait_s": 5.0})
+        return [(item["rank"], item["local_rank"]) for item in reply["samples"][-1]["ranks"].get("local", [])]
+
+    assert wait_until(lambda: len(found := ranks()) == 2 and found, "a sample of both") == [(4, 0), (6, 1)]
+    agent.stop("local", force=True)
+    agent.end_of("local")

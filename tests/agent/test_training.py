@@ -62,22 +62,76 @@ def test_each_report_of_hf_trainer_gets_the_step_that_its_progress_bar_shows(fil
     steps = [body["step"] for body in found if "loss" in body]
     assert steps == [5, 10, 15, 20, 25, 30, 35, 40, 45]
     assert next(body["loss"] for body in found if "loss" in body) == pytest.approx(3.671, abs=0.05)
-    assert set(found[0]) == {"step", "loss", "gradient_norm", "learning_rate", "epoch"}
+    assert set(found[0]) == {"step", "steps_per_s", "loss", "gradient_norm", "learning_rate", "epoch"}
     assert [body["epoch"] for body in found if "eval_loss" in body] == [1, 2, 3]
     assert "train_loss" in found[-1]
     assert "loss" not in found[-1]
 
 
+def reports_beside_a_bar(files: AttemptFiles, *, every: int, epochs: int = 1) -> list[dict[str, Any]]:
+    """Print a report every so many of 20 steps an epoch, with the bar alone on stderr, and look at every third step."""
+    followed = Training()
+    bar = "\r{:3.0f}%|██        | {}/20 [00:01<00:18,  3.00it/s]"
+    for step in range(1, 20 * epochs + 1):
+        position = (step - 1) % 20 + 1
+        say(files, "0.err", bar.format(position * 5, position).encode())
+        if step % every == 0:
+            say(files, "0.out", f"{{'loss': {3 - step / 100:.3f}, 'epoch': {step / 20}}}\n".encode())
+        if step % 3 == 0:
+            followed.look(files)
+    followed.look(files, is_over=True)
+    return written(files)
+
+
+def test_a_report_without_a_step_takes_that_of_a_bar_beside_it_and_its_speed(files: AttemptFiles) -> None:
+    found = reports_beside_a_bar(files, every=5)
+    steps = [body["step"] for body in found]
+    assert steps == pytest.approx([5, 10, 15, 20], abs=3)
+    assert steps == sorted(set(steps))
+    assert {body["steps_per_s"] for body in found} == {3.0}
+
+
+def test_a_bar_that_begins_anew_each_epoch_counts_on(files: AttemptFiles) -> None:
+    steps = [body["step"] for body in reports_beside_a_bar(files, every=10, epochs=3)]
+    assert steps == pytest.approx([10, 20, 30, 40, 50, 60], abs=3)
+
+
+def test_more_reports_than_a_bar_has_shown_steps_get_no_step_twice(files: AttemptFiles) -> None:
+    say(files, "0.err", b"\r 50%|##   | 1/2 [00:01<00:01,  1.00s/it]\r100%|#####| 2/2 [00:02<00:00,  1.00s/it]\n")
+    say(files, "0.out", b"".join(b"{'loss': %d}\n" % loss for loss in range(5)))
+    Training().look(files, is_over=True)
+    steps = [body.get("step") for body in written(files)]
+    assert [step for step in steps if step is not None] == [1, 2]
+    assert len(steps) == 5
+
+
+def test_bars_of_loading_and_of_evaluation_count_no_steps(files: AttemptFiles) -> None:
+    say(files, "0.err", b"Loading checkpoint shards: 100%|#####| 3/3 [00:01<00:00, 2.00it/s]\n")
+    say(files, "0.out", b"{'loss': 2.0, 'epoch': 0.1}\n")
+    followed = Training()
+    for _look in range(3):
+        followed.look(files)
+    say(files, "0.err", b"\r 10%|#    | 5/50 [00:01<00:18, 3.00it/s]")
+    say(files, "0.out", b"{'loss': 1.5, 'epoch': 0.2}\n")
+    for _look in range(3):
+        followed.look(files)
+    say(files, "0.err", b"\r 12%|#    | 6/50 [00:01<00:18, 3.00it/s]\n100%|#####| 8/8 [00:01<00:00, 9.00it/s]\n")
+    say(files, "0.out", b"{'loss': 1.4, 'epoch': 0.3}\n")
+    followed.look(files, is_over=True)
+    assert [body.get("step") for body in written(files)] == [None, 5, 6]
+    assert written(files)[-1]["steps_per_s"] == 3.0
+
+
 def test_lightning_counts_steps_over_epochs(files: AttemptFiles) -> None:
     found = found_in(files, "lightning-2.6.6")
     assert [body["step"] for body in found] == list(range(found[0]["step"], 25))
-    assert found[-1] == {"step": 24, "loss": 0.216, "learning_rate": 0.01}
+    assert found[-1] == {"step": 24, "loss": 0.216, "learning_rate": 0.01, "steps_per_s": pytest.approx(419, rel=1)}
 
 
 def test_a_bar_with_a_postfix_reports_once_a_step_and_its_last_word(files: AttemptFiles) -> None:
     found = found_in(files, "tqdm-4.70.1")
     assert [body["step"] for body in found] == list(range(1, 21))
-    assert found[1] == {"step": 2, "loss": 0.985, "learning_rate": 1e-5}
+    assert found[1] == {"step": 2, "loss": 0.985, "learning_rate": 1e-5, "steps_per_s": pytest.approx(50, rel=1)}
 
 
 def test_deepspeeds_two_lines_of_a_step_are_one_report(files: AttemptFiles) -> None:
@@ -138,8 +192,20 @@ def test_keras_counts_batches_over_epochs(files: AttemptFiles) -> None:
         ("Step: 1,234 | loss=inf", {"step": 1234, "loss": math.inf}),
         ("step 00010/01000 (1.00%) | loss: 3.14 | tok/sec: 65,000", {"step": 10, "loss": 3.14, "tokens_per_s": 65000}),
         ('{"step": 5, "loss": 1.25}', {"step": 5, "loss": 1.25}),
-        ("Epoch 2/3:  50%|█| 4/8 [00:00<00:00, 4.2it/s, loss=1.5]", {"step": 12, "loss": 1.5}),
-        ("training: 37it [00:01, 36.1it/s, loss=0.5]", {"step": 37, "loss": 0.5}),
+        ("Epoch 2/3:  50%|█| 4/8 [00:00<00:00, 4.2it/s, loss=1.5]", {"step": 12, "loss": 1.5, "steps_per_s": 4.2}),
+        ("training: 37it [00:01, 36.1it/s, loss=0.5]", {"step": 37, "loss": 0.5, "steps_per_s": 36.1}),
+        ("training: 37it [00:59,  1.60s/it, loss=0.5]", {"step": 37, "loss": 0.5, "steps_per_s": 0.625}),
+        (
+            "[2026-11-21 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] "
+            "steps: 10 loss: 4.5000 iter time (s): 0.300 samples/sec: 53.333",
+            {"step": 10, "loss": 4.5, "samples_per_s": 53.333},
+        ),
+        (
+            "steps: 20 loss: 4.2511 iter time (s): 0.300 samples/sec: 53.333",
+            {"step": 20, "loss": 4.2511, "samples_per_s": 53.333},
+        ),
+        ("max steps: 500 | loss: 2.5", None),
+        ("loss after 100 steps: 2.5", None),
         ("{'loss': None, 'epoch': 1.0}", None),
         ("loss: 0.3, step: None", None),
         ("loss 0.3", None),

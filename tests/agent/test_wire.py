@@ -47,6 +47,10 @@ class Raw:
         self.socket.settimeout(20.0)
         self._lines = self.socket.makefile("rb")
 
+    def greet(self) -> dict[str, object]:
+        """Say what has to come first."""
+        return self.ask(b'{"id": 0, "method": "hello", "params": {"versions": [1]}}\n')
+
     def ask(self, line: bytes) -> dict[str, object]:
         """Send a line and return the next frame."""
         self.socket.sendall(line)
@@ -63,6 +67,8 @@ class Raw:
 @pytest.fixture
 def raw(agent: Conversation) -> Iterator[list[Raw]]:
     clients = [Raw(agent.root) for _ in range(64)]
+    for client in clients:
+        client.greet()
     yield clients
     for client in clients:
         client.close()
@@ -80,19 +86,68 @@ def test_sixty_four_clients_are_served_at_once(agent: Conversation, raw: list[Ra
     assert pss_mib(daemon_pid(agent)) < 64
 
 
-def test_clients_beyond_the_limit_are_told_and_the_others_served(agent: Conversation, raw: list[Raw]) -> None:
-    more = [Raw(agent.root) for _ in range(64)]  # The bridge is one besides.
-    assert "clients are connected already" in str(json.loads(more[-1]._lines.readline()))
-    assert "result" in raw[0].ask(b'{"id": 1, "method": "ping"}\n')
-    for client in more:
+FEW_CLIENTS = """
+import sys, dtagent.server as server
+server.MAX_CLIENTS = 3
+from dtagent.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_clients_beyond_the_limit_are_told_and_the_others_served(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    daemon = subprocess.Popen(
+        [sys.executable, "-I", "-c", FEW_CLIENTS, "daemon", "--root", str(root)], stderr=subprocess.DEVNULL
+    )
+    wait_until((root / "agent.sock").exists, "the daemon to serve")
+    with contextlib.ExitStack() as stack:
+        served = [Raw(root) for _ in range(3)]
+        for client in served:
+            stack.callback(client.close)
+            client.greet()
+        silent, talking = Raw(root), Raw(root)
+        stack.callback(silent.close)
+        stack.callback(talking.close)
+        with contextlib.suppress(ConnectionError):  # It may have been shown the door already.
+            talking.socket.sendall(b'{"id": 1, "method": "ping"}\n' * 5000)
+        for client in (silent, talking):
+            refusal = json.loads(client._lines.readline())
+            assert refusal["error"]["code"] == 7
+            assert "3 clients are connected already" in refusal["error"]["message"]
+        # What a person's ssh would show, and what tells the login node that it need not wait.
+        bridge = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        )
+        assert bridge.stdout is not None
+        assert b"clients are connected already" in bridge.stdout.read()
+        assert bridge.wait(20) == 1
+        assert "result" in served[0].ask(b'{"id": 1, "method": "ping"}\n')
+        served.pop().close()
+        wait_until(lambda: _is_let_in(root), "room for another client")
+        assert "result" in served[0].ask(b'{"id": 1, "method": "shutdown"}\n')
+    assert daemon.wait(20) == 0
+
+
+def _is_let_in(root: Path) -> bool:
+    client = Raw(root)
+    try:
+        return "result" in client.greet()
+    except ConnectionError:
+        return False
+    finally:
         client.close()
-    assert "result" in agent.ask("ping")
 
 
 def test_a_flood_of_calls_from_one_client_delays_no_other(agent: Conversation) -> None:
     noisy = Raw(agent.root)
+    noisy.greet()
     noisy.socket.setblocking(False)
     quiet = Raw(agent.root)
+    quiet.greet()
     sent = received = 0
     slowest_s = 0.0
     deadline = time.monotonic() + 1.0
@@ -118,6 +173,8 @@ def test_clients_that_read_a_byte_a_time_or_nothing_cost_the_daemon_no_memory(ag
     pid = daemon_pid(agent)
     before = pss_mib(pid)
     silent = [Raw(agent.root) for _ in range(16)]
+    for client in silent:
+        client.greet()
     ask = {"key": {"job_id": "big", "attempt": 0}, "wait_s": 0, "max_bytes": 1 << 30, "inodes": {}}
     line = json.dumps({"id": 1, "method": "follow", "params": ask}).encode() + b"\n"
     for client in silent:
@@ -140,10 +197,11 @@ def test_a_daemon_short_of_file_handles_serves_those_it_has_and_later_the_rest(t
     wait_until((root / "agent.sock").exists, "the daemon to serve")
     ping = b'{"id": 1, "method": "ping"}\n'
     first = Raw(root)
+    first.greet()
     assert "result" in first.ask(ping)
     crowd = [Raw(root) for _ in range(30)]  # Those that are not accepted wait in the kernel.
     assert "result" in first.ask(ping)
-    crowd[-1].socket.sendall(ping)
+    crowd[-1].socket.sendall(b'{"id": 0, "method": "hello", "params": {"versions": [1]}}\n')
     assert not select.select([crowd[-1].socket], [], [], 0.2)[0]
     for client in crowd[:-1]:
         client.close()

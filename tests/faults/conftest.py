@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.leftovers import processes_like
 from tests.integration.ssh_fixtures import ssh_config, sshd, transport
+from tests.processes import processes_like
 
 __all__ = ["ssh_config", "sshd", "transport"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 from dtagent.protocol.events import EventKind
 
@@ -11,6 +10,7 @@ from dttui.services.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
@@ -41,16 +41,3 @@ def _is_let_go(host: Host) -> bool:
     rows = [line.split() for line in host.run(["cat", "/proc/net/tcp"]).stdout.decode().splitlines()[1:]]
     listening = [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"]
     return not bridges and not [port for port in listening if 29500 <= port <= 29999]
-
-
-def processes_like(*parts: str) -> list[int]:
-    """Return the processes whose command line has an argument that begins with each part."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            arguments = path.read_text().split("\0")
-        except OSError:
-            continue
-        if all(any(argument.startswith(part) for argument in arguments) for part in parts):
-            found.append(int(path.parent.name))
-    return found

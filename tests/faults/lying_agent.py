@@ -6,6 +6,7 @@ it with the first lie: a lie that is told once. With `-` for MARKER it never sto
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -29,13 +30,13 @@ STRUCTURE = {
 """Strings that are read by dttui itself; to spoil them is another lie."""
 
 
-def poison(value: Any) -> Any:
-    """Return a copy in which every string for people ends in poison."""
+def poison(value: Any, end: str = POISON) -> Any:
+    """Return a copy in which every string for people has another end."""
     if isinstance(value, dict):
-        return {key: item if key in STRUCTURE else poison(item) for key, item in value.items()}
+        return {key: item if key in STRUCTURE else poison(item, end) for key, item in value.items()}
     if isinstance(value, list):
-        return [poison(item) for item in value]
-    return value + POISON if isinstance(value, str) else value
+        return [poison(item, end) for item in value]
+    return value + end if isinstance(value, str) else value
 
 
 def _chunks(change: Callable[[Frame], None]) -> Callable[[str, Frame], list[Frame]]:
@@ -50,9 +51,30 @@ def _chunks(change: Callable[[Frame], None]) -> Callable[[str, Frame], list[Fram
     return lie
 
 
+_FOLLOWED: Frame = {}
+"""What the newest call of `follow` asked for."""
+
+
+def _gaps(data: str, **more: Any) -> Callable[[str, Frame], list[Frame]]:
+    """Make a lie of one gap after the other where each request ends, with a few bytes behind each."""
+
+    def lie(method: str, frame: Frame) -> list[Frame]:
+        if method == "follow" and "result" in frame:
+            gap_bytes = 0 if more else 4096
+            offset = 0 if more else _FOLLOWED["offsets"].get("0.out", 0) + gap_bytes
+            chunk = {"stream": "0.out", "offset": offset, "data": data, "gap_bytes": gap_bytes, "inode": 1, **more}
+            frame["result"].update(chunks=[chunk], more=True)
+        return [frame]
+
+    return lie
+
+
 def _on(method: str, change: Callable[[Any], Any]) -> Callable[[str, Frame], list[Frame]]:
     """Make a lie of a change to the result of one method."""
     return lambda called, frame: [{**frame, "result": change(frame["result"])} if called == method else frame]
+
+
+_LEAPS = itertools.count(1 << 40, 1 << 20)
 
 
 def _raw(line: bytes) -> Callable[[str, Frame], list[Any]]:
@@ -61,6 +83,8 @@ def _raw(line: bytes) -> Callable[[str, Frame], list[Any]]:
 
 LIES: dict[str, Callable[[str, Frame], list[Any]]] = {
     "words": lambda _method, frame: [poison(frame)],
+    "long words": lambda _method, frame: [poison(frame, f"\n{POISON}" + "long " * 8_000)],
+    "a kernel of 10 MB": _on("facts", lambda facts: {**facts, "kernel": POISON * 100_000}),
     "answers come twice": lambda _method, frame: [frame, frame],
     "answers to calls not made yet": lambda _method, frame: [{**frame, "id": frame["id"] + 1}, frame],
     "ids that are none": lambda _method, frame: [{**frame, "id": [frame["id"]]}, {**frame, "id": None}, frame],
@@ -78,6 +102,12 @@ LIES: dict[str, Callable[[str, Frame], list[Any]]] = {
     "deeper than deep": _raw(b'{"id": 1, "result": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"),
     "a line without end": _raw(b"x" * (5 << 20)),
     "a number beyond all numbers": _raw(b'{"id": 1, "result": 1' + b"0" * 5000 + b"}\n"),
+    "gaps without end": _gaps(""),
+    "gaps without end and a byte after each": _gaps("YQ=="),
+    "a new file each time": _gaps("", is_new_file=True),
+    "samples that leap": _on(
+        "telemetry", lambda reply: {**reply, "rows": [[next(_LEAPS), *row[1:]] for row in reply["rows"]]}
+    ),
     "samples that do not go on": _on(
         "telemetry", lambda reply: {**reply, "rows": [[1, *row[1:]] for row in reply["rows"]]}
     ),
@@ -99,6 +129,8 @@ def main() -> int:
         for line in sys.stdin.buffer:
             call = json.loads(line)
             asked[call.get("id")] = call.get("method", "")
+            if call.get("method") == "follow":
+                _FOLLOWED.update(call["params"])
             bridge.stdin.write(line)
             bridge.stdin.flush()
         bridge.stdin.close()

@@ -52,6 +52,8 @@ _DEATHS = "tests/agent/test_deaths.py::"
 _STOPPED = "tests/faults/test_stopped_and_doubled.py::"
 _TAKEN = "tests/integration/test_take_over.py::"
 _WORDS = "tests/faults/test_hostile_words.py::"
+_GPUS = "tests/faults/test_hostile_gpus.py::"
+_LOGIN = "tests/faults/test_login_node.py::"
 
 FAULTS = (
     # The link
@@ -235,6 +237,31 @@ FAULTS = (
         ),
     ),
     Fault(
+        "controller killed beside a cut link",
+        "a host's cable pulled out, then SIGKILL to the controller; `attach`, and the cable put back",
+        ("P1", "P5", "P6"),
+        60,
+        (f"{_LOGIN}test_a_controller_killed_beside_a_cut_link_is_followed_by_one_that_waits_for_the_host",),
+    ),
+    Fault(
+        "login node restarted",
+        "its processes killed, its files torn; dttui then runs under another boot id, with clocks that began anew, "
+        "and with /run and /tmp emptied",
+        ("P1", "P3", "P4", "P5", "P6"),
+        60,
+        (
+            f"{_LOGIN}test_after_a_restart_of_the_login_node_the_job_is_unknown_and_then_followed_to_its_end",
+            f"{_LOGIN}test_after_a_restart_of_the_login_node_a_job_can_be_stopped",
+        ),
+    ),
+    Fault(
+        "the ssh-agent goes",
+        "a real ssh-agent killed, a connection that took its key broken, then the controller killed too",
+        ("P1", "P5", "P6"),
+        60,
+        (f"{_LOGIN}test_without_the_ssh_agent_it_started_with_a_job_is_unknown_until_an_attach_brings_one",),
+    ),
+    Fault(
         "two dttui at once",
         "two jobs submitted at the same moment for the same GPUs",
         ("P2",),
@@ -299,13 +326,16 @@ FAULTS = (
     ),
     Fault(
         "an agent that lies about offsets, names and sequence numbers",
-        "a bridge that moves offsets, names files and ranks that are not the job's, and repeats samples",
+        "a bridge that moves offsets, names files and ranks that are not the job's, tells of gaps without end, and "
+        "repeats samples or leaps over some",
         ("P5", "P7", "P8"),
         30,
         (
             f"{_LIARS}test_an_agent_that_goes_on_lying_about_logs_is_given_up_by_name",
             f"{_LIARS}test_bytes_that_are_said_to_be_gone_are_told_as_gone",
+            f"{_LIARS}test_an_agent_that_tells_of_gaps_without_end_is_given_up_by_name",
             f"{_LIARS}test_samples_that_do_not_go_on_are_taken_once",
+            f"{_LIARS}test_samples_that_leap_keep_nobody_busy",
         ),
     ),
     Fault(
@@ -317,6 +347,10 @@ FAULTS = (
         (
             f"{_WORDS}test_nothing_a_host_says_drives_a_terminal_forges_markup_or_fills_a_format",
             f"{_WORDS}test_the_screen_shows_lying_hosts_as_text",
+            f"{_GPUS}test_no_name_of_a_gpu_a_process_a_user_or_a_kernel_drives_the_terminal_or_floods_it",
+            f"{_GPUS}test_an_agent_that_sends_10_mb_of_a_kernel_s_name_is_cut_off_by_name",
+            f"{_GPUS}test_the_screen_shows_gpus_of_any_name_as_text",
+            "tests/agent/test_top.py::test_names_of_devices_and_mount_points_drive_no_terminal_from_the_metrics",
             "tests/tui/test_run_screen.py::test_hostile_logs_events_and_errors_are_shown_as_plain_text",
             "tests/tui/test_compose_list.py::"
             "test_hostile_names_and_reasons_neither_break_the_screen_nor_reach_the_terminal",
@@ -380,10 +414,13 @@ FAULTS = (
     ),
     Fault(
         "version drift",
-        "hosts whose interpreter, torch or driver differ",
+        "hosts whose interpreter, torch or driver differ; one of three real virtual environments with another torch",
         ("P2",),
         30,
-        ("tests/unit/test_preflight_run.py::test_versions_that_differ_are_a_table_of_most_and_others",),
+        (
+            "tests/integration/test_version_drift.py::test_the_drift_table_names_the_host_whose_torch_differs",
+            "tests/unit/test_preflight_run.py::test_versions_that_differ_are_a_table_of_most_and_others",
+        ),
     ),
     # The run
     Fault(

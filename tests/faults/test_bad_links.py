@@ -14,8 +14,9 @@ from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from tests.faults.proxy import Proxy
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, until
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd
+from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 

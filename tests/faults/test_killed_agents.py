@@ -78,7 +78,7 @@ def steps_of_a_launch(directory: Path) -> dict[str, int]:
         with Conversation(root, keep_daemon=True) as agent:
             assert launch(agent, "whole", directory / "runs") == (True, True)
         end(root, "whole")
-    kinds = [re.sub(r"(?<=os.mkdir ).*|\.\d+$|(?<=Popen ).*", "", step) for step in steps_in(directory)]
+    kinds = [re.sub(r"(?<=os.mkdir ).*|(?:\.\d+)+$|(?<=Popen ).*", "", step) for step in steps_in(directory)]
     return {kind: number for number, kind in reversed(list(enumerate(kinds, 1)))}
 
 

@@ -7,13 +7,16 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
 from dttui.services import jobs
+from dttui.services.agent import AgentClient
 from dttui.services.gang import node_run
 from dttui.services.gang.node_run import NodeRun
 from dttui.transport.local import LocalTransport
@@ -28,6 +31,8 @@ TRUTH = b"".join(b"%d\n" % number for number in range(1, 60_001))
 """More than one answer carries."""
 FRAMES = [lie for lie in LIES if lie.startswith(("no ", "deeper", "a line", "a number", "a chunk of"))]
 HARMLESS = ["answers come twice", "answers to calls not made yet", "ids that are none"]
+ENDLESS = [lie for lie in LIES if lie.startswith(("gaps without", "a new file"))]
+WORDS = ["words", "long words", "a kernel of 10 MB"]
 LOGS = [lie for lie in LIES if lie.startswith(("a log", "a gap below", "a file", "a rank", "bytes"))]
 
 
@@ -129,7 +134,43 @@ async def test_samples_that_do_not_go_on_are_taken_once(node: Callable[[str, str
     assert [sample["seq"] for sample in samples] == [1]
 
 
+@pytest.mark.parametrize("lie", ENDLESS)
+async def test_an_agent_that_tells_of_gaps_without_end_is_given_up_by_name(
+    node: Callable[[str, str], NodeRun], lie: str
+) -> None:
+    """Within 30 s; the copy has a bounded number of marks, and the disk is not filled with them."""
+    told = node(lie, "-")
+    error = await followed(told)
+    assert error is not None
+    assert error.message == "gpu1: the agent tells of gaps in logs without end"
+    assert len(taken(told)) < 100_000
+
+
+async def test_samples_that_leap_keep_nobody_busy(
+    node: Callable[[str, str], NodeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request for samples waits for its turn, however many new ones there are said to be."""
+    told = node("samples that leap", "-")
+    asked: list[float] = []
+    ask = AgentClient.telemetry
+
+    async def noted(client: AgentClient, *arguments: Any) -> list[HostSample]:
+        asked.append(asyncio.get_running_loop().time())
+        return await ask(client, *arguments)
+
+    monkeypatch.setattr(AgentClient, "telemetry", noted)
+    await told.connect()
+    recording = asyncio.create_task(told.record_samples())
+    await asyncio.wait({recording}, timeout=2.0)
+    assert not recording.done()
+    recording.cancel()
+    await asyncio.gather(recording, return_exceptions=True)
+    await told.close()
+    assert 1 <= len(asked) <= 5
+
+
 def test_every_lie_is_told_in_some_test() -> None:
-    tested = {*FRAMES, *HARMLESS, *LOGS, "a gap of 4 EiB", "samples that do not go on", "words"}
+    samples = {"samples that leap", "samples that do not go on"}
+    tested = {*FRAMES, *HARMLESS, *LOGS, *ENDLESS, *samples, "a gap of 4 EiB", *WORDS}
     assert tested == set(LIES)
     assert processes_with("DTTUI_JOB_ID=lied\0") == []

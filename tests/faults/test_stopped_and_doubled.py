@@ -6,29 +6,21 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dttui.services import jobs
 from dttui.services.jobs import JobDirectory
-from tests.faults.leftovers import assert_nothing_is_left, processes_like
+from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration.headless import DEADLINE_S, result_of, shell_job, start_dttui, wait_for_state
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 BRIDGE_PATIENCE_S = 60
 """After so long without a word from its client a bridge ends."""
-
-
-@pytest.fixture(autouse=True)
-def ended_agents() -> Iterator[None]:
-    """End the embedded cluster's daemons after the test; on their own they would wait some minutes."""
-    yield
-    for pid in processes_like("daemon", os.environ["DTTUI_DEMO_ROOT"]):
-        os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not processes_like("daemon", os.environ["DTTUI_DEMO_ROOT"]), "the daemons to end", DEADLINE_S)
 
 
 @pytest.mark.parametrize("pause_s", [4, pytest.param(BRIDGE_PATIENCE_S + 30, marks=pytest.mark.soak)])

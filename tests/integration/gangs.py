@@ -16,10 +16,11 @@ from dttui.inventory.models import Inventory
 from dttui.planning.models import BoundPlan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
+from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt import Gang
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.start import GangStart
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.spec import parse_job
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
@@ -44,7 +45,7 @@ class TestGang:
         job = parse_job(yaml.safe_dump(document), "job.yaml")
         known = inventory or demo_inventory(Path(os.environ["DTTUI_DEMO_ROOT"]), EXAMPLE.parent, sys.executable)
         self.directory: JobDirectory = jobs.create(name)
-        self.log = EventLog(self.directory)
+        self.log = EventLog(self.directory.events)
         self.gang = Gang(
             self.directory,
             self.log,

@@ -37,6 +37,8 @@ class Script:
     public_key: bytes = b""
     attempts: list[str] = field(default_factory=list)
     """What clients tried."""
+    arrivals: int = 0
+    """Clients that asked how they may log in."""
 
 
 class _Server(paramiko.ServerInterface):
@@ -48,6 +50,7 @@ class _Server(paramiko.ServerInterface):
         return self._script.factors[self._passed]
 
     def check_auth_none(self, username: str) -> int:
+        self._script.arrivals += 1
         return AUTH_FAILED
 
     def check_auth_password(self, username: str, password: str) -> int:

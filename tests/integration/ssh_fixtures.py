@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from dttui.transport.base import Prompt
+from dttui.transport.base import ByteStream, Prompt
 from dttui.transport.ssh import SshTransport
 from tests.integration.sshd import Sshd, running_sshd
+from tests.waiting import until
 
 TIMEOUT_S = 20.0
 
@@ -56,11 +56,12 @@ async def transport(ssh_config: Path) -> AsyncIterator[SshTransport]:
     await until(lambda: threading.active_count() <= before, "all threads have ended")
 
 
-async def until(condition: Callable[[], object], what: str, timeout_s: float = 10.0) -> None:
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"not so within {timeout_s} s: {what}"
-        await asyncio.sleep(0.01)
+async def read_all(stream: ByteStream) -> bytes:
+    """Return what comes until the end."""
+    data = b""
+    while part := await stream.read():
+        data += part
+    return data
 
 
 def configure(config: Path, *lines: str) -> None:

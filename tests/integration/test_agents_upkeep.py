@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import dtagent
 import pytest
 from dtagent.linger import unit_text
+from dtagent.protocol.jobs import WarmReply, WarmRequest
 
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.inventory.models import Environment
 from dttui.inventory.reader import load_inventory
+from dttui.services.agent import AgentClient
 from dttui.services.agents.deploy import Deployment, HostProbe, Outcome, agent_digest, deploy_all
 from dttui.services.agents.remove import Removal, remove_all
 from dttui.services.agents.status import AgentStatus, status_all
@@ -27,7 +31,8 @@ from tests.agent.conversation import processes_with
 from tests.integration.deploy_fixtures import PROBE, Nobody, answering, here, is_gone, names
 from tests.integration.headless import dttui, shell_job, wait_for_state
 from tests.lab.hosts import Lab
-from tests.waiting import wait_until
+from tests.processes import processes_like
+from tests.waiting import until, wait_until
 
 ROOT = "/var/tmp/dtagent-0"
 SEVEN_LINES = (
@@ -60,9 +65,14 @@ async def test_a_job_goes_on_through_an_upgrade_and_can_be_stopped_and_all_be_re
     try:
         await _upgrade_under_a_job(environments, transport, inventory, lab2, source, newer, tmp_path)
         units = "/run/user/0/systemd/user"
-        text = unit_text(Path(ROOT), []).encode()
+        text = unit_text(Path(ROOT), Path(f"{units}/dtagent.service.env"), []).encode()
         lab2["gpu2"].run(
-            ["sh", "-c", f"mkdir -p {units}; cat > {units}/dtagent.service; touch {units}/other.service"], text
+            [
+                "sh",
+                "-c",
+                f"mkdir -p {units}; cd {units}; cat > dtagent.service; touch dtagent.service.env other.service",
+            ],
+            text,
         )
         (first, second) = await remove_all(environments, transport, Nobody(), jobs=True, checkpoints=True)
     finally:
@@ -138,8 +148,11 @@ def _supervisors(lab: Lab) -> list[tuple[int, str]]:
 
 @pytest.fixture
 def running_job(tmp_path: Path) -> Iterator[str]:
-    """A job on the first environment of the embedded cluster, whose agent is left alone afterwards."""
-    started = dttui("--demo", "--apply", shell_job(tmp_path, {"pytorch-dev-env": 1}, "exec sleep 600"), "--detach")
+    """A job with a file that is sent, on the first environment of the embedded cluster; its agent is left alone."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "data.txt").write_text("sent")
+    job_file = shell_job(tmp_path, {"pytorch-dev-env": 1}, "exec sleep 600", workdir="work")
+    started = dttui("--demo", "--apply", job_file, "--detach")
     assert started.returncode == 0, started.stderr
     job = started.stdout.strip()
     yield job
@@ -153,6 +166,7 @@ def test_removal_by_force_stops_the_job_and_leaves_checkpoints_alone_until_told(
     (attempt / "checkpoints" / "model.pt").write_text("weights")
     arguments = ("agents", "remove", "pytorch-dev-env", "--demo")
 
+    assert any((root / "store").iterdir())
     unasked = dttui(*arguments)
     refused = dttui(*arguments, "--yes", "--output", "jsonl")
     forced = dttui(*arguments, "--yes", "--force", "--jobs", "--output", "jsonl")
@@ -187,6 +201,37 @@ def test_status_starts_no_daemon_and_prints_a_row_a_host(host: Path, tmp_path: P
     assert second.startswith("空的  no agent")
     assert total == "3 hosts: 1 outdated · 1 no agent · 1 unreachable"
     assert not (host / "agent.sock").exists()
+
+
+async def test_what_is_kept_for_warm_starts_is_in_its_row_and_ends_with_upgrade_and_removal(
+    host: Path, newer: WheelSource, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("import signal\nsignal.pause()\n")
+    inventory = tmp_path / "inventory.json"
+    document = {"name": "here", "host": "localhost", "local": True, "agent_root": str(host)}
+    inventory.write_text(json.dumps({"environments": [document]}))
+
+    async def keep() -> int:
+        client = await AgentClient.connect(here(host), LocalTransport(), Nobody(), 20)
+        try:
+            request = WarmRequest(sys.executable, {"PYTHONPATH": str(tmp_path)})
+            return (await client.call("warm", request, WarmReply)).pid or 0
+        finally:
+            await client.close()
+
+    first = await keep()
+    assert first in processes_like("/", str(Path(dtagent.__file__).parent / "payload/warm.py"))
+    row = dttui("agents", "status", "--inventory", inventory).stdout.splitlines()[1]
+    assert re.search(r"keeps torch imported for warm starts: \d+ MiB", row)
+
+    (upgraded,) = await deploy_all([here(host)], LocalTransport(), Nobody(), source=newer, only_upgrade=True)
+    assert isinstance(upgraded, Deployment)
+    await until(lambda: first not in processes_like("/"), "the upgrade to end it")
+
+    second = await keep()
+    (removed,) = await remove_all([here(host)], LocalTransport(), Nobody())
+    assert isinstance(removed, Removal)
+    await until(lambda: second not in processes_like("/"), "the removal to end it")
 
 
 async def test_a_newer_agent_is_replaced_only_where_that_is_allowed(source: WheelSource) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui.services import jobs
@@ -16,18 +14,11 @@ from dttui.services.controller.control import stop_job
 from dttui.services.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, wait_for_state
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
-
-
-@pytest.fixture(autouse=True)
-def ended_agents() -> Iterator[None]:
-    """End the embedded cluster's daemons after the test; on their own they would wait some minutes."""
-    yield
-    for pid in _with_command_line("daemon", os.environ["DTTUI_DEMO_ROOT"]):
-        os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not _with_command_line("daemon", os.environ["DTTUI_DEMO_ROOT"]), "the daemons to end")
 
 
 def test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go_on(tmp_path: Path) -> None:
@@ -78,21 +69,8 @@ def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
     wait_until(
         lambda: all(path.exists() and path.read_text() == "begun\n" for path in logs), "the first lines", DEADLINE_S
     )
-    return directory, _with_command_line("dttui.services.controller.process", str(directory.path))
+    return directory, processes_like("dttui.services.controller.process", str(directory.path))
 
 
 def _wait_for_end(directory: JobDirectory) -> None:
     wait_until(lambda: directory.read_events()[-1].kind is EventKind.OUTCOME, "the job to end", DEADLINE_S)
-
-
-def _with_command_line(*parts: str) -> list[int]:
-    """Return the processes whose command line has an argument that begins with each part."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            arguments = path.read_text().split("\0")
-        except OSError:
-            continue
-        if all(any(argument.startswith(part) for argument in arguments) for part in parts):
-            found.append(int(path.parent.name))
-    return found

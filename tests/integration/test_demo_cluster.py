@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,18 +23,10 @@ from tests.integration.headless import (
     wait_for_state,
     write_job,
 )
+from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
 ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
-
-
-@pytest.fixture(autouse=True)
-def ended_agents() -> Iterator[None]:
-    """End the embedded cluster's daemons after the test; on their own they would wait some minutes."""
-    yield
-    for pid in _daemons():
-        os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not _daemons(), "the daemons to end")
 
 
 @pytest.mark.torch
@@ -59,6 +50,27 @@ def test_the_example_trains_on_one_plus_one_plus_two_and_its_loss_falls(tmp_path
 
 
 @pytest.mark.torch
+def test_a_warm_start_changes_neither_loss_nor_outcome(tmp_path: Path) -> None:
+    job = example_job(tmp_path, {"pytorch-dev-env": 1, "llm-training-env": 1}, "--steps", "6", "--log-every", "1")
+    plain = dttui("--apply", job, "--demo", "--output", "json")
+    job.write_text(job.read_text().replace("    script:", "    warm_start: true\n    script:"))
+    told = []
+    for _turn in range(2):
+        warm = dttui("--apply", job, "--demo", "--output", "json")
+        assert (warm.returncode, plain.returncode) == (0, 0), warm.stderr
+        told.append([_losses(result_of(done)["directory"]) for done in (plain, warm)])
+    assert all(before == after for before, after in told)
+    assert len(told[0][0]) == 6
+    demo = Path(os.environ["DTTUI_DEMO_ROOT"])
+    journals = [path.read_text() for path in demo.glob(f"*/jobs/{result_of(warm)['job_id']}/0/journal.jsonl")]
+    assert [text.count('"event":"stem"') for text in journals] == [1, 1]
+
+
+def _losses(directory: str) -> list[float]:
+    lines = (Path(directory) / "telemetry/metrics.jsonl").read_text().splitlines()
+    return [body["loss"] for line in lines if (body := json.loads(line))["rank"] == 0]
+
+
 def test_a_rank_that_exits_with_3_is_named_with_its_last_words_and_nothing_is_left(tmp_path: Path) -> None:
     job = example_job(tmp_path, {ONE: 1, TWO: 1}, "--fail-at-step", "3", "--fail-rank", "1", "--exit-code", "3")
     done = dttui("--demo", "--apply", job, "--output", "json")
@@ -298,16 +310,4 @@ def _wait_for_running() -> str:
 
     found = wait_until(running, "a job to run", DEADLINE_S)
     assert found is not None
-    return found
-
-
-def _daemons() -> list[int]:
-    mark = f"--root\0{os.environ['DTTUI_DEMO_ROOT']}"
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if "\0daemon\0" in (text := path.read_text()) and mark in text:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.services import jobs
+from dttui.services.gang.start import GRACE_S
 from dttui.services.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.integration.headless import dttui, result_of, shell_job, wait_for_state, write_job
-from tests.integration.test_demo_cluster import ended_agents as ended_agents
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -37,6 +40,19 @@ dist.all_reduce(tensor)
 """
 
 
+ENDS_EARLY = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    with open(sys.argv[1] + ".new", "w") as stream:
+        stream.write(str(os.getpid()))
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
+    sys.exit()
+while not os.path.exists(sys.argv[1]) or os.path.exists("/proc/" + open(sys.argv[1]).read()):
+    time.sleep(0.1)
+raise ValueError("bad batch")
+"""
+
+
 def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Diagnose as a shell would, but in this process: starting Python takes longer."""
     out = io.StringIO()
@@ -47,11 +63,8 @@ def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def controller_of(directory: JobDirectory) -> int:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        arguments = path.read_bytes().decode(errors="replace").split("\0") if path.exists() else []
-        if "dttui.services.controller.process" in arguments and str(directory.path) in arguments:
-            return int(path.parent.name)
-    raise AssertionError("the job has no controller")
+    (pid,) = processes_like("dttui.services.controller.process", str(directory.path))
+    return pid
 
 
 @pytest.mark.torch
@@ -80,6 +93,19 @@ def test_the_rank_that_crashed_is_told_and_those_that_lost_it_are_consequences(t
     ]
     assert found["before"]["samples"] > 0
     assert found["before"]["memory_total_mib"] > 0
+
+
+@pytest.mark.torch
+def test_a_rank_that_had_ended_with_0_is_told_and_its_launcher_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "train.py").write_text(ENDS_EARLY)
+    run = {"script": "train.py", "workdir": "w", "args": [str(tmp_path / "pid")]}
+    done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    assert done.returncode == 100, done.stderr
+    assert f"rank 0 on {ONE}  had ended with 0" in diagnosed().stdout
+    events = [json.loads(line) for line in jobs.find("last").events.read_bytes().splitlines()]
+    times = {item["data"]["state"]: item["time"] for item in events if item["kind"] == "job_state"}
+    assert times["FAILED"] - times["STOPPING"] < GRACE_S
 
 
 def test_a_failed_job_names_the_line_of_the_log_and_what_the_others_did(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from dttui.services.alerts import event_hook
 from dttui.services.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ALERT = Event(3, 1.5, EventKind.ALERT, "hot", 0, "gpu1", data={"line": "sesame-opens now", "told": ["sesame-opens"]})
@@ -134,26 +135,7 @@ def is_there(path: Path) -> bool:
     return path.exists()
 
 
-@pytest.fixture
-def ended_agents() -> Iterator[None]:
-    yield
-    for pid in processes_with_root():
-        os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not processes_with_root(), "the daemons to end")
-
-
-def processes_with_root() -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"\0daemon\0" in (text := path.read_bytes()) and os.environ["DTTUI_DEMO_ROOT"].encode() in text:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def test_a_job_raises_its_alerts_and_tells_its_program(ended_agents: None, tmp_path: Path) -> None:
+def test_a_job_raises_its_alerts_and_tells_its_program(tmp_path: Path) -> None:
     notify = tmp_path / "notify"
     notify.write_text("#!/bin/sh\ncat >> events.txt\n")
     notify.chmod(0o755)
@@ -213,7 +195,7 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def test_a_new_controller_tells_the_program_of_nothing_that_was_before(ended_agents: None, tmp_path: Path) -> None:
+def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "echo a bad line; exec sleep 600")
     document = _read(job)
     document["distributed_training"]["monitoring"] = {
@@ -232,7 +214,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(ended_age
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])
     wait_until(lambda: len(told()) >= written, "the program to be done", DEADLINE_S)
-    (controller,) = processes_of("dttui.services.controller.process", str(directory.path))
+    (controller,) = processes_like("dttui.services.controller.process", str(directory.path))
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}
@@ -243,15 +225,3 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(ended_age
     assert len(seqs) == len(set(seqs))
     assert min(set(seqs) - before) > max(before)
     assert [event["kind"] for event in told()].count("alert") == 1
-
-
-def processes_of(*parts: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            arguments = path.read_text().split("\0")
-        except OSError:
-            continue
-        if all(part in arguments for part in parts):
-            found.append(int(path.parent.name))
-    return found

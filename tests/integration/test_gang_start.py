@@ -16,12 +16,14 @@ from dtagent.protocol.jobs import NodeState
 
 from dttui.errors import HostUnreachableError, JobFailedError, LaunchError
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.planning.models import BoundPlan
 from dttui.services.agent import AgentClient
-from dttui.services.gang import node_start, rendezvous
+from dttui.services.gang import attempt, node_start, rendezvous, watch
 from dttui.services.gang import start as gang_start
+from dttui.services.preflight.run import Preflight
 from tests.agent.conversation import Conversation, processes_with
 from tests.integration.gangs import ONE, THREE, TWO, Stopped, TestGang, daemon_of
-from tests.integration.test_demo_cluster import ended_agents as ended_agents
+from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
 COUNT = {"command": ["sh", "-c", 'echo "$RANK" >> "$DTTUI_CHECKPOINT_DIR/starts"; exec sleep 60']}
@@ -187,7 +189,16 @@ async def test_who_does_not_come_to_the_rendezvous_is_named_with_its_last_words(
     prefix = 'if [ "$DTTUI_NODE_RANK" = 1 ]; then echo "waiting for the \033[31mlicence" >&2; sleep 600; fi; exec "$@"'
     (tmp_path / "train.py").write_text("")
     run = {"script": "train.py", "prefix": ["sh", "-c", prefix, "sh"]}
-    gang = TestGang(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run)
+    boards: list[rendezvous.RendezvousBoard] = []
+
+    class Board(rendezvous.RendezvousBoard):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            boards.append(self)
+
+    monkeypatch.setattr(watch, "RendezvousBoard", Board)
+    asked = {"rendezvous_timeout": "20m"}
+    gang = TestGang(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run, communication=asked)
     running = asyncio.ensure_future(gang.gang.run())
 
     async def master_has_come() -> dict[str, Any]:
@@ -201,10 +212,63 @@ async def test_who_does_not_come_to_the_rendezvous_is_named_with_its_last_words(
             await asyncio.sleep(0.1)
 
     assert await asyncio.wait_for(master_has_come(), 90) == {"has_come": False, "said": "waiting for the licence"}
-    monkeypatch.setattr(rendezvous, "LIMIT_S", 1.0)
+    assert [board.limit_s for board in boards] == [1200.0]
+    boards[0].limit_s = 1.0
     with pytest.raises(JobFailedError, match=rf"^{TWO} \(waiting for the licence\) did not join within \d+ s$"):
         await asyncio.wait_for(running, 60)
     assert processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}") == []
+
+
+async def test_the_rendezvous_is_where_the_preflight_saw_the_nodes_reach_the_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Preflight] = []
+
+    class Seen(Preflight):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(attempt, "Preflight", Seen)
+    gang = TestGang(tmp_path, {ONE: 1, TWO: 1}, run={"command": ["sh", "-c", 'test "$MASTER_PORT" -gt 0']})
+    await asyncio.wait_for(gang.gang.run(), 60)
+    bound = BoundPlan.model_validate_json(gang.directory.bound_plan(0).read_bytes())
+    assert made[0].master_port == bound.bindings.master_port
+    assert "port-not-tried" not in [event.data.get("code") for event in gang.directory.read_events()]
+
+
+async def test_a_port_that_was_taken_since_the_preflight_is_told(tmp_path: Path) -> None:
+    gang = TestGang(tmp_path, {ONE: 1}, run=COUNT)
+    with socket.socket() as taken:
+        first, last = gang.gang._plan.port_range
+        tried = next(port for port in range(first, last) if _is_bound(taken, port))
+        gang._start._tried_port = tried
+        bound = await gang.start()
+    port = bound.bindings.master_port
+    said = f"{ONE}: port {tried} was taken since the preflight; {port} is used, and was not tried"
+    assert said in gang.messages("finding")
+    await gang.end()
+
+
+def _is_bound(listener: socket.socket, port: int) -> bool:
+    try:
+        listener.bind(("", port))
+    except OSError:
+        return False
+    listener.listen()
+    return True
+
+
+async def test_a_host_keeps_no_more_of_a_log_than_the_job_says(tmp_path: Path) -> None:
+    whole = 8 << 20
+    run = {"command": ["sh", "-c", f"head -c {whole} /dev/zero | tr '\\0' '\\n'; sleep 60"]}
+    gang = TestGang(tmp_path, {ONE: 1}, run=run, monitoring={"log_cap": "1MiB"})
+    await gang.start()
+    root = Path(gang.nodes[ONE].environment.agent_root or "")
+    log = root / "jobs" / gang.directory.job_id / "0/logs/0.out"
+    await asyncio.to_thread(wait_until, lambda: log.exists() and log.stat().st_size == whole, "the rank to print", 30)
+    await asyncio.to_thread(wait_until, lambda: log.stat().st_blocks * 512 <= 1 << 20, "the log to be cut", 10)
+    await gang.end()
 
 
 async def test_a_host_that_refuses_is_never_said_to_be_connected(tmp_path: Path) -> None:

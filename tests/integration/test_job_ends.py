@@ -12,7 +12,7 @@ from dttui.services import jobs
 from dttui.services.controller.control import stop_job
 from dttui.services.follow import JobFollower
 from tests.integration.headless import dttui, shell_job, wait_for_state
-from tests.integration.test_demo_cluster import ended_agents as ended_agents
+from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"

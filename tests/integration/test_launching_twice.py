@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
-from tests.integration.test_demo_cluster import ended_agents as ended_agents
+from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"

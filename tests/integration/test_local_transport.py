@@ -20,6 +20,7 @@ from dttui.transport.base import Connection, Prompt, RemoteCommand
 from dttui.transport.commands import COMMANDS, NO_PYTHON_EXIT_STATUS, TRUNCATED_EXIT_STATUS, bootstrap_input
 from dttui.transport.local import LocalConnection, LocalStream, LocalTransport
 from dttui.transport.routes import Transports
+from tests.integration.ssh_fixtures import read_all
 from tests.waiting import wait_until
 
 HERE = Environment(name="here", host="localhost", local=True)
@@ -41,13 +42,6 @@ async def started(connection: LocalConnection, program: str) -> LocalStream:
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
     await stream.write(bootstrap_input(program.encode(), sys.executable))
     return stream
-
-
-async def read_all(stream: LocalStream) -> bytes:
-    data = b""
-    while part := await stream.read():
-        data += part
-    return data
 
 
 async def test_a_program_runs_and_its_output_status_and_stderr_come_back(connection: LocalConnection) -> None:

@@ -22,8 +22,9 @@ from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure, until
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure
 from tests.integration.sshd import Sshd, free_port, running_sshd
+from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 

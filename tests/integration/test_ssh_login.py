@@ -27,6 +27,7 @@ from tests.integration.scripted_ssh_server import USER as ALICE
 from tests.integration.scripted_ssh_server import Script, ScriptedServer, make_client_key, scripted_server
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import USER, Sshd, make_key, run, running_sshd
+from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 
@@ -146,6 +147,18 @@ async def test_a_passphrase_is_asked_for_until_it_is_right(
     assert all(str(key) in prompt.text for prompt in person.asked)
     # Once open it stays open.
     await connects(transport, sshd.environment(identity_file=str(key)))
+
+
+async def test_open_keys_are_tried_before_a_passphrase_is_asked_for(
+    sshd: Sshd, transport: SshTransport, ssh_config: Path, tmp_path: Path
+) -> None:
+    locked = make_key(tmp_path / "locked", passphrase="open sesame")
+    wrong = make_key(tmp_path / "wrong")
+    sshd.authorize(locked.with_suffix(".pub"))
+    configure(ssh_config, f"IdentityFile {locked}", f"IdentityFile {wrong}", f"IdentityFile {sshd.client_key}")
+    person = Person(passphrase=["open sesame"])
+    await connects(transport, sshd.environment(identity_file=None), person)
+    assert person.asked == []
 
 
 async def test_ten_hosts_with_one_locked_key_ask_once(sshd: Sshd, transport: SshTransport, tmp_path: Path) -> None:
@@ -430,11 +443,12 @@ async def test_one_person_is_asked_one_thing_at_a_time(transport: SshTransport, 
         async def ask(self, prompt: Prompt) -> str | None:
             assert not self.busy
             self.busy = True
-            await asyncio.sleep(0.01)
+            await until(lambda: script.arrivals >= 5, "all have come as far as to ask")
             self.busy = False
             return await super().ask(prompt)
 
-    with scripted_server(Script(["password"])) as server:
+    script = Script(["password"])
+    with scripted_server(script) as server:
         person = OneAtATime(password=["right"] * 5)
         environments = [scripted(server, tmp_path, name=f"bastion{number}") for number in range(5)]
         await asyncio.gather(*(connects(transport, environment, person) for environment in environments))

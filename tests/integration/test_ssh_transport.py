@@ -19,8 +19,9 @@ from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure, until
+from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure, read_all
 from tests.integration.sshd import Sshd, fingerprint, make_key, running_sshd
+from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 
@@ -45,13 +46,6 @@ print(count)
 
 async def start(stream: ChannelStream, program: bytes) -> None:
     await stream.write(bootstrap_input(program, None))
-
-
-async def read_all(stream: ChannelStream) -> bytes:
-    data = b""
-    while part := await stream.read():
-        data += part
-    return data
 
 
 # Running commands
@@ -307,6 +301,19 @@ async def test_a_changed_key_is_refused_without_a_question_and_both_fingerprints
         assert part in caught.value.message
     with pytest.raises(HostKeyError, match="has changed"):
         await transport.trust(sshd.environment(), await transport.fetch_host_key(sshd.environment(), TIMEOUT_S))
+
+
+async def test_a_known_hosts_file_that_changes_between_two_connects_is_read_again(
+    sshd: Sshd, transport: SshTransport, tmp_path: Path
+) -> None:
+    connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
+    before = sshd.known_hosts.read_text()
+    kind, blob = make_key(tmp_path / "other").with_suffix(".pub").read_text().split()[:2]
+    sshd.known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {kind} {blob}\n")
+    assert len(sshd.known_hosts.read_text()) == len(before)
+    with pytest.raises(HostKeyError, match="has changed"):
+        await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
+    await connection.close()
 
 
 async def test_a_key_of_another_type_than_the_known_one_counts_as_changed(

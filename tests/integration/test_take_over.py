@@ -18,14 +18,15 @@ from dttui import locations
 from dttui.inventory.demo import demo_inventory
 from dttui.services import jobs
 from dttui.services.controller.control import ControllerClient, ensure_controller
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.event_log import EventLog
+from dttui.services.jobs import JobDirectory
 from dttui.services.launch import submit as launch
 from dttui.services.launch.submit import Submission, make_local_plan, submit
 from dttui.spec import load_document
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui
-from tests.integration.test_dead_controller import _with_command_line as with_command_line
-from tests.integration.test_dead_controller import ended_agents as ended_agents
+from tests.processes import ended_agents as ended_agents
+from tests.processes import is_stopped, processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -125,7 +126,7 @@ def test_an_attach_follows_through_the_deaths_of_two_controllers_and_has_the_job
     following = start_dttui("attach", "--output", "jsonl")
     for lines in (50, 150):
         wait_for_lines(directory, lines)
-        for pid in with_command_line("dttui.services.controller.process", str(directory.path)):
+        for pid in processes_like("dttui.services.controller.process", str(directory.path)):
             os.kill(pid, signal.SIGKILL)
     out, err = following.communicate(timeout=DEADLINE_S)
     assert following.returncode == 0, err
@@ -162,8 +163,9 @@ def test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_hos
     started = dttui("--demo", "--apply", job, "--detach")
     directory = jobs.find(started.stdout.strip())
     wait_for_lines(directory, 20)
-    (pid,) = with_command_line("dttui.services.controller.process", str(directory.path))
+    (pid,) = processes_like("dttui.services.controller.process", str(directory.path))
     os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid), "it to stand still", DEADLINE_S)
     os.utime(directory.lock, (0, 0))  # As if it were long ago.
     document = json.loads(dttui("status", directory.job_id, "--output", "json").stdout)
     assert document["state"] == "UNKNOWN"
@@ -196,7 +198,7 @@ def test_a_stop_of_a_job_that_ended_with_lost_hosts_looks_at_them_again_and_ends
     directory = doomed(
         "all started", tmp_path, monkeypatch, f'test "$RANK" = 1 && touch {tmp_path}/over && exit 0; sleep 600'
     )
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     for name in (ONE, TWO):
         log.add(EventKind.NODE_STATE, "could not be reached", attempt=0, node=name, data={"state": "lost"})
     data = {"state": "FAILED", "exit_code": 100}

@@ -12,12 +12,14 @@ from dtagent.protocol.events import EventKind, JobState, Metric
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
+from dttui.files import append_line
 from dttui.i18n import ntold, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
-from dttui.services.jobs import EventLog, JobDirectory, append_line
+from dttui.services.event_log import EventLog
+from dttui.services.jobs import JobDirectory
 from dttui.spec.models import Job
 
 TRACEBACK = """Traceback (most recent call last):
@@ -36,7 +38,7 @@ class JobWriter:
         self.directory: JobDirectory = jobs.create(job.name)
         self.plan: Plan = make_plan(job, inventory)
         self.directory.plan.write_text(self.plan.model_dump_json())
-        self._log = EventLog(self.directory)
+        self._log = EventLog(self.directory.events)
         self._seq = 0
 
     def watch(self) -> None:
@@ -84,8 +86,11 @@ class JobWriter:
         """Rank 0 reported this many steps."""
         for step in range(10, steps + 1, 10):
             loss = 2.1 + 3.4 * math.exp(-step / 60) + 0.03 * math.sin(step)
-            metric = Metric(0, step, loss, tokens_per_s=81_000.0 + 900 * math.sin(step / 15), time=time.time())
-            append_line(self.directory.metrics, json.dumps(to_wire(metric)))
+            self.report(Metric(0, step, loss, tokens_per_s=81_000.0 + 900 * math.sin(step / 15), time=time.time()))
+
+    def report(self, metric: Metric) -> None:
+        """A rank reported this."""
+        append_line(self.directory.metrics, json.dumps(to_wire(metric)))
 
     def logs(self, node: str, stream: str, *lines: str) -> None:
         """A process printed."""

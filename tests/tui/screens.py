@@ -23,6 +23,7 @@ from dttui.tui.screens.dialogs import HostPicker
 from dttui.tui.screens.prompt import PromptDialog
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
+from tests.tui.fake_checks import trouble
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
 from tests.tui.looking import follow, settle, until
 
@@ -135,6 +136,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "hosts": ({"inventory": Inventory()}, import_hosts),
         "empty": ({"inventory": Inventory()}, nothing),
         "preview": ({"draft": draft}, press("p")),
+        "checks": ({"draft": draft, "check": trouble}, press("c")),
         "help": ({"draft": draft}, press("question_mark")),
         "jobs": ({}, press("j")),
         "run": ({"attach": run}, nothing),

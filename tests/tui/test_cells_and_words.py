@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 from rich.cells import cell_len
 
 from dttui.planning.models import Severity
@@ -46,7 +46,7 @@ def test_every_state_has_a_symbol_a_word_and_a_colour_of_the_theme() -> None:
     shown = [words.job_state(state) for state in JobState]
     shown += [environment_state(state) for state in EnvironmentState]
     shown += [words.severity(severity) for severity in Severity]
-    shown += [words.node_state(state) for state in ("waiting", "running", "ended", "unkillable", "no such state")]
+    shown += [words.node_state(state) for state in (*NodeStanding, NodeStanding("no such state"))]
     for word in shown:
         assert cell_len(word.symbol) == 1
         assert word.word

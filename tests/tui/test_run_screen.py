@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, Metric
 from textual.pilot import Pilot
 from textual.widgets import Button, Log, Select, TabbedContent
 
@@ -41,7 +41,7 @@ async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
 
 def grid(app: DttuiApp) -> str:
     nodes = app.screen.query_one(NodeGrid)
-    return "\n".join(nodes.render_line(y).text.rstrip() for y in range(nodes.content_height))
+    return "\n".join(nodes.render_line(y).text.rstrip() for y in range(nodes.virtual_size.height))
 
 
 async def test_a_job_is_followed_live_to_succeeded() -> None:
@@ -86,6 +86,25 @@ async def test_a_job_is_followed_live_to_succeeded() -> None:
         await pilot.press("x")
         await settle(app, pilot)
         assert isinstance(app.screen, RunScreen), "what is over cannot be stopped"
+
+
+async def test_losses_without_a_step_are_drawn_by_epoch_or_in_their_order() -> None:
+    inventory = make_inventory()
+    for epochs, title in (((0.5, 1.0, 1.5), "loss by epoch"), ((None,) * 3, "loss, the last 3 reports")):
+        writer = JobWriter(job(*CHOSEN), inventory)
+        writer.state(JobState.RUNNING, "all ranks run")
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            writer.report(Metric(0, extra={"accuracy": 0.5}))
+            await look(app, pilot)
+            assert "no loss and no speed that can be drawn" in screen_text(app)
+            for epoch in epochs:
+                writer.report(Metric(0, loss=2.5, epoch=epoch, extra={"steps_per_s": 3.0}))
+            await look(app, pilot)
+            assert "yet." not in screen_text(app)
+            assert title in screen_text(app)
+            assert title.replace("loss", "steps/s") in screen_text(app)
+            assert "steps/s 3" in text_of(app, "#title-right")
 
 
 async def test_a_failure_opens_why_with_node_rank_cause_and_what_to_try() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 
@@ -146,4 +147,32 @@ async def test_an_agent_that_does_not_read_is_given_up_in_time() -> None:
             await asyncio.wait_for(client.call("upload", big, int, 0.2), 10)
     with pytest.raises(HostUnreachableError, match="stopped reading"):
         await client.call("ping", None, dict, 5.0)
+    await client.close()
+
+
+async def test_an_agent_that_has_too_many_clients_is_quoted() -> None:
+    async def full(process: FakeProcess) -> int:
+        refusal = {"id": None, "error": {"code": 7, "message": "128 clients are connected already"}}
+        await process.stdout.write(MAGIC + json.dumps(refusal).encode() + b"\n")
+        await process.stdin.readline()
+        return 0
+
+    with pytest.raises(HostUnreachableError, match="128 clients are connected already"):
+        await connect(full)
+
+
+async def test_a_link_that_dies_in_a_write_is_told_once_and_by_the_call_alone() -> None:
+    client = await connect(agent(lambda _: {}))
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+
+    async def dies(data: bytes) -> None:
+        client._lose("the link died")
+        raise HostUnreachableError("gpu1", "the link died")
+
+    client._stream.write = dies  # type: ignore[method-assign]  # the moment in question takes a race otherwise
+    with pytest.raises(HostUnreachableError, match="the link died"):
+        await client.call("ping", None, dict, 5.0)
+    gc.collect()
+    assert complaints == []
     await client.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -14,7 +13,9 @@ from dtagent.protocol.telemetry import GpuSample, HostSample
 from dttui.services import jobs
 from dttui.services.alerts.alerts import BURST, MAX_GAP_S, REARM_S, AlertWatch
 from dttui.services.alerts.event_watch import EventWatch, WatchedLog
+from dttui.services.metrics import MetricStream
 from dttui.spec.models import Alert, Job, Monitoring
+from tests.waiting import until
 
 Told = list[tuple[str, dict[str, Any]]]
 
@@ -85,6 +86,14 @@ def test_a_metric_beyond_its_threshold_is_told_with_its_step() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["lr", "learning_rate", "grad_norm", "gradient_norm", "tokens_per_s_per_gpu", "step"])
+def test_a_metric_goes_by_the_name_that_a_script_reports_it_under(name: str) -> None:
+    alerts, told = watch({"metric": f"{name} > 10"})
+    for metric in MetricStream().feed(f'{{"{name}": 12}}\n'.encode(), 0, 1.0, world_size=2):
+        alerts.see_metric("gpu1", metric)
+    assert [message for message, _event in told] == [f"{name} > 10: 12, rank 0 on gpu1"]
+
+
 def test_only_gpus_of_the_job_count() -> None:
     alerts, told = watch({"metric": "gpu.temperature > 85"})
     alerts.see_event(prepared("gpu1", [1]))
@@ -148,14 +157,14 @@ async def test_a_state_that_has_to_last_is_told_only_where_it_does() -> None:
     alerts.see_event(node_state("gpu1", "unknown"))
     alerts.see_event(node_state("gpu2", "unknown", "no word from gpu2"))
     alerts.see_event(node_state("gpu1", "running"))
-    deadline = time.monotonic() + 5
-    while not told:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: told, "the alert")
     assert [message for message, _event in told] == ["node unknown for 0.05s: no word from gpu2"]
-    alerts.see_event(node_state("gpu3", "unknown"))
+    later, told_later = watch({"state": "node unknown for 0.05s"})
+    for each in (alerts, later):
+        each.see_event(node_state("gpu3", "unknown"))
     alerts.close()
-    assert alerts._timers == {}
+    await until(lambda: told_later, "the alert of those that were not closed")
+    assert len(told) == 1
 
 
 def test_an_expression_that_never_ends_is_given_up_and_told_once() -> None:
@@ -174,8 +183,8 @@ def test_an_expression_that_never_ends_is_given_up_and_told_once() -> None:
 def test_alerts_are_written_before_the_outcome_and_none_for_what_was_before() -> None:
     directory = jobs.create("x")
     job = Job(name="x", monitoring=Monitoring(alerts=(Alert(state="job failed"), Alert(state="node unknown"))))
-    WatchedLog(directory).add(EventKind.NODE_STATE, "silent", node="gpu1", data={"state": "unknown"})
-    log = WatchedLog(directory)
+    WatchedLog(directory.events).add(EventKind.NODE_STATE, "silent", node="gpu1", data={"state": "unknown"})
+    log = WatchedLog(directory.events)
     EventWatch(log, job, directory, directory.path)
     log.add(EventKind.NODE_STATE, "silent still", node="gpu1", data={"state": "unknown"})
     log.add(EventKind.JOB_STATE, "it broke", data={"state": "FAILED"})
@@ -187,7 +196,7 @@ def test_alerts_are_written_before_the_outcome_and_none_for_what_was_before() ->
 
 
 def test_a_listener_that_breaks_does_not_disturb_the_job(caplog: pytest.LogCaptureFixture) -> None:
-    log = WatchedLog(jobs.create("x"))
+    log = WatchedLog(jobs.create("x").events)
 
     def broken(_event: Event) -> None:
         raise ZeroDivisionError

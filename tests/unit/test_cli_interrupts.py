@@ -16,7 +16,8 @@ from dttui.cli import run
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.services import jobs
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.event_log import EventLog
+from dttui.services.jobs import JobDirectory
 from tests.integration.headless import shell_job
 
 
@@ -38,7 +39,7 @@ class Listener:
             message = json.loads(line)
             if message["method"] == "stop":
                 self.stops.append(message["force"])
-                log = EventLog(self.directory)
+                log = EventLog(self.directory.events)
                 log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
                 log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
                 os.close(self._lock)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui.cli import main
+from dttui.cli.following import in_order
 from dttui.cli.printing import Printer
 from dttui.i18n import set_language
 from dttui.services import jobs
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.event_log import EventLog
+from dttui.services.follow import JobFollower
+from dttui.services.jobs import JobDirectory
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.test_follow import plan_for
 
@@ -28,7 +33,7 @@ REASON = "stopped\x1b[31m by 张三\nand more"
 def finished() -> Iterator[JobDirectory]:
     directory = jobs.create("x")
     directory.plan.write_text(plan_for("a").model_dump_json())
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "ended"})
     log.add(EventKind.JOB_STATE, REASON, data={"state": "CANCELLED"})
     log.add(EventKind.OUTCOME, REASON, data={"state": "CANCELLED", "exit_code": 103})
@@ -53,6 +58,32 @@ def test_stopping_a_job_that_is_over_prints_how_it_ended(
     assert "step 7 · loss 1.5000" in capsys.readouterr().out
 
 
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_that_moves_no_cursor_gets_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = Event(1, 100.0, EventKind.PROGRESS, "1 of 2 nodes ready", data={"ready_nodes": 1, "nodes": 2})
+    for term, has_escapes in (("xterm", True), ("dumb", False)):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", term)
+        Printer("human").event(event)
+        assert ("\x1b" in terminal.getvalue() or "\r" in terminal.getvalue()) == has_escapes
+        assert "1 of 2 nodes ready" in terminal.getvalue()
+
+
+def test_status_says_whose_numbers_it_shows(finished: JobDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    finished.metrics.write_text(
+        '{"rank": 0, "step": 7, "loss": 1.5, "extra": {"steps_per_s": 3.5}}\n{"rank": 1, "step": 9, "loss": 1.4}\n'
+    )
+    assert main(["status", finished.job_id]) == 103
+    assert "  rank 0: step 7  loss 1.5  steps/s 3.5\n" in capsys.readouterr().out
+
+
 def test_log_lines_are_one_document_or_a_line_each(finished: JobDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", finished.job_id, "--output", "json", "-n", "2"]) == 0
     printed = capsys.readouterr().out
@@ -72,11 +103,27 @@ def test_a_last_line_without_its_end_is_printed_when_the_job_is_over(
     assert capsys.readouterr().out == "half\n"
 
 
+def test_logs_are_shown_of_an_attempt_since_a_time_and_only_their_end(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = finished.logs(0, "a") / "0.err"
+    log.write_text("2026-01-01 10:00:00 old\n2026-01-02 10:00:00 new\nwithout a time\n")
+    assert main(["logs", finished.job_id, "--stderr", "--rank", "0", "--since", "2026-01-02", "--attempt", "0"]) == 0
+    assert capsys.readouterr().out == "2026-01-02 10:00:00 new\nwithout a time\n"
+    assert main(["logs", finished.job_id, "-f", "--stderr", "--rank", "0", "--since", "2026-01-02", "--tail", "1"]) == 0
+    assert capsys.readouterr().out == "without a time\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--rank", "9"], ("has no rank 9", "a [0]")), (["--node", "b"], ("has no node b", "Its nodes: a"))],
+    [
+        (["--rank", "9"], ("has no rank 9", "a [0]")),
+        (["--node", "b"], ("has no node b", "Its nodes: a")),
+        (["--attempt", "1"], ("has no attempt 1", "Its last one is 0.")),
+        (["--since", "soon"], ('"soon" is no time', "Write it as in 10m")),
+    ],
 )
-def test_logs_of_a_rank_or_node_that_is_not_there_are_refused_with_those_there_are(
+def test_logs_of_what_is_not_there_are_refused_with_what_there_is(
     finished: JobDirectory, capsys: pytest.CaptureFixture[str], arguments: list[str], words: tuple[str, ...]
 ) -> None:
     assert main(["logs", finished.job_id, *arguments]) == 2
@@ -90,7 +137,7 @@ def test_a_failure_is_told_with_what_to_try_and_where_things_are(
 ) -> None:
     directory = jobs.create("broken")
     directory.plan.write_text(plan_for("a").model_dump_json())
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "prepared", "checkpoints": "/ckpt"})
     log.add(EventKind.RANK_FAILED, "rank 0 on a exited with code 1", node="a", rank=0, data=NCCL_ERROR)
     log.add(EventKind.JOB_STATE, "rank 0", data={"state": "FAILED"})
@@ -135,6 +182,36 @@ def test_an_event_is_one_line_whatever_its_message(capsys: pytest.CaptureFixture
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert "stopped by 张三 ⏎ and more" in told
+
+
+def test_what_forbids_a_launch_is_said_once_and_in_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    directory = jobs.create("full")
+    directory.plan.write_text(plan_for("a").model_dump_json())
+    log, reason = EventLog(directory.events), "a: 12 MiB free at /var/tmp: the agent keeps logs there"
+    finding = {"code": "disk-low", "severity": "error", "hint": "Free some room there."}
+    log.add(EventKind.FINDING, reason, attempt=0, data=finding)
+    log.add(EventKind.JOB_STATE, f"{reason}. Free some room there.", data={"state": "FAILED"})
+    log.add(EventKind.OUTCOME, f"{reason}. Free some room there.", data={"state": "FAILED", "exit_code": 3})
+    follower, printer = JobFollower(directory), Printer("human")
+    for event in follower.poll():
+        printer.event(event)
+    printer.summary(follower.view, directory)
+    out, err = capsys.readouterr()
+    assert (out.count(reason), err.count(reason)) == (1, 1)
+    assert "FAILED\n" in err
+    assert "Cause: A check before the launch" in err
+
+
+def test_reports_are_shown_between_the_events_that_they_came_between_and_the_outcome_last() -> None:
+    def event(time: float, kind: EventKind) -> Event:
+        return Event(-1, time, kind, "")
+
+    state, report = EventKind.JOB_STATE, EventKind.METRIC
+    read = [event(1, state), event(5, state), event(4, state), event(6, EventKind.OUTCOME)]
+    read += [event(time, report) for time in (0, 2, 9)]
+    assert [(item.time, item.kind) for item in in_order(read)] == [
+        (0, report), (1, state), (2, report), (5, state), (4, state), (9, report), (6, EventKind.OUTCOME)
+    ]  # fmt: skip
 
 
 def test_a_warning_of_the_preflight_tells_its_place_in_the_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,20 +129,31 @@ async def test_without_a_terminal_nobody_answers(person: Person) -> None:
     assert await TerminalPrompter(io.StringIO(), person.terminal).ask(NAME) is None
 
 
-async def test_an_interrupt_at_a_question_ends_the_process_with_echo_back(person: Person) -> None:
-    code = (
-        "import asyncio\nfrom dttui.cli.prompting import TerminalPrompter\n"
-        "from dttui.transport.base import Prompt, PromptKind\n"
-        "asyncio.run(TerminalPrompter().ask(Prompt(PromptKind.PASSWORD, 'gpu1', 'Password:')))\n"
-    )
+QUESTION = """
+import signal, sys, threading
+from dttui.cli.interrupting import run_interruptibly
+from dttui.cli.prompting import TerminalPrompter
+from dttui.transport.base import Prompt, PromptKind
+
+if sys.argv[1] == "late":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+run_interruptibly(TerminalPrompter().ask(Prompt(PromptKind.PASSWORD, 'gpu1', 'Password:')))
+"""
+"""Where it is late, another thread takes the signal, which so wakes nothing by itself: as if it had come in the moment
+between the interpreter's last look for signals and its going to sleep."""
+
+
+@pytest.mark.parametrize("moment", ["asleep", "late"])
+async def test_an_interrupt_at_a_question_ends_the_process_with_echo_back(person: Person, moment: str) -> None:
     asking = subprocess.Popen(  # noqa: ASYNC220 - starting it takes no time that the loop would need
-        [sys.executable, "-c", code], stdin=person.terminal, stderr=person.terminal
+        [sys.executable, "-c", QUESTION, moment], stdin=person.terminal, stderr=person.terminal
     )
     try:
         await person.read_until("Password: ")
         assert not person.has_echo()
         asking.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(asking.wait, 60) != 0
+        assert await asyncio.to_thread(asking.wait, 20) != 0
     finally:
         asking.kill()
         asking.wait()

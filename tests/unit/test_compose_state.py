@@ -41,7 +41,7 @@ def ticked(*keys: str) -> ComposeState:
 
 
 def whole(*keys: str) -> ComposeState:
-    return replace(ticked(*keys), task_name="gpt-small", program="train.py").choose_no_dataset()
+    return replace(ticked(*keys), task_name="gpt-small", program="train.py", dataset="none")
 
 
 def codes(state: ComposeState) -> list[str]:
@@ -108,9 +108,10 @@ def test_a_blank_name_is_no_name() -> None:
 
 
 def test_a_dataset_or_an_explicit_none_will_do() -> None:
-    assert codes(whole(A).choose_dataset("imagenet", "v2")) == []
-    assert codes(whole(A).choose_no_dataset()) == []
-    assert whole(A).choose_dataset("imagenet", "v2").to_job().dataset == DatasetRef(id="imagenet", version="v2")
+    imagenet = replace(whole(A), dataset=DatasetRef(id="imagenet", version="v2"))
+    assert codes(imagenet) == []
+    assert codes(whole(A)) == []
+    assert imagenet.to_job().dataset == DatasetRef(id="imagenet", version="v2")
 
 
 def test_an_open_quotation_mark_is_told() -> None:

@@ -11,6 +11,7 @@ import pytest
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError, LaunchError
+from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.services import jobs
@@ -18,14 +19,15 @@ from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.controller import process as controller_module
 from dttui.services.controller.control import ControllerClient, ensure_controller
 from dttui.services.controller.process import Controller
-from dttui.services.files import write_atomic
+from dttui.services.event_log import EventLog
 from dttui.services.gang import watch as gang_watch
 from dttui.services.gang.takeover import Remains, TakeOver
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.fake import FakeHost, FakeTransport
+from tests.waiting import until
 
 PROMPT = Prompt(PromptKind.PASSWORD, "gpu1", "Password:")
 LIMIT_S = 10.0
@@ -123,14 +125,14 @@ def test_everything_the_controller_writes_is_for_its_user_alone(
 
 def test_a_job_that_is_over_and_lost_no_host_is_left_alone(directory: JobDirectory) -> None:
     write_atomic(directory.launch, "{}")
-    EventLog(directory).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
+    EventLog(directory.events).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
     assert not ensure_controller(directory, looks_again=True)
     assert len(directory.read_events()) == 1
 
 
 def test_a_controller_that_died_between_state_and_outcome_is_taken_at_its_word(directory: JobDirectory) -> None:
     data = {"state": JobState.FAILED.value, "exit_code": 100}
-    EventLog(directory).add(EventKind.JOB_STATE, "rank 1 on gpu1 exited with code 3", data=data)
+    EventLog(directory.events).add(EventKind.JOB_STATE, "rank 1 on gpu1 exited with code 3", data=data)
     before = os.umask(0o077)
     try:
         assert controller_module.main([str(directory.path)]) == 0
@@ -222,7 +224,7 @@ def running_job(
     """Write what a controller leaves that died in the last of the states; without any, before the first."""
     plan = make_local_plan(Submission(parse_job(JOB, "job.yaml"), inventory, base))
     write_atomic(directory.plan, plan.model_dump_json())
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     for state in states:
         log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": state.value})
     return log
@@ -240,7 +242,4 @@ class Writer:
 
 
 async def until_prompting(controller: Controller, count: int) -> None:
-    deadline = asyncio.get_running_loop().time() + LIMIT_S
-    while len(controller._prompting) != count:
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.005)
+    await until(lambda: len(controller._prompting) == count, f"{count} questions to be asked", LIMIT_S)

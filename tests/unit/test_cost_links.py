@@ -77,3 +77,28 @@ def test_it_is_said_how_long_ago_a_link_was_measured(age_s: float, told: str) ->
 def test_without_a_clock_it_is_only_said_that_a_link_was_measured() -> None:
     link = NodeLink(between=("a", "b"), bandwidth=1e9, latency_s=0.01, measured_at=0.0)
     assert describe_link(link, None).endswith(", measured")
+
+
+def test_a_newer_round_trip_alone_keeps_the_bandwidth_of_before_and_its_age() -> None:
+    trip = MeasuredLink(kind="zones", between=("z", "y"), round_trip_s=0.01, measured_at=5 * HOURS)
+    found = slowest_link([("a", "y"), ("b", "z")], newest([trip, measured("y", "z", 1e8, at=HOURS)]))
+    assert found is not None
+    assert (found.bandwidth, found.latency_s, found.measured_at) == (1e8, 0.005, HOURS)
+    again = trip.model_copy(update={"measured_at": 6 * HOURS, "round_trip_s": 0.02})
+    kept = newest([*newest([trip, measured("y", "z", 1e8, at=HOURS)]).values(), again])
+    (link,) = kept.values()
+    assert (link.bandwidth, link.bandwidth_at, link.round_trip_s) == (1e8, HOURS, 0.02)
+
+
+def test_a_round_trip_alone_is_the_latency_between_zones_and_says_nothing_of_the_bandwidth() -> None:
+    trip = MeasuredLink(kind="zones", between=("z", "y"), round_trip_s=0.04, measured_at=0.0)
+    hosts = MeasuredLink(kind="hosts", between=("a", "b"), round_trip_s=0.04, measured_at=0.0)
+    inside = MeasuredLink(kind="zones", between=("z", "z"), round_trip_s=0.001, measured_at=0.0)
+    links = newest([trip, hosts, inside])
+    found = slowest_link([("a", "y"), ("b", "z")], links)
+    assert found is not None
+    assert (found.bandwidth, found.latency_s, found.source) == (CROSS_ZONE_BANDWIDTH, 0.02, "default")
+    assert describe_link(found, 2 * HOURS).endswith(
+        "40 ms there and back, 10 Gbit/s a node, measured 2 h ago; the bandwidth by default"
+    )
+    assert slowest_link([("b", "z"), ("c", "z")], links) is None

@@ -6,7 +6,7 @@ import signal
 from dataclasses import replace
 
 import pytest
-from dtagent.protocol.events import JobState, Metric
+from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.errors import ExitCode
@@ -41,7 +41,7 @@ def failed(rank: int | None, error: str | None = None, *, time: float = 100.0, *
 
 
 def node(name: str, *ranks: int, state: str = "stopped", **fields: object) -> NodeEvidence:
-    return NodeEvidence(name, ranks, state, "", "/opt/python", **fields)  # type: ignore[arg-type]  # fields of it
+    return NodeEvidence(name, ranks, NodeStanding(state), "", "/opt/python", **fields)  # type: ignore[arg-type]  # fields of it
 
 
 def evidence(*failures: Failed, **fields: object) -> Evidence:
@@ -234,6 +234,51 @@ def test_a_node_of_which_nothing_is_heard_is_the_cause_of_lost_peers() -> None:
     assert (found.cause.code if found.cause else None) == "node-lost"
     assert (found.first.failure.node, found.first.failure.time) == ("b", 97.0)
     assert [other.doing for other in found.others] == [Doing.FAILED, Doing.STOPPED, Doing.LOST, Doing.LOST]
+
+
+def test_a_rank_that_ended_with_0_before_the_failure_is_told_as_such_and_one_that_did_when_asked_is_not() -> None:
+    exits = {"1": 0, "2": 0, "3": 0, "launcher": -9}
+    ended = node("b", 2, 3, exits=exits, ended_at={"2": 99.0, "3": 101.0})
+    found = diagnose(evidence(failed(0, "ValueError: bad"), nodes=(node("a", 0, 1, exits=exits), ended)))
+    assert [other.doing for other in found.others] == [Doing.ENDED, Doing.ENDED, Doing.STOPPED]
+    assert "rank 2 on b  had ended with 0\nrank 3 on b  ran until it was stopped" in text_of(found)
+
+
+def test_of_a_host_that_answers_and_was_cleared_nobody_is_told_to_log_in_or_clear_it() -> None:
+    lost = Failed("b", None, "b: the supervisor on this host died", 100.0, is_lost=True, is_cleared=True)
+    readings = (reading(98.0, ranks=(2, 3)), reading(99.0))
+    found = diagnose(evidence(lost, nodes=(node("a", 0, 1), node("b", 2, 3, state="lost", readings=readings))))
+    assert found.advice[0] == "b answers, and nothing of the job is left there."
+    assert "dttui stop" not in text_of(found)
+    assert {other.doing for other in found.others} == {Doing.STOPPED}
+    (unheard,) = diagnose(evidence(replace(lost, is_cleared=False), nodes=())).advice[1:]
+    assert unheard == "`dttui stop` clears the host once it answers again."
+
+
+CRASHED = (
+    "Fatal Python error: Segmentation fault",
+    "",
+    "Thread 0x00007f01 (most recent call first):",
+    '  File "/usr/lib/python3.11/threading.py", line 331 in wait',
+    '  File "/w/loader.py", line 3 in fill',
+    "",
+    "Current thread 0x00007f02 (most recent call first):",
+    '  File "/v/lib/python3.11/site-packages/torch/nn/functional.py", line 7 in linear',
+    '  File "/w/train.py", line 12 in step',
+    '  File "/w/train.py", line 20 in <module>',
+    "",
+    "Extension modules: numpy.core (total: 1)",
+)
+
+
+def test_where_python_told_where_it_crashed_that_is_said_and_not_asked_for() -> None:
+    crash = failed(0, exit_code=None, signal=signal.SIGSEGV)
+    found = diagnose(evidence(replace(crash, lines=lines(*CRASHED))))
+    assert found.cause is not None
+    assert found.cause.words.endswith("Python was in train.py, line 12, function step.")
+    assert "PYTHONFAULTHANDLER" not in text_of(found)
+    assert "look at that call" in found.advice[0]
+    assert "PYTHONFAULTHANDLER" in diagnose(evidence(crash)).advice[0]
 
 
 def test_ranks_that_never_started_are_named_at_a_rendezvous_that_timed_out() -> None:

@@ -16,8 +16,9 @@ from dttui.services.diagnosis import evidence as diagnosis_evidence
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
 from dttui.services.diagnosis.models import Evidence
+from dttui.services.event_log import EventLog
 from dttui.services.follow import JobFollower
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from tests.unit.test_follow import plan_for
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: s3cret \x1b]52;c;aGk=\x07is wrong\n'
@@ -35,7 +36,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
 
 
 def fail(directory: JobDirectory, **data: object) -> None:
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "connected", "clock_offset_s": 1000.0})
     log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "failed", "exits": {"1": 1}})
     log.add(EventKind.RANK_FAILED, "rank 1: s3cret", attempt=0, node="b", rank=1, data={"time": 5000.0, **data})
@@ -64,6 +65,30 @@ def test_lines_have_their_numbers_also_in_a_log_of_which_only_the_end_is_read(
     monkeypatch.setattr(diagnosis_evidence, "COUNTED_BYTES", 100)
     (failure,) = read(directory).failures
     assert failure.lines[-1].place == "logs/0/b/1.err"
+
+
+def test_in_what_python_prints_of_a_crash_there_are_no_frames_of_ours(directory: JobDirectory) -> None:
+    frames = ["/w/train.py", "/var/tmp/x/jobs/j/0/payload/rank.py", "<frozen runpy>", "/x/dtagent/payload/warm.py"]
+    printed = [f'  File "{name}", line 5 in main' for name in frames]
+    (directory.logs(0, "b") / "1.err").write_text("\n".join(["Fatal Python error: Aborted", *printed, ""]))
+    fail(directory, signal=6)
+    (failure,) = read(directory).failures
+    assert [(line.line, line.text) for line in failure.lines[2:]] == [
+        (1, "Fatal Python error: Aborted"),
+        (2, '  File "/w/train.py", line 5 in main'),
+    ]
+
+
+def test_when_each_process_ended_is_read_and_nonsense_is_not(directory: JobDirectory) -> None:
+    log = EventLog(directory.events)
+    for told in ({"exits": {"1": 0, "2": "x"}, "ended_at": {"1": 7, "2": None}}, {}):
+        log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "stopped", **told})
+    fail(directory, lost=True)
+    found = read(directory)
+    assert [(dict(node.exits), dict(node.ended_at)) for node in found.nodes if node.name == "b"] == [
+        ({"1": 1}, {"1": 7.0})
+    ]
+    assert found.failures[0].is_cleared
 
 
 def test_readings_are_on_the_login_node_s_clock_and_broken_ones_are_passed_over(directory: JobDirectory) -> None:
@@ -97,7 +122,7 @@ def test_no_secret_and_no_escape_sequence_is_shown(
 
 def test_a_job_without_a_controller_is_told_by_what_its_logs_end_with(directory: JobDirectory) -> None:
     (directory.logs(0, "b") / "1.err").write_text(TRACEBACK)
-    EventLog(directory).add(EventKind.JOB_STATE, "running", attempt=0, data={"state": "RUNNING"})
+    EventLog(directory.events).add(EventKind.JOB_STATE, "running", attempt=0, data={"state": "RUNNING"})
     evidence = read(directory)
     assert (evidence.state, evidence.is_watched) == (JobState.UNKNOWN, False)
     found = diagnose(evidence)
@@ -114,6 +139,6 @@ def test_a_directory_with_nothing_in_it_can_be_diagnosed(tmp_path: Path) -> None
 
 def test_events_that_hold_other_things_than_ours_break_nothing(directory: JobDirectory) -> None:
     fail(directory, exit_code=1, tail=["x", 3])
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"exits": [1], "ranks_started": {"a": 1}})
     assert diagnose(read(directory)).first is not None

@@ -13,8 +13,9 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
+from dttui.services.event_log import EventLog
 from dttui.services.follow import READ_BYTES, JobFollower, LineReader, LogFollower
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.spec import parse_job
 
 
@@ -36,7 +37,7 @@ def directory() -> JobDirectory:
 
 
 def test_a_plan_that_is_written_again_replaces_the_first_and_states_stay(directory: JobDirectory) -> None:
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     first = plan_for("a", "b")
     directory.plan.write_text(first.model_dump_json())
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "running"})
@@ -104,7 +105,7 @@ def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch
     made = [jobs.create(name) for name in ("first", "second")]
     for began_at, each in zip((100.0, 200.0), made, strict=True):
         monkeypatch.setattr("dttui.services.jobs.time.time", lambda began_at=began_at: began_at)
-        EventLog(each).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
+        EventLog(each.events).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
     os.utime(made[0].path, (900, 900))
     assert jobs.find("last") == made[1]
     third = jobs.create("third")
@@ -117,7 +118,7 @@ def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch
 def begin(name: str, began_at: float, state: str, monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
     directory = jobs.create(name)
     monkeypatch.setattr("dttui.services.jobs.time.time", lambda: began_at)
-    EventLog(directory).add(EventKind.JOB_STATE, "", data={"state": state})
+    EventLog(directory.events).add(EventKind.JOB_STATE, "", data={"state": state})
     return directory
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dttui.errors import UsageError
-from dttui.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS, get_framework
+from dttui.frameworks import FRAMEWORKS, get_framework
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
@@ -47,7 +47,6 @@ def file_of(node: PlannedNode, path: str) -> str:
 def test_all_seven_are_listed_in_order_and_two_can_be_launched() -> None:
     assert [item.name for item in FRAMEWORKS] == list(get_args(FrameworkName))
     assert [item.name for item in FRAMEWORKS if item.available] == ["pytorch-ddp", "command"]
-    assert DEFAULT_FRAMEWORK == "pytorch-ddp"
 
 
 @pytest.mark.parametrize("name", get_args(FrameworkName))
@@ -89,6 +88,7 @@ def test_ddp_runs_one_torchrun_a_node_by_static_rendezvous() -> None:
         "--master-addr=192.168.1.10",
         "--master-port=${MASTER_PORT}",
         "--max-restarts=0",
+        "--rdzv-conf=timeout=600",
         "--",
         "${PAYLOAD}/rank.py",
         "train.py",
@@ -259,3 +259,8 @@ def test_what_the_job_does_not_say_is_null_in_the_scripts_configuration() -> Non
     assert document["batch_size"] is None
     assert document["dataset"] is None
     assert document["logging"] == {"level": "INFO", "format": "text"}
+
+
+def test_torchruns_own_limit_is_longer_than_the_one_that_names_the_node() -> None:
+    nodes = nodes_of(A, B, communication=Communication(rendezvous_timeout="90s"))
+    assert [arg for arg in nodes[1].processes[0].argv if "timeout" in arg] == ["--rdzv-conf=timeout=180"]

@@ -251,7 +251,7 @@ def test_the_cpus_of_an_allocation() -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({}, "this is no Slurm allocation: SLURM_JOB_NODELIST is not set"),
+        ({}, "slurm: this is no Slurm allocation: SLURM_JOB_NODELIST is not set"),
         ({"SLURM_JOB_NODELIST": "a[1-"}, "$SLURM_JOB_NODELIST:1:2: a bracket is not closed"),
         ({"SLURM_JOB_NODELIST": "-a"}, '$SLURM_JOB_NODELIST:1:1: expected a host name, found "-a"'),
         ({"SLURM_JOB_NODELIST": "a", "SLURM_GPUS_ON_NODE": "x"}, "$SLURM_GPUS_ON_NODE:1:1: expected a number of GPUs"),

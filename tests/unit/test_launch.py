@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import UsageError
+from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Finding, Plan, Severity
-from dttui.services.files import write_atomic
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import submit as launch
 from dttui.services.launch.submit import Submission, make_local_plan, submit

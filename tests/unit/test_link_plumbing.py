@@ -11,8 +11,9 @@ import paramiko
 import pytest
 from paramiko.packet import Packetizer
 
-from dttui.transport.sockets import AHEAD_BYTES, LinkSocket
+from dttui.transport.link_socket import AHEAD_BYTES, LinkSocket
 from dttui.transport.threads import MANY_STREAMS, Wakeups
+from dttui.transport.unthreaded import IS_AS_EXPECTED
 
 
 @pytest.fixture
@@ -104,6 +105,7 @@ async def _made() -> Wakeups:
 
 
 def test_paramiko_has_the_seams_that_the_transport_relies_on() -> None:
+    assert IS_AS_EXPECTED
     channel = paramiko.Channel(0)
     assert isinstance(paramiko.Transport._active_check_timeout, float)  # type: ignore[attr-defined]  # not in its stubs
     assert callable(Packetizer.start_handshake)

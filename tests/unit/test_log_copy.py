@@ -15,8 +15,9 @@ from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dttui.services.event_log import EventLog
 from dttui.services.gang.log_copy import LogCopy
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.services.pace import FIRST_GRANT_BYTES, GRANT_S, MIN_GRANT_BYTES, Pace
 
 
@@ -79,7 +80,7 @@ def test_a_log_that_was_given_up_says_so_at_its_end(folder: Path) -> None:
 
 def test_events_that_there_is_no_room_for_are_kept_until_there_is(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.PROGRESS, "first")
     with files_no_longer_than(directory.events.stat().st_size + 10):
         log.add(EventKind.PROGRESS, "second")

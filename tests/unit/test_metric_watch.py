@@ -10,7 +10,8 @@ import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 
 from dttui.services.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
-from dttui.services.jobs import EVENT, EventLog, JobDirectory
+from dttui.services.event_log import EVENT, EventLog
+from dttui.services.jobs import JobDirectory
 
 
 def reports(losses: list[float], rank: int = 0, first_step: int = 0) -> list[Metric]:
@@ -61,6 +62,12 @@ def test_a_spike_is_told_with_what_was_usual() -> None:
     assert alert.usual == pytest.approx(2.1, abs=0.2)
 
 
+def test_a_spike_is_told_with_the_losses_just_before_it_and_not_those_of_long_ago() -> None:
+    losses = [3.0 - 0.03 * step for step in range(64)]
+    (alert,) = feed(MetricWatch(), reports([*losses, 40.0]))
+    assert alert.usual == pytest.approx(losses[-3])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_an_ordinary_training_raises_no_alert(seed: int) -> None:
     noise = random.Random(seed)
@@ -100,7 +107,7 @@ def test_an_alert_is_an_event_that_reads_back_from_disk(tmp_path: object) -> Non
     message = alert_message("gpu1", alert)
     assert message == "the loss jumped to 9.5 from about 2.125: rank 2 on gpu1, step 1,240"
     directory = JobDirectory(tmp_path)  # type: ignore[arg-type]  # pytest's Path
-    event = EventLog(directory).add(EventKind.METRIC_ALERT, message, rank=2, node="gpu1", data=alert.data)
+    event = EventLog(directory.events).add(EventKind.METRIC_ALERT, message, rank=2, node="gpu1", data=alert.data)
     assert isinstance(event, Event)
     assert EVENT.validate_python(json.loads(directory.events.read_text())) == event
     assert event.data == {"code": "loss-spike", "metric": "loss", "step": 1240, "value": 9.5, "usual": 2.125}

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import pytest
+from dtagent.protocol.events import Metric
 
-from dttui.services.metrics import MAX_LINE_BYTES, MetricStream, parse_line
+from dttui.services.metrics import MAX_LINE_BYTES, MetricStream
+
+
+def only(line: bytes, lowest_rank: int, received: float, world_size: int = 1) -> Metric:
+    """Return the metric of a line."""
+    (metric,) = MetricStream().feed(line + b"\n", lowest_rank, received, world_size)
+    return metric
 
 
 def test_known_numbers_get_their_field_and_others_are_kept_apart() -> None:
-    metric = parse_line(b'{"step": 10, "loss": 2.5, "lr": 0.1, "tokens_per_s": 9, "mfu": 0.4, "rank": 3}', 0, 5.0)
-    assert metric is not None
+    metric = only(b'{"step": 10, "loss": 2.5, "lr": 0.1, "tokens_per_s": 9, "mfu": 0.4, "rank": 3}', 0, 5.0)
     assert (metric.step, metric.loss, metric.learning_rate, metric.rank, metric.time) == (10, 2.5, 0.1, 3, 5.0)
     assert metric.extra == {"mfu": 0.4}
 
 
 def test_a_line_without_a_rank_is_the_lowest_of_the_node() -> None:
-    metric = parse_line(b'{"step": 1}', 6, 0.5)
-    assert metric is not None
+    metric = only(b'{"step": 1}', 6, 0.5)
     assert metric.rank == 6
 
 
 def test_rank_zero_is_not_taken_for_absent() -> None:
-    metric = parse_line(b'{"rank": 0}', 6, 0.5)
-    assert metric is not None
+    metric = only(b'{"rank": 0}', 6, 0.5)
     assert metric.rank == 0
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"x", b"[1]", b"null", b"\xff", b"[" * 100_000, b'{"step": ', b'"step"'],
+    [b"", b"x", b"[1]", b"null", b"\xff", b"[" * MAX_LINE_BYTES, b'{"step": ', b'"step"'],
 )
 def test_what_is_no_object_is_left_out(line: bytes) -> None:
-    assert parse_line(line, 0, 0.0) is None
+    assert MetricStream().feed(line + b"\n", 0, 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -45,23 +49,19 @@ def test_what_is_no_object_is_left_out(line: bytes) -> None:
     ],
 )
 def test_values_that_make_no_sense_are_left_out_and_nothing_raises(line: bytes) -> None:
-    metric = parse_line(line, 4, 1.0)
-    assert metric is not None
+    metric = only(line, 4, 1.0)
     assert (metric.step, metric.loss, metric.rank) == (None, None, 4)
 
 
 def test_a_loss_that_is_no_number_is_noticed() -> None:
-    broken = parse_line(b'{"step": 4, "loss": NaN, "grad_norm": -Infinity, "lr": 0.1, "mfu": NaN}', 0, 1.0)
-    assert broken is not None
+    broken = only(b'{"step": 4, "loss": NaN, "grad_norm": -Infinity, "lr": 0.1, "mfu": NaN}', 0, 1.0)
     assert broken.not_finite == ["loss", "gradient_norm"]
-    whole = parse_line(b'{"step": 4, "loss": 1.0}', 0, 1.0)
-    assert whole is not None
+    whole = only(b'{"step": 4, "loss": 1.0}', 0, 1.0)
     assert whole.not_finite is None
 
 
 def test_a_speed_for_each_gpu_counts_for_all_of_the_job() -> None:
-    metric = parse_line(b'{"step": 4, "tokens_per_s_per_gpu": 1000}', 0, 1.0, world_size=8)
-    assert metric is not None
+    metric = only(b'{"step": 4, "tokens_per_s_per_gpu": 1000}', 0, 1.0, world_size=8)
     assert (metric.tokens_per_s, metric.extra) == (8000.0, {"tokens_per_s_per_gpu": 1000.0})
 
 

@@ -9,7 +9,7 @@ from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, P
 
 from dttui.services import jobs
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import ending, is_consequence, last_words, rank_failures
+from dttui.services.gang.outcome import ending, is_consequence, last_words, rank_failures, stopped_on_request
 from tests.unit.test_follow import plan_for
 
 
@@ -59,6 +59,14 @@ def test_a_stop_tells_whether_it_had_to_kill() -> None:
     assert ending(ended()) == "before it ran"
 
 
+def test_a_launcher_that_had_to_be_killed_after_its_ranks_had_ended_well_is_told_apart() -> None:
+    launcher = ProcessExit("launcher", 9.0, signal=signal.SIGKILL)
+    waited = ended(launcher, ProcessExit("4", 1.0, exit_code=0), ranks_started=[4])
+    assert ending(waited) == "its ranks had ended; the launcher that waited for others was killed"
+    assert stopped_on_request([node_run(waited)]) == "stopped on request"
+    assert ending(ended(launcher, ProcessExit("4", 1.0, exit_code=0), ranks_started=[4, 5])) == "killed"
+
+
 def test_other_ends_keep_their_reason() -> None:
     assert ending(ended(ProcessExit("0", 1.0, exit_code=3), reason="a process failed")) == "a process failed"
     assert ending(ended(reason="the supervisor on this host died")) == "the supervisor on this host died"
@@ -102,4 +110,5 @@ def test_a_node_s_last_words_tell_its_clock_and_how_each_process_ended() -> None
     assert told["clock_offset_s"] == 2.5
     assert told["ranks_started"] == [0, 1]
     assert told["exits"] == {"0": 3, "1": -9}
+    assert told["ended_at"] == {"0": -1.5, "1": -1.5}
     assert last_words(node_run(of_node(0, state=NodeState.RUNNING))) == {}

@@ -105,6 +105,20 @@ def test_what_runs_must_go_with_the_framework() -> None:
     assert findings(make_job(A, framework="command", run=command)) == {}
 
 
+def test_a_warm_start_says_what_it_costs_and_goes_with_torchrun_alone() -> None:
+    script = Run(script="train.py", workdir="/w", warm_start=True)
+    told = only("warm-start", findings(make_job(A, run=script)), Severity.INFO)
+    assert "30 minutes" in told.message
+    assert "MB" in told.message
+    prefixed = script.model_copy(update={"prefix": ("numactl",)})
+    only("warm-start-prefix", findings(make_job(A, run=prefixed)), Severity.ERROR)
+    command = Run(command=("x",), warm_start=True)
+    refused = only("run-mismatch", findings(make_job(A, framework="command", run=command)), Severity.ERROR)
+    assert refused.subject == "run.warm_start"
+    process = plan(make_job(A, run=script), SEED).nodes[0].processes[0]
+    assert (process.name, process.warm_start) == ("launcher", True)
+
+
 def test_datasets_that_are_not_in_the_catalogue_are_named_with_the_nearest() -> None:
     finding = only("unknown-dataset", findings(make_job(A, dataset=DatasetRef(id="imagnet"))), Severity.ERROR)
     assert finding.hint == 'did you mean "imagenet"?'

@@ -9,7 +9,7 @@ from dtagent.protocol.telemetry import PythonFacts
 
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
-from dttui.services.preflight.software import check_hosts
+from dttui.services.preflight.software import check_logout, judge_software
 from dttui.spec.findings import Severity
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import environment, host_facts, make_job
@@ -18,9 +18,8 @@ INVENTORY = Inventory(environments=(environment("a", 1, python="/own/python"),))
 
 
 def test_a_host_that_kills_at_logout_is_refused_with_the_command_that_mends_it() -> None:
-    python = PythonFacts("/own/python", "/own/python", "3.11", packages={"torch": "2.13.0"})
-    facts = replace(host_facts(1, pythons=[python]), logout_kills=True, user="lin")
-    (finding,) = check_hosts(plan(make_job("a"), INVENTORY), {"a": facts})
+    facts = replace(host_facts(1), logout_kills=True, user="lin")
+    (finding,) = check_logout(plan(make_job("a"), INVENTORY).nodes[0], facts)
     assert (finding.code, finding.severity, finding.subject) == ("logout-kills", Severity.ERROR, "a")
     assert "loginctl enable-linger lin" in finding.hint
 
@@ -38,7 +37,8 @@ def test_the_remedy_is_where_the_interpreter_was_named(
     own: str | None, facts: PythonFacts, code: str, remedy: str
 ) -> None:
     job = make_job("a", run=Run(script="train.py", python=own))
-    (finding,) = check_hosts(plan(job, INVENTORY), {"a": host_facts(1, pythons=[facts])})
+    planned = plan(job, INVENTORY)
+    (finding,) = judge_software(planned, planned.nodes[0], host_facts(1, pythons=[facts])).findings
     assert finding.code == code
     assert remedy in finding.hint
     assert ("run.python" in finding.hint) == (own is not None)

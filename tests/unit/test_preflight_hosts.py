@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.probes import PathsReply, PathState
-from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample, Limits, RdmaPort
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSample, Limits, RdmaPort
 
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
@@ -60,6 +60,29 @@ def test_the_health_of_a_gpu(gpu: dict[str, Any], expected: list[tuple[str, str]
     judged = hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, **gpu)]))
     assert found(judged) == expected
     assert judged.verdict is Verdict.OK
+
+
+def test_of_gpus_with_the_same_trouble_one_thing_is_said_and_nothing_of_those_that_the_job_does_not_get() -> None:
+    def messages(slots: int, *gpus: GpuSample) -> list[str]:
+        node = NODE.model_copy(update={"slots": slots, "cuda_slots": slots})
+        return [item.message for item in hosts.judge_health(node, FACTS, HostSample(1, 0.0, gpus=list(gpus))).findings]
+
+    worn = [
+        GpuSample(index, ecc_uncorrected=index, xid_count=1, xid_last=63 if index < 4 else 31) for index in range(8)
+    ]
+    assert messages(8, *worn) == [
+        "gpu1: GPUs 0–3: the driver has reported Xid 63",
+        "gpu1: GPUs 1–7: 28 uncorrected memory errors since the driver was loaded",
+        "gpu1: GPUs 4–7: the driver has reported Xid 31",
+    ]
+    busy = replace(worn[1], processes=[GpuProcess(7, "li", 100)])
+    lost = GpuSample(0, error="GPU is lost")
+    assert messages(2, lost, busy, *worn[2:]) == [
+        "gpu1: GPUs 2–3: 5 uncorrected memory errors since the driver was loaded",
+        "gpu1: GPUs 2–3: the driver has reported Xid 63",
+    ]
+    assert messages(1, lost, busy)[0] == "gpu1: GPU 0: GPU is lost"
+    assert messages(0, lost, busy) == []
 
 
 def test_health_that_no_driver_tells_is_unknown_and_that_of_no_gpus_is_none() -> None:

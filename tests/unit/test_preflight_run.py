@@ -16,7 +16,9 @@ from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, Limits
 from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
 from dttui.inventory.models import Inventory
+from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.planner import plan
+from dttui.services.known_hardware import measured_links, record_links
 from dttui.services.preflight import run as preflight_run
 from dttui.services.preflight.board import Board, Check, Verdict
 from dttui.services.preflight.run import CheckedHost, Preflight
@@ -145,6 +147,13 @@ async def test_well_hosts_pass_all_checks_and_the_plan_is_made_of_their_facts() 
     assert board.plan.backend == "nccl"
     board.raise_errors()
     assert agent.asked.count("listen") == agent.asked.count("hush") == 2
+
+
+async def test_round_trips_are_kept_for_plans_to_come_and_leave_the_bandwidth_that_was_measured() -> None:
+    record_links([MeasuredLink(kind="hosts", between=("a", "b"), bandwidth=1e9, round_trip_s=0.5, measured_at=1.0)])
+    await Checking().run()
+    kept = {link.between: (link.bandwidth, link.round_trip_s) for link in measured_links()}
+    assert kept == {("a", "b"): (1e9, 1e-4), ("b", "c"): (None, 1e-4), ("c", "a"): (None, 1e-4)}
 
 
 async def test_a_host_that_does_not_answer_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

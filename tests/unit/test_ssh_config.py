@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -100,6 +101,18 @@ def test_what_the_configuration_forbids_is_not_done(config: SshConfig) -> None:
     assert target.unknown_key_policy is UnknownKeyPolicy.REFUSE
     assert target.agent_socket is None
     assert target.proxy_command == "relay --to quiet:2022 as alice %"
+
+
+def test_the_local_user_is_the_one_of_the_user_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("USER", "LOGNAME", "USERNAME"):
+        monkeypatch.setenv(name, "mallory")
+    path = tmp_path / "config"
+    path.write_text("Host *\n  IdentityFile /keys/%u\n")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    for config in (SshConfig(path), SshConfig(path, binary=None)):
+        target = config.resolve(HostQuery("gpu1"))
+        assert target.user == user
+        assert target.identity_files == (Path(f"/keys/{user}"),)
 
 
 def test_proxy_jump_none_is_none(config: SshConfig) -> None:

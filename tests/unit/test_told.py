@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
-from dttui.i18n import ntold, retell, set_language, told
+from dttui.errors import HostError, PreflightError
+from dttui.i18n import Told, _, ngettext, ntold, retell, set_language, told
 from dttui.services import jobs
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.agent_words import agent_text
+from dttui.services.event_log import EventLog
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.jobs import JobDirectory
+from dttui.services.preflight.board import Board, Check, Judgement, cells_to_data
+from dttui.spec.findings import error
 from tests.tui.catalogue import compile_catalogues
 
 
@@ -43,7 +50,7 @@ def test_braces_in_a_value_are_only_text() -> None:
 
 def test_an_event_is_read_in_the_language_of_its_reader() -> None:
     directory = jobs.create("job")
-    log = EventLog(directory)
+    log = EventLog(directory.events)
     log.add(EventKind.JOB_STATE, told("finished in {seconds} s", seconds=41), data={"state": JobState.SUCCEEDED.value})
     log.add(EventKind.PROGRESS, "what a script said")
     assert [event.message for event in directory.read_events()] == ["finished in 41 s", "what a script said"]
@@ -67,3 +74,76 @@ def test_an_event_with_a_spoilt_recipe_keeps_its_message(tmp_path: Path, recipe:
         f'{{"seq": 0, "time": 1.0, "kind": "progress", "message": "as it was", "told": {recipe}}}\n'
     )
     assert [event.message for event in directory.read_events()] == ["as it was"]
+
+
+def again(message: str) -> str:
+    """Return a message as a reader gets it from a file."""
+    assert isinstance(message, Told)
+    return retell(json.loads(json.dumps(message.recipe)))
+
+
+def test_any_message_that_was_filled_in_can_be_told_again() -> None:
+    message = _("{host}: no answer within {seconds:g} s").format(host=Path("gpu1"), seconds=2.5)
+    count = ngettext("{count} GPU in all", "{count} GPUs in all", 3).format(count=3)
+    assert (message, count) == ("gpu1: no answer within 2.5 s", "3 GPUs in all")
+    set_language("zh")
+    assert again(message) == "gpu1：2.5 秒内没有回答"
+    assert again(count) == "总计 3 个 GPU"
+    assert again(_("no route")) == "无路由"
+
+
+def test_text_before_and_after_a_message_stays_as_it_is() -> None:
+    message = "gpu3 → gpu1:29517 " + _("no route") + " ({0})"
+    assert message == "gpu3 → gpu1:29517 no route ({0})"
+    set_language("zh")
+    assert again(message) == "gpu3 → gpu1:29517 无路由 ({0})"
+
+
+def test_an_error_of_a_host_and_a_finding_are_read_in_the_language_of_their_reader() -> None:
+    directory = jobs.create("job")
+    log = AttemptLog(EventLog(directory.events), 0)
+    failure = HostError("gpu1", _("{host}: no answer within {seconds:g} s").format(host="gpu1", seconds=4))
+    log.note("gpu1", NodeStanding.FAILED, failure.message)
+    board = Board(("gpu1",))
+    said = _("{host}: {python} has no {package}").format(host="gpu1", python="/py", package="torch")
+    found = error("package-missing", "gpu1", said, _("Install the same version everywhere."))
+    board.put("gpu1", {Check.SOFTWARE: Judgement(_("no route"), (found,)), Check.PATHS: Judgement("", (found,))}, 0.1)
+    board.say([error("b", "x", told("rolling back"))])
+    for item in board.findings:
+        log.tell(item)
+    log.add(EventKind.PREFLIGHT, "", node="gpu1", data={"cells": cells_to_data(board.rows["gpu1"])})
+    with pytest.raises(PreflightError) as refused:
+        board.raise_errors()
+    log.progress(refused.value.message)
+    set_language("zh")
+    node, finding, _other, cells, refusal = directory.read_events()
+    assert node.message == "gpu1：4 秒内没有回答"
+    assert finding.message == "gpu1：/py 中没有 torch"
+    assert finding.data["hint"] == "请在各处安装相同的版本。"
+    assert cells.data["cells"]["software"]["text"] == "无路由"
+    assert refusal.message.startswith("gpu1：/py 中没有 torch")
+    assert "and 1 more" not in refusal.message
+
+
+def test_a_recipe_for_data_that_is_not_there_does_no_harm(tmp_path: Path) -> None:
+    line = '{"seq": 0, "time": 1.0, "kind": "finding", "message": "m", "data": {"hint": "h"}, "told": {"data": %s}}\n'
+    directory = JobDirectory(tmp_path)
+    for spoilt in (
+        '[[["a", "b"], {"id": "no route"}]]',
+        '[[["hint"], 3]]',
+        '{"hint": 1}',
+        "[3]",
+        '[[[], {"id": "x"}]]',
+    ):
+        directory.events.write_text(line % spoilt)
+        assert [(event.message, event.data) for event in directory.read_events()] == [("m", {"hint": "h"})]
+
+
+def test_what_an_agent_says_is_told_in_the_language_of_the_person_where_it_is_known() -> None:
+    set_language("zh")
+    recipe = {"id": "there is no {paths} here", "values": {"paths": "/data\x1b[2J"}}
+    assert agent_text("there is no /data here", {"told": recipe}) == "这里没有 /data"
+    assert agent_text("the host was restarted") == "主机重新启动了"
+    evil = {"id": "{paths.__class__:>999999999}", "values": {"paths": "x"}}
+    for data in ({"told": evil}, {"told": {**recipe, "values": {}}}, {"told": {**recipe, "values": 3}}, {}, None, 3):
+        assert agent_text("it said \x1b[31mso", data) == "it said so"

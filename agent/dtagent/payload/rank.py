@@ -1,10 +1,11 @@
-"""Runs a rank's script or module as `__main__`: logs to the rank's own files, and a record of what made it fail.
+"""Runs a rank's script or module as `__main__`: logs to the rank's own files, and a record of how it ended.
 
 usage: rank.py SCRIPT [ARG ...] | rank.py -m MODULE [ARG ...]
 """
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import importlib.machinery
 import json
@@ -14,6 +15,7 @@ import sys
 import time
 import traceback
 import types
+from collections.abc import Callable
 
 TRACEBACK_LIMIT = 16 * 1024
 ERROR_LIMIT = 4 * 1024
@@ -29,14 +31,23 @@ def main(argv: list[str]) -> None:
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     pid = os.getpid()
+    has_failed = False
+
+    def end_well() -> None:
+        if os.getpid() == pid and not has_failed:
+            _write(os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time()})
+
+    _at_the_end(end_well)
     try:
         _run(argv)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        has_failed = code != 0
         if code and os.getpid() == pid:
             _record(home, rank, code, _clipped(f"SystemExit: {end.code}"), None)
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the user's code raises is to be recorded
+        has_failed = True
         # The frames of this file would only stand in the reader's way.
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
@@ -50,6 +61,19 @@ def main(argv: list[str]) -> None:
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+def _at_the_end(call: Callable[[], None]) -> None:
+    """Call when the process ends by itself: after the script's own exit handlers, or where it passes them by."""
+    atexit.register(call)
+    leave = os._exit
+
+    def leave_at_once(status: int) -> None:
+        if status == 0:
+            call()
+        leave(status)
+
+    os._exit = leave_at_once  # type: ignore[assignment]  # it never comes back either
 
 
 def _describe(error: BaseException, frames: types.TracebackType | None) -> tuple[str, str]:

@@ -19,6 +19,8 @@ def main(argv: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
+    if "WARM_RANKS" in globals():  # Forked from a process that has torch imported.
+        _fork_ranks(globals()["WARM_RANKS"])
     try:
         run(parse_args(argv))  # type: ignore[no-untyped-call]  # torch leaves them untyped
     except ChildFailedError as failed:
@@ -29,6 +31,23 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"torchrun: ended by {signal.Signals(ended.sigval).name}\n")
         return 128 + int(ended.sigval)
     return 0
+
+
+def _fork_ranks(ranks: Any) -> None:
+    """Have ranks forked too, where this torch starts them by a plain Popen; `_popen` calls it by its module's name."""
+    from torch.distributed.elastic.multiprocessing import subprocess_handler as package
+
+    module = getattr(package, "subprocess_handler", None)
+    plain = getattr(module, "Popen", None)
+    if module is None or plain is None:
+        return
+
+    def popen(args: Any, env: Any = None, stdout: Any = None, stderr: Any = None, **others: Any) -> Any:
+        is_simple = stdout is None and stderr is None and env is not None and not others.keys() - {"start_new_session"}
+        rank = ranks.start(args, env, session=bool(others.get("start_new_session"))) if is_simple else None
+        return rank or plain(args=args, env=env, stdout=stdout, stderr=stderr, **others)
+
+    module.Popen = popen
 
 
 def _record(failures: dict[int, Any]) -> None:

@@ -35,13 +35,60 @@ class JobState(str, Enum):
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
+class NodeStanding(str, Enum):
+    """Where a node of a job stands, as the login node tells it.
+
+        WAITING → CONNECTED → PREPARED → RUNNING → STOPPING → STOPPED | ENDED | FAILED | UNKILLABLE
+                                 └─► DISCARDED
+
+    UNKNOWN is a host that has fallen silent, until it is back or given up as LOST; and any other word than these.
+    """
+
+    WAITING = "waiting"
+    CONNECTED = "connected"
+    PREPARED = "prepared"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    ENDED = "ended"
+    FAILED = "failed"
+    DISCARDED = "discarded"
+    UNKILLABLE = "unkillable"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NodeStanding:
+        return cls.UNKNOWN
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the job runs there any more, as far as is known."""
+        return self in _OVER
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether it is over, and not as anybody wished."""
+        return self in (NodeStanding.FAILED, NodeStanding.UNKILLABLE, NodeStanding.LOST)
+
+
+_OVER = (
+    NodeStanding.STOPPED,
+    NodeStanding.ENDED,
+    NodeStanding.FAILED,
+    NodeStanding.DISCARDED,
+    NodeStanding.UNKILLABLE,
+    NodeStanding.LOST,
+)
+
+
 class EventKind(str, Enum):
     """What an event tells; `data` of each is described beside it."""
 
     JOB_STATE = "job_state"
     """data: state."""
     NODE_STATE = "node_state"
-    """data: state. `node` names the environment."""
+    """data: state, a `NodeStanding`. `node` names the environment."""
     PREFLIGHT = "preflight"
     """data: cells: name of a check → verdict, seconds, text. `node` names the environment that was checked."""
     FINDING = "finding"
@@ -75,7 +122,8 @@ class Event:
     rank: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
     told: dict[str, Any] | None = None
-    """What `message` was made of, so that it can be told in another language: `id`, `plural`, `values`."""
+    """What `message` was made of, so that it can be told in another language: `id`, `plural`, `values`; and in `data`
+    the same of messages in the event's data, each after the keys that lead there."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dtagent.protocol.bounds import MOST, check_ports, check_range
+
+MAX_ATTEMPT = 10**6
+
 
 class NodeState(str, Enum):
     """What has become of an attempt on one host.
@@ -36,6 +40,10 @@ class AttemptKey:
 
     job_id: str
     attempt: int
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for a number that no attempt has."""
+        check_range("attempt", self.attempt, 0, MAX_ATTEMPT)
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,14 @@ class PrepareRequest:
     """How many simulated GPUs the node will use."""
     simulated_total: int = 0
     """How many of them the host is said to have."""
+    preferred_port: int | None = None
+    """One of the range to take if it is free: the one that the other hosts were seen to reach."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for ports that there are none of."""
+        check_ports("port_range", self.port_range)
+        if self.preferred_port is not None:
+            check_range("preferred_port", self.preferred_port, 1, 65535)
 
 
 @dataclass(frozen=True)
@@ -159,6 +175,40 @@ class RendezvousReply:
     """Whether one is connected to the port."""
 
 
+class WarmState(str, Enum):
+    """How far a process is that holds torchrun's imports for jobs to come."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class WarmRequest:
+    """Asks for such a process under an interpreter. Idempotent; it is not waited for."""
+
+    python: str
+    """Interpreter of the job's processes, as in `PrepareRequest`."""
+    env: dict[str, str] = field(default_factory=dict)
+    """What the job adds to the environment; those variables count that Python and torch read when they start."""
+
+
+@dataclass(frozen=True)
+class WarmReply:
+    """One such process."""
+
+    python: str
+    """Absolute path of the interpreter."""
+    state: WarmState
+    reason: str = ""
+    """Why there is none."""
+    torch: str | None = None
+    """Version of what is imported."""
+    pid: int | None = None
+    memory_mib: int | None = None
+    """What it holds now, its share where pages are shared with what was forked from it."""
+
+
 @dataclass(frozen=True)
 class ProcessSpec:
     """A command the supervisor starts."""
@@ -171,6 +221,8 @@ class ProcessSpec:
     """Added to the environment of the agent's user."""
     rank: int | None = None
     """Global rank where the process is one rank itself."""
+    warm_start: bool = False
+    """Whether it is torchrun, to be forked from a process that has its imports done, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -288,6 +340,11 @@ class FollowRequest:
     """Whether the client takes the stream `trainer`: metrics found in the logs, in lines as those of `metrics`."""
     inodes: dict[str, int] | None = None
     """`LogChunk.inode` of the streams in `offsets`; `None` from a client that knows neither these nor gaps."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for an offset that no file has."""
+        for stream, offset in self.offsets.items():
+            check_range(f"offsets.{stream[:100]}", offset, 0, MOST)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dtagent.protocol.bounds import check_range
+
 TOKEN_BYTES = 32
 """Of the secret that a probe shows before it gets any answer, as lower-case hexadecimal text."""
 PING = b"P"
@@ -81,6 +83,10 @@ class ReachTarget:
     """What to send for a measurement of the bandwidth; 0 for none."""
     load_s: float = 1.0
     """How long to send at most."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for a port that there is none of."""
+        check_range("port", self.port, 1, 65535)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class FrameError(Exception):
     """A line that is no frame: too long, not UTF-8, not JSON, too deep or not an object."""
 
 
+class NotARequestError(FrameError):
+    """JSON, but no object: a batch, or a lone value."""
+
+
 class FrameReader:
     """Cuts a stream of bytes, as they happen to arrive, into lines."""
 
@@ -112,7 +116,7 @@ def decode(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise FrameError(f"not a JSON frame: {error}") from error
     if not isinstance(message, dict):
-        raise FrameError(f"a frame must be an object, not {type(message).__name__}")
+        raise NotARequestError(f"a frame must be an object, not {type(message).__name__}")
     if _depth_exceeds(message, MAX_DEPTH):
         raise FrameError(f"a frame nested deeper than {MAX_DEPTH}")
     return message

@@ -274,6 +274,8 @@ class DiskUse:
     mount: str
     used_mib: int
     total_mib: int
+    available_mib: int | None = None
+    """For users; less than total without used, where a part is kept for root."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,8 @@ class HostSample:
     """One reading of a host."""
 
     seq: int
-    """Grows by one a sample, and by more where a daemon took over from another."""
+    """Grows by one a sample, and by more where a daemon took over from another. A reading between two samples has that
+    of the first of them."""
     time: float
     """Unix time, this host's clock."""
     cpu_percent: float | None = None
@@ -345,7 +348,8 @@ class TelemetryRequest:
     wait_s: float = 10.0
     max_samples: int = 60
     interval_s: float | None = None
-    """Between two samples; `None`, or less than the agent's own: all it has."""
+    """Between two samples; `None`, or less than the agent's own: all it has. With no `after_seq` a shorter one brings a
+    reading that is taken for this request, and so up to ten a second for as long as a client goes on asking."""
     select: TelemetrySelection | None = None
     """Asks for `rows` in place of `samples`: a quarter of the bytes, and as little to decode."""
 

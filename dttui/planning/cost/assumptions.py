@@ -19,7 +19,7 @@ Source = Literal["measured", "declared", "default"]
 class Input(BaseModel):
     """One number that went into an estimate."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: float | int | str | bool
     """The number."""

@@ -78,7 +78,7 @@ def crossing_bytes(ranks: int, link: Link) -> float:
 class CollectiveChoice(BaseModel):
     """An algorithm for one collective, with what each that there is would take."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     collective: Literal["all_reduce", "broadcast"]
     """Which."""

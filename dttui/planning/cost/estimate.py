@@ -32,7 +32,7 @@ SERIAL = ("pipeline_bubble", "data_parallel", "optimizer")
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class MemoryRange(_Value):

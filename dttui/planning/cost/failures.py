@@ -19,7 +19,7 @@ RESTART_S = 300.0
 class FailureCost(BaseModel):
     """Interruptions, and what they take."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hours_between_failures: float
     """Of the whole job."""
@@ -44,25 +44,17 @@ def checkpoint_interval_s(checkpoint_s: float, between_failures_s: float) -> flo
     return sqrt(2 * delta * mean) * (1 + sqrt(delta / (2 * mean)) / 3 + delta / (18 * mean)) - delta
 
 
-def failure_cost(
-    parameters: float,
-    gpus: int,
-    *,
-    bandwidth: float = CHECKPOINT_BANDWIDTH,
-    restart_s: float = RESTART_S,
-) -> FailureCost:
+def failure_cost(parameters: float, gpus: int) -> FailureCost:
     """Return what failures cost a job.
 
     Args:
         parameters: of the model.
         gpus: of the job.
-        bandwidth: bytes a second that a checkpoint is written with.
-        restart_s: from a failure to the first new step.
     """
     between_s = HOURS_PER_GPU_FAILURE * 3600 / gpus
-    writing_s = parameters * CHECKPOINT_BYTES_PER_PARAMETER / bandwidth
+    writing_s = parameters * CHECKPOINT_BYTES_PER_PARAMETER / CHECKPOINT_BANDWIDTH
     interval_s = checkpoint_interval_s(writing_s, between_s)
-    lost = writing_s / (interval_s + writing_s) + (interval_s / 2 + restart_s) / between_s
+    lost = writing_s / (interval_s + writing_s) + (interval_s / 2 + RESTART_S) / between_s
     return FailureCost(
         hours_between_failures=between_s / 3600,
         checkpoint_s=writing_s,

@@ -30,7 +30,7 @@ _FALLBACK: dict[str, tuple[Precision, ...]] = {
 class GpuType(BaseModel):
     """One type of GPU, as its maker describes it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Label
     """Type and memory, `A100-80GB`."""
@@ -73,7 +73,7 @@ class GpuType(BaseModel):
 class GpuTable(BaseModel):
     """Types of GPUs, of which the first of a type is meant where only the type is named."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gpus: tuple[GpuType, ...] = ()
     """The types."""

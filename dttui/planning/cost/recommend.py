@@ -26,7 +26,7 @@ TOKENS_PER_STEP = 1e6
 class Recommendation(BaseModel):
     """One layout, with its cost and what speaks for it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     data_parallel_size: int
     """Replicas."""
@@ -59,7 +59,7 @@ class Recommendation(BaseModel):
 class Advice(BaseModel):
     """What a search came to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     framework: str
     """By the size of the model alone (seed 004's guide)."""
@@ -121,7 +121,6 @@ def recommend(
     global_batch: int,
     inputs: Inputs,
     wish: Wish | None = None,
-    limit: int | None = None,
     *,
     batch_is_given: bool = True,
 ) -> Advice:
@@ -133,7 +132,6 @@ def recommend(
         global_batch: sequences a step.
         inputs: of shape and hardware, for the estimates.
         wish: what is fixed.
-        limit: how many to return at most.
         batch_is_given: whether a person named the global batch, for the source of that input.
     """
     wish = wish or Wish()
@@ -156,7 +154,7 @@ def recommend(
         guide=guide,
         candidates=[
             _described(shape, hardware, item, best, {**inputs, **layout_inputs(item.layout, said, hardware)})
-            for item in candidates[:limit]
+            for item in candidates
             if best is not None
         ],
         tried=found.tried,

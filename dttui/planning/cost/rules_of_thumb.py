@@ -21,7 +21,7 @@ MEMORY_GB = {7e9: (28.0, 14.0, 7.0), 13e9: (52.0, 26.0, 13.0), 70e9: (280.0, 140
 class RulesOfThumb(BaseModel):
     """What the seeds' tables say, between their rows by proportion."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     speed_up: float | None
     """Over one GPU; `None` beyond the table."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeVar
 
 import dtagent
@@ -114,9 +113,8 @@ class _Installed(BaseModel):
 async def deploy(
     connection: Connection,
     *,
-    wheelhouse: Path | None = None,
+    source: WheelSource,
     on_progress: Callable[[str], None] = lambda message: None,
-    source: WheelSource | None = None,
     room_bytes: int = ROOM_BYTES,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
@@ -126,9 +124,8 @@ async def deploy(
 
     Args:
         connection: the way to the host; stays open.
-        wheelhouse: directory with the wheels, instead of the cache and the index.
+        source: where the wheels come from; may be shared by several deployments.
         on_progress: told what is being done, in the person's language.
-        source: where the wheels come from, shared by several deployments; `wheelhouse` is for without.
         room_bytes: what must be free in the file system of the agent's root.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace a newer version too.
@@ -143,7 +140,6 @@ async def deploy(
     environment = connection.environment
     name = environment.name
     try:
-        source = source or WheelSource(wheelhouse)
         on_progress(_("looking at the host"))
         answer = await ask_host(connection, {"action": "probe", "root": environment.agent_root})
         sent = answer.sent_bytes
@@ -193,9 +189,8 @@ async def deploy_all(
     transport: Transport,
     prompter: Prompter,
     *,
-    wheelhouse: Path | None = None,
+    source: WheelSource,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
-    source: WheelSource | None = None,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
     deadline_s: float = DEADLINE_S,
@@ -207,20 +202,18 @@ async def deploy_all(
         environments: the hosts.
         transport: how to reach them.
         prompter: asked for passwords and new host keys while connecting.
-        wheelhouse: directory with the wheels, instead of the cache and the index.
+        source: where the wheels come from.
         on_progress: told a host's name and what is being done there.
-        source: where the wheels come from, instead of `wheelhouse`.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace newer versions too.
         deadline_s: for each host; see `on_each`.
         concurrency: how many hosts at a time.
     """
-    shared = source or WheelSource(wheelhouse)
 
     async def act(visit: Visit) -> Deployment:
         done = await deploy(
             visit.connection,
-            source=shared,
+            source=source,
             on_progress=visit.say,
             only_upgrade=only_upgrade,
             allow_downgrade=allow_downgrade,

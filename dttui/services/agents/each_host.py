@@ -10,12 +10,11 @@ from typing import TypeVar
 from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.transport.base import Connection, Prompter, Transport
+from dttui.transport.base import CONNECT_TIMEOUT_S, Connection, Prompter, Transport
 from dttui.transport.deadline import Deadline
 
 CONCURRENCY = 128
 """Hosts at a time: with fewer, those that answer slowly hold up all others."""
-CONNECT_TIMEOUT_S = 20.0
 DEADLINE_S = 180.0
 
 Result = TypeVar("Result")

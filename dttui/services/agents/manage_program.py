@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -35,7 +36,7 @@ LEASE_S = 60
 DAEMON_END_S = 10.0
 SYSTEMCTL_TIMEOUT_S = 25.0
 DESCRIBE_TIMEOUT_S = 20
-OURS = ("agents", "current", "agent.sock", "daemon.err", "daemon.env")
+OURS = ("agents", "current", "agent.sock", "daemon.err", "daemon.err.1", "daemon.env", "store")
 """Everything the agent keeps in its root, but for `jobs`."""
 DESCRIBE = """
 import json, platform
@@ -188,7 +189,21 @@ def _daemon(root: Path) -> dict[str, Any] | None:
         since = int(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
         program = Path(os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]))
         digest = program.parents[1].name if program.parents[2] == (root / "agents").resolve() else None
-    return {"pid": pid, "since": since, "digest": digest}
+    return {"pid": pid, "since": since, "digest": digest, "warm": list(_warm(pid))}
+
+
+def _warm(daemon: int) -> Iterator[dict[str, Any]]:
+    """Yield the processes that the daemon keeps with torch imported; of memory that is shared, their share."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+            if int((process / "stat").read_text().rpartition(")")[2].split()[1]) != daemon:
+                continue
+            python, script = (process / "cmdline").read_bytes().split(b"\0")[:2]
+            if not script.endswith(b"/dtagent/payload/warm.py"):
+                continue
+            lines = (process / "smaps_rollup").read_text().splitlines()
+            size_kib = next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            yield {"python": os.fsdecode(python), "pid": int(process.name), "memory_mib": size_kib // 1024}
 
 
 def _end_daemon(root: Path) -> None:
@@ -196,20 +211,17 @@ def _end_daemon(root: Path) -> None:
     for unit in _units(root):
         _systemctl("stop", unit.name)
     found = _daemon(root)
-    for number in (signal.SIGTERM, signal.SIGKILL):  # What it knows is on disk at every moment.
-        if found is not None and _is_alive(found["pid"]):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found["pid"], number)
-            deadline = time.monotonic() + DAEMON_END_S
-            while _is_alive(found["pid"]) and time.monotonic() < deadline:
-                time.sleep(0.02)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    if found is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process = os.pidfd_open(found["pid"])
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):  # What it knows is on disk at every moment.
+                signal.pidfd_send_signal(process, number)
+                if select.select([process], [], [], DAEMON_END_S)[0]:
+                    return
+        finally:
+            os.close(process)
 
 
 @contextlib.contextmanager
@@ -248,6 +260,7 @@ def _remove_unit(root: Path) -> None:
     units = _units(root)
     for unit in units:
         unit.unlink(missing_ok=True)
+        unit.with_name(f"{unit.name}.env").unlink(missing_ok=True)
     if units:
         _systemctl("daemon-reload")
 

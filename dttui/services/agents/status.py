@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,15 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class WarmSeen(_Answer):
+    """A process that keeps torch imported for warm starts."""
+
+    python: str
+    """Interpreter."""
+    pid: int
+    memory_mib: int
+
+
 class DaemonSeen(_Answer):
     """The daemon that serves on a host."""
 
@@ -32,6 +41,8 @@ class DaemonSeen(_Answer):
     """Unix time of its start, the host's clock."""
     digest: str | None
     """The version it runs from, which may be an older one than the current."""
+    warm: list[WarmSeen] = []
+    """What it keeps for warm starts."""
 
 
 class AttemptSeen(_Answer):
@@ -119,7 +130,6 @@ async def status_all(
     prompter: Prompter,
     *,
     source: WheelSource | None = None,
-    on_progress: Callable[[str, str], None] = lambda host, message: None,
 ) -> list[AgentStatus | HostError]:
     """Ask hosts, many at a time; return what each told, in their order.
 
@@ -128,7 +138,6 @@ async def status_all(
         transport: how to reach them.
         prompter: asked for passwords and new host keys while connecting.
         source: what this dttui would install; nothing is fetched.
-        on_progress: told a host's name and what is being done there.
     """
     ours = source or WheelSource()
 
@@ -136,4 +145,4 @@ async def status_all(
         seen = await inspect(visit)
         return AgentStatus(visit.host, seen, seen.probe.current == agent_digest(ours, seen.probe))
 
-    return await on_each(environments, transport, prompter, act, on_progress=on_progress, deadline_s=DEADLINE_S)
+    return await on_each(environments, transport, prompter, act, deadline_s=DEADLINE_S)

@@ -17,6 +17,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.i18n import told
 from dttui.services.alerts.log_patterns import LogPatterns
+from dttui.services.metrics import REPORTED_NAMES
 from dttui.services.redaction import redact
 from dttui.spec.conditions import (
     MetricCondition,
@@ -149,15 +150,15 @@ class AlertWatch:
                 self._tell(rule, message, node, rank, line=excerpt, stream=stream)
         self._warn_of_limits()
 
-    def see_metric(self, node: str, metric: Metric, now: float | None = None) -> None:
+    def see_metric(self, node: str, metric: Metric) -> None:
         """Take one report of a rank."""
-        now = time.time() if now is None else now
+        now = time.time()
         for rule in self._rules:
             condition = rule.metric
             if condition is None or condition.metric in _GPU_READINGS or condition.metric in _HOST_READINGS:
                 continue
-            known = getattr(metric, condition.metric, None) if condition.metric in _REPORTED else None
-            value = known if known is not None else metric.extra.get(condition.metric)
+            name = condition.metric
+            value = getattr(metric, _REPORTED[name]) if name in _REPORTED else metric.extra.get(name)
             self._judge(rule, metric.rank, value, now, node, rank=metric.rank, step=metric.step)
 
     def see_sample(self, node: str, sample: HostSample, clock_offset_s: float = 0.0) -> None:
@@ -215,7 +216,8 @@ class AlertWatch:
     def _tell_state(self, rule: _Rule, event: Event) -> None:
         if rule.may_tell((event.node, event.rank), time.time()):
             # What it was made of, where that is known, so that it is told in the reader's language.
-            happened = event.told or event.message or str(event.data.get("state", ""))
+            recipe = event.told if event.told and "id" in event.told else None
+            happened = recipe or event.message or str(event.data.get("state", ""))
             message = told("{alert}: {message}", alert=rule.title, message=happened)
             self._tell(rule, message, event.node, event.rank, cause=event.seq)
 
@@ -289,7 +291,7 @@ class AlertWatch:
                 self._add(EventKind.FINDING, message, attempt=self.attempt, data=data)
 
 
-_REPORTED = {"step", "loss", "learning_rate", "samples_per_s", "tokens_per_s", "gradient_norm", "epoch"}
+_REPORTED = {"step": "step", **REPORTED_NAMES}
 
 
 def _share(used: int | None, total: int | None) -> float | None:

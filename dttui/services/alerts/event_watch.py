@@ -13,7 +13,8 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.event_hook import EventHook
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.event_log import EventLog
+from dttui.services.jobs import JobDirectory
 from dttui.spec.models import Job
 
 LOG = logging.getLogger("dttui.controller")
@@ -22,8 +23,8 @@ LOG = logging.getLogger("dttui.controller")
 class WatchedLog(EventLog):
     """An event log that others hear of, after an event is on the disk."""
 
-    def __init__(self, directory: JobDirectory) -> None:
-        super().__init__(directory)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.listeners: list[Callable[[Event], None]] = []
 
     def add(self, kind: EventKind, message: str, **fields: object) -> Event:

@@ -19,6 +19,8 @@ DEVIATIONS = 10.0
 """How far above the usual a spike is, in deviations that are estimated robustly (1.4826 · MAD)."""
 MIN_RISE = {"loss": 0.2, "gradient_norm": 5.0}
 """Watched metric → by what share of the usual a spike exceeds it at least: a steady series hardly deviates."""
+RECENT = 5
+"""Of them the last, by which it is told what a metric rose from: a loss falls all the while."""
 QUIET_REPORTS = 50
 """After an alert, for how many reports none of its kind follows from any rank."""
 
@@ -34,7 +36,7 @@ class Alert:
     value: float | None
     """`None` where it was no number."""
     usual: float | None
-    """Median of the reports before."""
+    """Median of the last reports before."""
 
     @property
     def code(self) -> str:
@@ -76,7 +78,8 @@ class MetricWatch:
             series = self._series.setdefault((metric.rank, name), _Series())
             series.reports += 1
             if _is_new(series, name, value):
-                alert = Alert(name, metric.rank, metric.step, value, median(series.values) if series.values else None)
+                before = list(series.values)[-RECENT:]
+                alert = Alert(name, metric.rank, metric.step, value, median(before) if before else None)
                 if series.reports >= self._told_at.get(alert.code, -QUIET_REPORTS) + QUIET_REPORTS:
                     self._told_at[alert.code] = series.reports
                     found.append(alert)

@@ -6,14 +6,13 @@ import hashlib
 import os
 import posixpath
 import re
-import stat
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from dttui import locations
 from dttui.errors import UsageError
+from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
@@ -62,7 +61,7 @@ def save_job(path: Path, submission: Submission, *, opened: Path | None = None) 
     text = _edited(target, job) if _is_same_file(path, opened) else None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, dump_job(job) if text is None else text)
+        write_atomic(target, dump_job(job) if text is None else text)
     except OSError as error:
         raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
     return Submission(job, submission.inventory, target.parent)
@@ -89,7 +88,7 @@ def format_file(path: Path, *, write: bool) -> bool:
     changes = formatted.encode("utf-8") != content
     if changes and write:
         try:
-            _replace(Path(os.path.realpath(path)), formatted)
+            write_atomic(Path(os.path.realpath(path)), formatted)
         except OSError as error:
             raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
     return changes
@@ -156,19 +155,3 @@ def _edited(path: Path, job: Job) -> str | None:
         return edited_in_place(decode(read_bytes(path, str(path)), str(path)), job)
     except DocumentError:
         return None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file at once or not at all; one that is there keeps its permissions."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            if path.exists():
-                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

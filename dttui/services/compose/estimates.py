@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.planning.advising import advise_job, with_recommendation
+from dttui.planning.advising import JobAdvice, advise_job, given_fields, with_recommendation
 from dttui.planning.compose import ComposeState
 from dttui.planning.cost.estimate import Estimate
-from dttui.planning.cost.recommend import Advice, Recommendation
+from dttui.planning.cost.recommend import Recommendation
 from dttui.planning.costing import Costing, cost
 from dttui.planning.parallelism import check_degrees, pipeline_degree
 from dttui.planning.roster import Member, Roster, make_roster
@@ -63,20 +62,11 @@ class DraftCost:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(JobAdvice):
     """Layouts that a person may choose from, and what they were searched for."""
 
-    advice: Advice
     current: DraftCost
     """What the job has now."""
-    gpus: int
-    gpu: str
-    """Type of the slowest."""
-    global_batch: int
-    """Sequences a step."""
-    batch_is_given: bool
-    shape_is_given: bool
-    """Whether the model's layers and hidden size are; else those of a published model of its size are taken."""
     framework: str | None
     """The job's."""
 
@@ -111,16 +101,7 @@ def advise(state: ComposeState, inventory: Inventory, statuses: Statuses) -> Off
             _("no degrees would work: {reason}").format(reason=advice.problem),
             _("Tick more environments, or change the model or the batch size."),
         )
-    return Offer(
-        advice,
-        _cost(job, roster),
-        found.gpus,
-        found.gpu,
-        found.global_batch,
-        found.batch_is_given,
-        found.shape_is_given,
-        job.framework,
-    )
+    return Offer(**vars(found), current=_cost(job, roster), framework=job.framework)
 
 
 def model_of(state: ComposeState) -> Model | None:
@@ -130,7 +111,7 @@ def model_of(state: ComposeState) -> Model | None:
 
 def with_model(state: ComposeState, model: Model) -> ComposeState:
     """Give the draft a model; one of which nothing is said is none."""
-    return _with(state, model=model if _said(model) else None)
+    return _with(state, model=model if given_fields(model) else None)
 
 
 def with_layout(state: ComposeState, chosen: Recommendation) -> ComposeState:
@@ -192,7 +173,3 @@ def _none(reason: str, remedy: str = "") -> Absence:
 def _with(state: ComposeState, **parts: Section | None) -> ComposeState:
     base = state.base or Job(name=_NAME)
     return replace(state, base=base.model_copy(update=parts))
-
-
-def _said(section: Section) -> dict[str, Any]:
-    return {name: value for name in section.model_fields_set if (value := getattr(section, name)) is not None}

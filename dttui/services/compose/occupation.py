@@ -10,6 +10,7 @@ from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.services.words import listed
 from dttui.spec.findings import error, warning
 
 BUSY_CPU_PERCENT = 80.0
@@ -73,7 +74,7 @@ def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | Non
         "{node} has {free} free GPU and the job uses {wanted} there: {who}",
         "{node} has {free} free GPUs and the job uses {wanted} there: {who}",
         free,
-    ).format(node=node.name, free=free, wanted=wanted, who=_listed(who))
+    ).format(node=node.name, free=free, wanted=wanted, who=listed(who, MAX_NAMES))
     hint = _("Wait until they are free, use fewer GPUs there, or choose another environment.")
     return error("gpus-taken", node.name, message, hint)
 
@@ -89,7 +90,7 @@ def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
         reasons.append(told.format(percent=sample.cpu_percent, load=sample.load1, cpus=cpus))
     if not reasons:
         return None
-    message = _("{node} is in use: {reason}").format(node=node.name, reason=_listed(reasons))
+    message = _("{node} is in use: {reason}").format(node=node.name, reason=listed(reasons, MAX_NAMES))
     return warning("host-busy", node.name, message, _("The job shares the host, and may be slower."))
 
 
@@ -103,9 +104,3 @@ def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:
         else:
             names.append(_("{user} (pid {pid})").format(user=process.user or "?", pid=process.pid))
     return list(dict.fromkeys(names))
-
-
-def _listed(names: list[str]) -> str:
-    if len(names) <= MAX_NAMES:
-        return ", ".join(names)
-    return _("{names} and {count} more").format(names=", ".join(names[:MAX_NAMES]), count=len(names) - MAX_NAMES)

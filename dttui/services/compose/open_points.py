@@ -5,12 +5,12 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
-from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.completeness import check_completeness
 from dttui.planning.roster import no_nodes
 from dttui.planning.sources import locate_dataset
-from dttui.spec.findings import Finding, Severity, error
+from dttui.services.launch.upload import check_script
+from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job, Run
 
 
@@ -33,8 +33,6 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
 
 def _check_script(run: Run, base: Path) -> list[Finding]:
     """Look for a script that is sent; one on the hosts is theirs."""
-    directory = base / (run.workdir or ".")
-    if run.script is None or posixpath.isabs(run.workdir or run.script) or (directory / run.script).is_file():
+    if run.script is None or posixpath.isabs(run.workdir or run.script):
         return []
-    message = _("there is no script {script} in {path}").format(script=run.script, path=directory)
-    return [error("script-missing", "run.script", message, _("Write the path relative to workdir."))]
+    return check_script(run.script, base / (run.workdir or "."))

@@ -1,4 +1,4 @@
-"""Starting the controller of a job and talking to it over its socket: stop it, answer what it asks."""
+"""Talking to the controller of a job over its socket: stop it, answer what it asks; another where it has died."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import asyncio
 import contextlib
 import itertools
 import os
-import subprocess
-import sys
-import threading
 from typing import Any
 
 from dtagent.protocol import rpc
 
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
-from dttui.services.controller.login_session import own_scope
+from dttui.services.controller.starting import start_controller
 from dttui.services.gang.lost_nodes import lost_nodes
 from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompt, Prompter, PromptKind
@@ -177,49 +174,6 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
         return False  # Somebody else has just started one.
     start_controller(directory, lock, expects_client=expects_client)
     return True
-
-
-def start_controller(
-    directory: JobDirectory, lock: int | None, *, launches: bool = False, expects_client: bool = False
-) -> None:
-    """Start the controller process of a job, detached from this terminal and session.
-
-    Args:
-        directory: the job.
-        lock: what claiming the job gave; it is handed on, and closed here.
-        launches: whether the controller is the first, and starts the job.
-        expects_client: whether a client that can ask a person is about to attach.
-    """
-    options = ["--launch"] * launches + ["--expects-client"] * expects_client
-    if lock is not None:
-        options.append(f"--lock={lock}")
-        if not launches:
-            options.append(f"--seen-at={os.fstat(lock).st_mtime}")
-        os.utime(lock)  # It gives its first sign of life now, however long it takes to start.
-    descriptor = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "ab") as log:
-            process = subprocess.Popen(
-                [
-                    *own_scope(),
-                    sys.executable,
-                    "-m",
-                    "dttui.services.controller.process",
-                    str(directory.path),
-                    *options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-                pass_fds=[lock] if lock is not None else [],
-            )
-    finally:
-        if lock is not None:
-            os.close(lock)
-    # Where this process is still there at the controller's end, somebody has to take note of it.
-    threading.Thread(target=process.wait, name="controller", daemon=True).start()
 
 
 async def _dial(directory: JobDirectory) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -21,6 +21,7 @@ from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.errors import CancelledError, DttuiError, ExitCode
+from dttui.files import write_atomic
 from dttui.i18n import set_language, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
@@ -28,7 +29,7 @@ from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.event_watch import EventWatch, WatchedLog
 from dttui.services.awake import run_awake
 from dttui.services.controller.login_session import take_agent
-from dttui.services.files import write_atomic
+from dttui.services.controller.starting import SPARE, wait_for_job
 from dttui.services.gang.attempt import Gang
 from dttui.services.gang.lost_nodes import look_again
 from dttui.services.gang.takeover import Remains, TakeOver
@@ -38,7 +39,7 @@ from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.spec import parse_document
 from dttui.spec.models import Job
 from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.routes import Transports
+from dttui.transport.routes import Transports, prepare_ssh
 
 LOG = logging.getLogger("dttui.controller")
 STOP, KILL = "stop", "kill"
@@ -68,7 +69,7 @@ class Controller:
         self, directory: JobDirectory, *, expects_client: bool, launches: bool = False, seen_at: float = 0.0
     ) -> None:
         self._directory = directory
-        self._log = WatchedLog(directory)
+        self._log = WatchedLog(directory.events)
         self._watch: EventWatch | None = None
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
@@ -330,8 +331,15 @@ def main(argv: list[str]) -> int:
     """Own the job whose directory is given; return 1 where another controller has it.
 
     With `--launch` the job is started. Else another controller has had it, and nothing is started: the job is followed
-    from where that one left it, and of a job that is over the lost hosts are looked at again.
+    from where that one left it, and of a job that is over the lost hosts are looked at again. A spare one is told its
+    job later.
     """
+    if argv == [SPARE]:
+        prepare_ssh()
+        told_later = wait_for_job()
+        if told_later is None:
+            return 0
+        argv = told_later
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
     parser = argparse.ArgumentParser(prog="dttui.services.controller.process")
@@ -342,6 +350,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seen-at", type=float, default=0.0)
     options = parser.parse_args(argv)
     directory = JobDirectory(options.directory)
+    os.chdir(directory.path)  # So that it can be told whose process this is.
     lock = options.lock if options.lock is not None else directory.claim()
     if lock is None:
         return 1

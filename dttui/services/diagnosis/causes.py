@@ -11,6 +11,9 @@ from dttui.services.diagnosis.exceptions import chain
 from dttui.services.diagnosis.recogniser import Recogniser
 from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM
 
+UNTRACED = N_("Launch again with PYTHONFAULTHANDLER=1 under run.env: Python then prints where it was.")
+TRACED = N_("Its last lines say where Python was when it crashed, the innermost call first: look at that call.")
+
 
 @dataclass(frozen=True)
 class Recognised:
@@ -66,7 +69,7 @@ def _of_lines(lines: Sequence[str], exit_code: int | None) -> Recognised | None:
 
 def by_signal(number: int) -> tuple[str, str, tuple[str, ...]]:
     """Return code, words and advice for a process that a signal ended, where nothing else is known."""
-    crash = N_("Launch again with PYTHONFAULTHANDLER=1 under run.env: Python then prints where it was.")
+    crash = UNTRACED
     native = N_("Check that compiled packages were made for this torch and CUDA; run the script alone on that host.")
     known: dict[int, tuple[str, str, tuple[str, ...]]] = {
         signal.SIGKILL: (

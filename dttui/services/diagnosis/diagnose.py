@@ -6,12 +6,12 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services.diagnosis.causes import Recognised, by_signal, recognise, tell
-from dttui.services.diagnosis.exceptions import chain, exceptions_in, raised_at
+from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, by_signal, recognise, tell
+from dttui.services.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
 from dttui.services.diagnosis.models import (
     ENDED_WITH_OTHERS,
     Cause,
@@ -55,7 +55,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     cause = _with_readings(first, before, evidence)
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
-        cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence))
+        cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
     if cause.is_consequence:
         cause = _with_suspects(cause, explained, others)
     first = replace(first, cause=cause)
@@ -90,20 +90,34 @@ def _cause_of(failure: Failed, evidence: Evidence) -> Cause:
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
         return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
-    return _by_exit(failure) if number is None else _by_signal(number, fields)
+    return _by_exit(failure) if number is None else _by_signal(number, fields, printed)
 
 
-def _by_signal(number: int, fields: dict[str, str]) -> Cause:
+def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> Cause:
     code, words, advice = by_signal(number)
     is_open = number in (signal.SIGKILL, signal.SIGTERM, signal.SIGBUS)
     confidence = Confidence.LIKELY if is_open else Confidence.CERTAIN
-    return Cause(code, tell(words, fields), tuple(tell(text, fields) for text in advice), confidence)
+    said = tell(words, fields)
+    is_traced, place = crash_in(printed)
+    if is_traced:
+        advice = tuple(TRACED if text == UNTRACED else text for text in advice)
+    if place is not None:
+        where = _("Python was in {file}, line {line}, function {function}.")
+        name = place.file.rpartition("/")[2]
+        said += " " + where.format(file=name, line=place.line, function=place.function)
+    return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
 
 
 def _cause_of_node(failure: Failed) -> Cause:
     if failure.is_aftermath:
         stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
         return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)
+    if failure.is_cleared:
+        cleared = (
+            _("{host} answers, and nothing of the job is left there.").format(host=failure.node),
+            _("See `dmesg` there for «Out of memory», or ask who ends processes or restarts the host."),
+        )
+        return Cause("supervisor-lost", failure.message, cleared, Confidence.CERTAIN)
     advice = (
         _("See whether you can log in to {host} with ssh; what ran there may run on.").format(host=failure.node),
         _("`dttui stop` clears the host once it answers again."),
@@ -189,7 +203,7 @@ def _lost(evidence: Evidence) -> list[Failed]:
     spoken = {item.node for item in evidence.failures if item.is_lost}
     found = []
     for node in evidence.nodes:
-        if node.state == "lost" and node.name not in spoken:
+        if node.state is NodeStanding.LOST and node.name not in spoken:
             time = node.readings[-1].time if node.readings else None
             message = node.message if node.name in node.message else f"{node.name}: {node.message}"
             found.append(Failed(node.name, None, message, time, is_lost=True))

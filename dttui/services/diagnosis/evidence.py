@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from dtagent.protocol.events import Event, EventKind, JobState, Metric
+from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
 
@@ -39,18 +40,19 @@ SAMPLE_BYTES = 1024 * 1024
 METRIC_BYTES = 256 * 1024
 CRASH_LINES = 20
 """So near its end a log of a job without a controller must have an exception for the rank to count as failed."""
+_OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm)\.py|<frozen runpy>)", line \d+ in ')
+"""In what Python prints when compiled code crashes; of an exception the rank leaves these frames out itself."""
 _SAMPLE = TypeAdapter(HostSample)
 _METRIC = TypeAdapter(Metric)
 _Show = Callable[[str], str]
 
 
-def read_evidence(directory: JobDirectory, view: JobView, now: float | None = None) -> Evidence:
+def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     """Return what the directory holds, of the newest attempt.
 
     Args:
         directory: the job's.
         view: the same job, read to its newest event.
-        now: Unix time.
     """
     show = _shower(view)
     is_watched = directory.has_controller()
@@ -61,7 +63,7 @@ def read_evidence(directory: JobDirectory, view: JobView, now: float | None = No
     if not state.is_final and not is_watched:
         state = JobState.UNKNOWN
         failures = failures or tuple(_crashed(directory, view, show))
-    lost = [name for name, node in view.nodes.items() if node.state == "lost"]
+    lost = [name for name, node in view.nodes.items() if node.state is NodeStanding.LOST]
     looked_at = set(list(dict.fromkeys([*(item.node for item in failures), *lost, *view.nodes]))[:MOST_NODES])
     pythons, told = _pythons(directory, view.attempt), _told_of(events)
     nodes = []
@@ -81,7 +83,7 @@ def read_evidence(directory: JobDirectory, view: JobView, now: float | None = No
         exit_code=view.exit_code,
         attempt=view.attempt,
         is_watched=is_watched,
-        now=time.time() if now is None else now,
+        now=time.time(),
         nodes=tuple(nodes),
         failures=failures,
         findings=tuple(
@@ -104,7 +106,7 @@ def _shower(view: JobView) -> _Show:
 
 
 def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) -> NodeEvidence:
-    started, exits = told.get("ranks_started"), told.get("exits")
+    started = told.get("ranks_started")
     return NodeEvidence(
         name=node.plan.name,
         ranks=node.plan.ranks,
@@ -113,10 +115,13 @@ def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) 
         python=python,
         gpu_ids=node.gpu_ids,
         ranks_started=tuple(item for item in started if isinstance(item, int)) if isinstance(started, list) else None,
-        exits={str(name): code for name, code in exits.items() if isinstance(code, int)}
-        if isinstance(exits, dict)
-        else {},
+        exits={name: code for name, code in _items(told.get("exits")) if isinstance(code, int)},
+        ended_at={name: float(time) for name, time in _items(told.get("ended_at")) if isinstance(time, (int, float))},
     )
+
+
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    return ((str(name), item) for name, item in value.items()) if isinstance(value, dict) else ()
 
 
 def _told_of(events: Iterable[Event]) -> dict[str, dict[str, object]]:
@@ -143,6 +148,7 @@ def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -
     if event.node:
         logs = directory.logs(view.attempt, event.node)
         lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
+        lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
     if not lines:
         lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
     moment = _number(data.get("time"))
@@ -157,6 +163,7 @@ def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -
         traceback=show(data["traceback"]) if data.get("traceback") else None,
         lines=tuple(lines),
         is_lost=bool(data.get("lost")),
+        is_cleared=bool(data.get("lost")) and not data.get("uncleared"),
         is_aftermath=bool(data.get("uncleared")),
     )
 

@@ -16,7 +16,8 @@ _HEAD = re.compile(r"[A-Za-z_][\w.]*(?::\s|:?$)")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[\w:]+)")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>\S+))?')
+_CRASHED = re.compile(r"Current thread 0x[0-9a-f]+ .*\(most recent call first\):")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<frozen |^<string>")
 
 
@@ -100,6 +101,21 @@ def raised_at(traceback: str | None) -> Place | None:
     if not own:
         return None
     return Place(own[-1]["file"], int(own[-1]["line"]), own[-1]["function"])
+
+
+def crash_in(lines: Sequence[str]) -> tuple[bool, Place | None]:
+    """Tell whether Python printed where it was when compiled code crashed, and the innermost place of the script."""
+    plain = [without_prefix(line) for line in lines]
+    heads = [index for index, line in enumerate(plain) if _CRASHED.match(line)]
+    if not heads:
+        return False, None
+    for line in plain[heads[-1] + 1 :]:
+        frame = _FRAME.match(line)
+        if frame is None:
+            break
+        if not _LIBRARY.search(frame["file"]):
+            return True, Place(frame["file"], int(frame["line"]), frame["function"])
+    return True, None
 
 
 def _written_in(before: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dtagent.protocol.events import JobState, Metric
+from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.services.diagnosis.readings import Before
@@ -73,6 +73,8 @@ class Failed:
     """The end of its output: stdout, then stderr."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
+    is_cleared: bool = False
+    """A node that was lost, and has told since that nothing of the job is left there."""
     is_aftermath: bool = False
     """Processes that could not be ended afterwards."""
 
@@ -83,7 +85,7 @@ class NodeEvidence:
 
     name: str
     ranks: tuple[int, ...]
-    state: str
+    state: NodeStanding
     """As in `NodeView`."""
     message: str
     python: str
@@ -92,6 +94,8 @@ class NodeEvidence:
     """`None` where nobody told."""
     exits: Mapping[str, int] = field(default_factory=dict)
     """Process → exit code, or the negative number of the signal."""
+    ended_at: Mapping[str, float] = field(default_factory=dict)
+    """Process → Unix time by the login node's clock, where that is known."""
     readings: tuple[HostSample, ...] = ()
     """The newest, in order; times by the login node's clock."""
     launcher: tuple[LogLine, ...] = ()

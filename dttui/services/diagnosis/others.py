@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.services.diagnosis.models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
+from dttui.services.words import listed
 
 MOST_NAMED = 4
 """Ranks that a sentence names."""
@@ -73,9 +74,7 @@ def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other
 
 
 def _named(ranks: Sequence[tuple[int | None, str]]) -> str:
-    named = [_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks[:MOST_NAMED]]
-    rest = len(ranks) - len(named)
-    return ", ".join(named) + (_(" and {count} more").format(count=rest) if rest > 0 else "")
+    return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], MOST_NAMED)
 
 
 def _doing(
@@ -83,16 +82,21 @@ def _doing(
 ) -> Doing:
     if rank in failed:
         return Doing.STOPPED if failed[rank].cause.code == ENDED_WITH_OTHERS else Doing.FAILED
-    if node.state in ("lost", "unknown"):
+    is_cleared = any(item.is_cleared and item.node == node.name for item in evidence.failures)
+    if node.state in (NodeStanding.LOST, NodeStanding.UNKNOWN) and not is_cleared:
         return Doing.LOST
-    has_gone = node.state != "running" and _had_gone(node, rank, evidence.job_id, time)
-    if node.exits.get(str(rank)) == 0 or node.state == "ended" or evidence.state is JobState.SUCCEEDED or has_gone:
+    is_over = node.state not in (NodeStanding.RUNNING, NodeStanding.LOST)  # A lost one was cleared unseen.
+    has_gone = is_over and _had_gone(node, rank, evidence.job_id, time)
+    if node.exits.get(str(rank)) == 0:
+        # A rank that is asked to end may do so with 0 too.
+        return Doing.STOPPED if time is not None and node.ended_at.get(str(rank), time) > time else Doing.ENDED
+    if node.state is NodeStanding.ENDED or evidence.state is JobState.SUCCEEDED or has_gone:
         return Doing.ENDED
     is_known = node.ranks_started is not None or evidence.exit_code == ExitCode.LAUNCH
     has_started = not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
-    if not has_started or node.state in ("waiting", "connected", "prepared"):
+    if not has_started or node.state in (NodeStanding.WAITING, NodeStanding.CONNECTED, NodeStanding.PREPARED):
         return Doing.ABSENT if evidence.state.is_final else Doing.STARTING
-    if node.state in ("stopped", "failed", "stopping", "unkillable", "discarded"):
+    if node.state.is_over or node.state is NodeStanding.STOPPING:
         return Doing.STOPPED
     return Doing.RUNNING
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dtagent.protocol.telemetry import GpuSample, HostSample
+from dtagent.protocol.telemetry import DiskUse, GpuSample, HostSample
 
 from dttui.i18n import N_, _
 
@@ -121,7 +121,7 @@ def read_before(
     last = window[-1]
     ranks = [item for sample in window for item in sample.ranks.get(job_id, []) if item.rank == rank]
     memory = [item.memory_used_mib for item in ranks if item.memory_used_mib is not None]
-    full = [disk.mount for disk in last.file_systems or [] if disk.total_mib - disk.used_mib < FULL_DISK_MIB]
+    full = [disk.mount for disk in last.file_systems or [] if _available_mib(disk) < FULL_DISK_MIB]
     return Before(
         samples=len(window),
         age_s=None if time is None else max(0.0, time - last.time),
@@ -136,6 +136,10 @@ def read_before(
         rank_state=ranks[-1].state if ranks else None,
         full_disks=tuple(full),
     )
+
+
+def _available_mib(disk: DiskUse) -> int:
+    return disk.total_mib - disk.used_mib if disk.available_mib is None else disk.available_mib
 
 
 def _gpu_before(index: int, window: Sequence[HostSample]) -> GpuBefore | None:

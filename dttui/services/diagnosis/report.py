@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _, ngettext
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
@@ -129,7 +129,7 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     newest = max((item.time for item in evidence.metrics.values() if item.time), default=None)
     if newest is not None:
         lines.append(_("The last report of a step came {seconds} s ago.").format(seconds=int(evidence.now - newest)))
-    silent = [node.name for node in evidence.nodes if node.state == "unknown"]
+    silent = [node.name for node in evidence.nodes if node.state is NodeStanding.UNKNOWN]
     if silent:
         lines.append(_("Nothing is heard of: {hosts}.").format(hosts=", ".join(silent)))
     return lines
@@ -208,7 +208,7 @@ def _findings(diagnosis: Diagnosis) -> list[Section]:
         lines.append(Line(f"✗ {message}"))
         lines += [Line(f"  → {hint}", Kind.MUTED)] if hint else []
     for node in diagnosis.evidence.nodes:
-        if node.message and node.state in ("failed", "lost", "unkillable"):
+        if node.message and node.state.is_bad:
             lines.append(Line(f"{node.name}: {node.message}"))
     return [Section("", tuple(lines))]
 
@@ -329,7 +329,7 @@ def doing_name(doing: Doing) -> str:
     """Return what became of a rank, in the person's language."""
     return {
         Doing.FAILED: _("failed too"),
-        Doing.ENDED: _("had ended well"),
+        Doing.ENDED: _("had ended with 0"),
         Doing.STOPPED: _("ran until it was stopped"),
         Doing.RUNNING: _("runs"),
         Doing.STARTING: _("is starting"),

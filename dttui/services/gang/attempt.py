@@ -7,22 +7,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.protocol.telemetry import HostFacts
 
 from dttui.errors import CancelledError, DttuiError, LaunchError
+from dttui.files import write_atomic
 from dttui.i18n import _, ntold, told
 from dttui.inventory.models import Inventory
-from dttui.planning.models import Plan
+from dttui.planning.models import Plan, PlannedNode
+from dttui.services.agent import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import MetricWatch
-from dttui.services.files import write_atomic
+from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.start import GangStart
+from dttui.services.gang.warm import ask_warm
 from dttui.services.gang.watch import GangWatch
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.services.preflight.board import Cell, Check, cells_to_data
 from dttui.services.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport
@@ -60,9 +63,12 @@ class Gang:
         self._secrets = secrets
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._tried_port: int | None = None
+        """Where the preflight saw the nodes reach the master."""
         key = AttemptKey(directory.job_id, attempt)
         self._nodes = make_nodes(plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts)
         self._events = AttemptLog(log, attempt)
+        self._warming: list[asyncio.Task[None]] = []
         self._watch = GangWatch(directory, self._events, self._nodes, self._changed, secrets.values())
 
     def request_stop(self, *, force: bool) -> None:
@@ -88,7 +94,15 @@ class Gang:
             self._events.enter(
                 JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(self._nodes))
             )
-            start = GangStart(self._directory, self._events, self._nodes, self._plan, self._base, self._secrets)
+            start = GangStart(
+                self._directory,
+                self._events,
+                self._nodes,
+                self._plan,
+                self._base,
+                self._secrets,
+                self._tried_port,
+            )
             try:
                 await self._watch.run(await start.run(self._unless_stopped))
             except DttuiError:
@@ -97,6 +111,9 @@ class Gang:
                 await start.roll_back()
                 raise
         finally:
+            for task in self._warming:
+                task.cancel()
+            await asyncio.gather(*self._warming, return_exceptions=True)
             await asyncio.gather(*(node.close() for node in self._nodes))
 
     def retry_now(self) -> None:
@@ -116,10 +133,11 @@ class Gang:
         board = await preflight.run()
         for node in self._nodes:
             if node.name in board.unreachable:
-                self._events.note(node.name, "failed", board.unreachable[node.name].message)
+                self._events.note(node.name, NodeStanding.FAILED, board.unreachable[node.name].message)
         for finding in board.findings:
             self._events.tell(finding)
         board.raise_errors()
+        self._tried_port = preflight.master_port
         self._plan = board.plan or self._plan
         write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
         for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
@@ -128,9 +146,15 @@ class Gang:
     def _show_checks(self, name: str, cells: Mapping[Check, Cell]) -> None:
         node = next(node for node in self._nodes if node.name == name)
         if Check.CLOCK in cells and node.client is not None:  # Of a host out of reach the clock is told as unknown.
-            self._events.note(node.name, "connected", told("reached"), clock_offset_s=node.clock_offset_s)
+            self._events.note(node.name, NodeStanding.CONNECTED, told("reached"), clock_offset_s=node.clock_offset_s)
+        if Check.REACH in cells and node.client is not None:
+            self._warming.append(asyncio.create_task(self._warm(node.client, node.planned)))
         data = {"cells": cells_to_data(cells)}
         self._events.add(EventKind.PREFLIGHT, "", node=name, data=data)
+
+    async def _warm(self, client: AgentClient, planned: PlannedNode) -> None:
+        if message := await ask_warm(client, planned):
+            self._events.progress(message)
 
     async def _unless_stopped(self, work: Awaitable[Result]) -> Result:
         """Await the work, or give it up when a stop is asked for meanwhile."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
 from dttui.planning.models import Finding
-from dttui.services.jobs import EventLog
-
-_ENDS = ("ended", "stopped", "failed", "discarded", "unkillable", "lost")
+from dttui.services.event_log import EventLog
 
 
 class AttemptLog:
@@ -24,8 +22,10 @@ class AttemptLog:
         """Take in what another controller told of the attempt."""
         for event in events:
             # What a node that may still run did is not known any more, and told again once it is.
-            if event.kind is EventKind.NODE_STATE and event.node is not None and event.data.get("state") in _ENDS:
-                self._told[event.node] = f"{event.data.get('state')} {event.message}"
+            if event.kind is EventKind.NODE_STATE and event.node is not None:
+                state = NodeStanding(event.data.get("state"))
+                if state.is_over:
+                    self._told[event.node] = f"{state.value} {event.message}"
             elif event.kind is EventKind.FINDING:
                 self._told[_name(str(event.data.get("code")), str(event.data.get("subject")))] = event.message
 
@@ -33,13 +33,13 @@ class AttemptLog:
         """Tell the job's new state."""
         self.add(EventKind.JOB_STATE, message, data={"state": state.value, **data})
 
-    def note(self, node: str, state: str, message: str, **data: object) -> None:
+    def note(self, node: str, state: NodeStanding, message: str, **data: object) -> None:
         """Tell the state of a node."""
-        if self._is_new(node, f"{state} {message}"):
-            self.add(EventKind.NODE_STATE, message, node=node, data={"state": state, **data})
+        if self._is_new(node, f"{state.value} {message}"):
+            self.add(EventKind.NODE_STATE, message, node=node, data={"state": state.value, **data})
 
-    def tell(self, finding: Finding, message: str = "") -> None:
-        """Tell a finding, in the words of `message` where it has such as can be told again in another language."""
+    def tell(self, finding: Finding) -> None:
+        """Tell a finding."""
         if self._is_new(_name(finding.code, finding.subject), finding.message):
             data = {
                 "code": finding.code,
@@ -48,7 +48,7 @@ class AttemptLog:
                 "hint": finding.hint,
                 **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
             }
-            self.add(EventKind.FINDING, message or finding.message, data=data)
+            self.add(EventKind.FINDING, finding.message, data=data)
 
     def has_told(self, code: str, subject: str) -> bool:
         """Whether a finding of this code was told of the subject."""

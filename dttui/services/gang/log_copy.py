@@ -6,12 +6,21 @@ import contextlib
 import errno
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.protocol.jobs import LogChunk
 
+from dttui.files import write_atomic
 from dttui.i18n import _
+
+MOST_EMPTY_MARKS = 100
+"""Gaps and new files of one stream in a row, without a byte between them."""
+MOST_MARKS_AFTER_END = 500
+"""Of one stream once nothing writes to it any more."""
+MOST_OFFSET = 1 << 63
+"""No file is longer."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class LogCopy:
         self._places = _read_places(self._places_path)
         """Stream → by how much an offset on the host is ahead of the length of the copy, and which file it is of."""
         self._cursors = {}
+        self._empty_marks: Counter[str] = Counter()
+        self._marks_after_end: Counter[str] = Counter()
         with contextlib.suppress(FileNotFoundError):
             for path in folder.iterdir():
                 ahead, inode = self._places.get(path.name, (0, None))
@@ -65,7 +76,15 @@ class LogCopy:
         """Whether the chunk goes on where this stream was left."""
         cursor = self._cursors.get(chunk.stream, Cursor())
         expected = 0 if chunk.is_new_file and cursor.inode is not None else cursor.offset
-        return chunk.gap_bytes >= 0 and chunk.offset - chunk.gap_bytes == expected
+        return chunk.gap_bytes >= 0 and chunk.offset - chunk.gap_bytes == expected and chunk.offset < MOST_OFFSET
+
+    def is_endless(self, chunk: LogChunk, data: bytes, *, is_over: bool) -> bool:
+        """Note a chunk; whether all that comes of its stream are gaps and new files, beyond what a host can have."""
+        stream = chunk.stream
+        is_mark = chunk.gap_bytes > 0 or chunk.is_new_file
+        self._empty_marks[stream] = self._empty_marks[stream] + 1 if is_mark and not data else 0
+        self._marks_after_end[stream] += is_mark and is_over
+        return self._empty_marks[stream] > MOST_EMPTY_MARKS or self._marks_after_end[stream] > MOST_MARKS_AFTER_END
 
     def advance(self, chunk: LogChunk, data: bytes) -> None:
         """Note that a chunk was taken."""
@@ -86,9 +105,10 @@ class LogCopy:
                 notice = notice if copy.read(1) == b"\n" else b"\n" + notice
             place = (chunk.offset - size - len(notice), chunk.inode)
             if self._places.get(chunk.stream, (0, None)) != place:
-                # Before the copy: should this process end in between, a few bytes are asked for that are gone.
+                # After what the copy holds and before what follows: a crash, even of the machine, then loses no byte.
+                os.fdatasync(copy.fileno())
                 self._places[chunk.stream] = place
-                _write_places(self._places_path, self._places)
+                write_atomic(self._places_path, json.dumps(self._places))
             if copy.write(notice + data) < len(notice + data):
                 copy.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)
@@ -113,9 +133,3 @@ def _read_places(path: Path) -> dict[str, tuple[int, int | None]]:
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         return {stream: (int(ahead), inode) for stream, (ahead, inode) in json.loads(path.read_text()).items()}
     return {}
-
-
-def _write_places(path: Path, places: dict[str, tuple[int, int | None]]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(places))
-    temporary.rename(path)

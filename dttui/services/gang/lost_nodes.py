@@ -6,19 +6,20 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from dtagent.protocol.events import Event, EventKind
+from dtagent.protocol.events import Event, EventKind, NodeStanding
 from dtagent.protocol.jobs import AttemptKey, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, HostError
 from dttui.i18n import told
 from dttui.inventory.models import Inventory
+from dttui.services.event_log import EventLog
 from dttui.services.gang.metric_copy import read_metrics
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import ending, last_words
 from dttui.services.gang.takeover import Remains
 from dttui.services.gang.watch import STOP_DEADLINE_S
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompter, Transport
 
 LOOK_DEADLINE_S = 20.0
@@ -27,7 +28,7 @@ LOOK_DEADLINE_S = 20.0
 def lost_nodes(events: Iterable[Event]) -> list[str]:
     """Return the nodes of a job that is over of which nobody knows what runs there."""
     states = {event.node: event.data.get("state") for event in events if event.kind is EventKind.NODE_STATE}
-    return [name for name, state in states.items() if name is not None and state == "lost"]
+    return [name for name, state in states.items() if name is not None and state == NodeStanding.LOST]
 
 
 async def look_again(
@@ -68,23 +69,23 @@ async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     try:
         state, message = await _end(node, forced)
     except asyncio.TimeoutError:
-        state, message = "lost", told("it has not ended; what runs there is unknown")
+        state, message = NodeStanding.LOST, told("it has not ended; what runs there is unknown")
     except HostError as error:
-        state, message = "lost", told("looked again: {reason}", reason=error.message)
+        state, message = NodeStanding.LOST, told("looked again: {reason}", reason=error.message)
     finally:
         await node.close()
-    data = {"state": state, **(last_words(node) if state != "lost" else {})}
+    data = {"state": state.value, **(last_words(node) if state is not NodeStanding.LOST else {})}
     log.add(EventKind.NODE_STATE, message, attempt=node.key.attempt, node=node.name, data=data)
 
 
-async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[str, str]:
+async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[NodeStanding, str]:
     """Return the node's state afterwards, and what was found."""
     try:
         before = await node.insist("status", node.key, NodeStatus, LOOK_DEADLINE_S)
     except AgentError as error:
         if error.code != ErrorCode.NO_SUCH_ATTEMPT:
             raise
-        return "ended", told("looked again: nothing of this job is there")
+        return NodeStanding.ENDED, told("looked again: nothing of this job is there")
     graceful = asyncio.create_task(node.end(force=forced.is_set()))
     hurry = asyncio.create_task(forced.wait())
     try:
@@ -99,7 +100,9 @@ async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[str, str]:
         hurry.cancel()
     status = node.status or before
     if not node.is_clean:
-        return "lost", status.reason or told("it has not ended; what runs there is unknown")
+        return NodeStanding.LOST, status.reason or told("it has not ended; what runs there is unknown")
     if before.state.is_final:
-        return "stopped", told("looked again: it had ended ({how})", how=ending(status) or status.state.value)
-    return "stopped", told("looked again: it was still there, and was ended ({how})", how=ending(status))
+        return NodeStanding.STOPPED, told(
+            "looked again: it had ended ({how})", how=ending(status) or status.state.value
+        )
+    return NodeStanding.STOPPED, told("looked again: it was still there, and was ended ({how})", how=ending(status))

@@ -12,8 +12,9 @@ from dtagent.protocol.events import Metric
 from dtagent.protocol.rpc import to_wire
 from pydantic import TypeAdapter, ValidationError
 
+from dttui.files import append_line, cut_torn_line
 from dttui.services.gang.log_copy import Cursor
-from dttui.services.jobs import JobDirectory, append_line, cut_torn_line
+from dttui.services.jobs import JobDirectory
 
 _METRIC = TypeAdapter(Metric)
 _SOURCE = "source"

@@ -25,6 +25,7 @@ from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.files import append_line, cut_torn_line
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
@@ -34,12 +35,10 @@ from dttui.services.alerts.metric_watch import Alert, MetricWatch
 from dttui.services.awake import has_just_woken
 from dttui.services.gang.log_copy import Cursor, LogCopy
 from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
-from dttui.services.jobs import JobDirectory, append_line, cut_torn_line
+from dttui.services.jobs import JobDirectory
 from dttui.services.metrics import MetricStream
-from dttui.services.telemetry import WATCHED
-from dttui.transport.base import Prompter, Transport
+from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
-CONNECT_TIMEOUT_S = 20.0
 RECONNECT_S = 3.0
 PERSON_RETRY_S = 60.0
 """Between two logins that fail for want of a person or a credential: more of them would lock the account."""
@@ -50,7 +49,8 @@ FOLLOW_WAIT_S = 10.0
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
 AWAKE_RETRY_S = 0.5
-CONNECTED_POLL_S = 0.2
+SAMPLE_PAUSE_S = 0.5
+"""Between two requests for samples: a host takes one a second, and one that says otherwise must keep nobody busy."""
 LAST_SAMPLE_BYTES = 256 * 1024
 """One with hundreds of ranks is shorter."""
 MAX_REFUSALS = 5
@@ -104,6 +104,8 @@ class NodeRun:
     _is_catching_up: bool = False
     """Whether what comes may be from before this controller, too old for an alert."""
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while there is a `client`."""
 
     def __post_init__(self) -> None:
         self.logs = LogCopy(self.directory.logs(self.key.attempt, self.name))
@@ -155,6 +157,7 @@ class NodeRun:
                     self.environment, self.transport, self.prompter, CONNECT_TIMEOUT_S
                 )
                 self.clock_offset_s = self.client.clock_offset_s
+                self._connected.set()
             return self.client
 
     async def await_status(self) -> NodeStatus:
@@ -223,6 +226,7 @@ class NodeRun:
     async def drop_link(self) -> None:
         """Let go of a connection that is of no use any more; the next call makes another one."""
         client, self.client = self.client, None
+        self._connected.clear()
         if client is not None:
             with contextlib.suppress(HostUnreachableError):
                 await client.close()
@@ -275,11 +279,10 @@ class NodeRun:
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""
         while True:
-            if self.client is None:  # `follow` connects, and says so where it cannot.
-                await asyncio.sleep(CONNECTED_POLL_S)
-                continue
+            await self._connected.wait()  # `follow` connects, and says so where it cannot.
             try:
                 await self._take_samples(FOLLOW_WAIT_S)
+                await asyncio.sleep(SAMPLE_PAUSE_S)
             except HostError:
                 await asyncio.sleep(RECONNECT_S)
 
@@ -289,7 +292,7 @@ class NodeRun:
             pass
 
     async def _take_samples(self, wait_s: float) -> HostSample | None:
-        samples = await (await self.connect()).telemetry(self._last_sample, wait_s, WATCHED)
+        samples = await (await self.connect()).telemetry(self._last_sample, wait_s)
         if self.silent_since is None:  # It is `follow` that ends a silence.
             self.heard_at = time.time()
         newest = None
@@ -366,6 +369,10 @@ class NodeRun:
             if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
                 raise AgentError(
                     self.name, _("{host}: the agent sends logs that were not asked for").format(host=self.name), code=0
+                )
+            if self.logs.is_endless(chunk, data, is_over=reply.status.state.is_final):
+                raise AgentError(
+                    self.name, _("{host}: the agent tells of gaps in logs without end").format(host=self.name), code=0
                 )
             if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
                 self.logs.advance(chunk, data)

@@ -46,7 +46,9 @@ class NodeStart:
         """The environment's."""
         return self.node.name
 
-    async def prepare(self, master_address: str, port_range: tuple[int, int]) -> PrepareReply:
+    async def prepare(
+        self, master_address: str, port_range: tuple[int, int], preferred_port: int | None
+    ) -> PrepareReply:
         """Make the host ready, within a deadline of its own. Raises HostError."""
         planned = self.node.planned
         declared = self.node.environment.resources.gpu
@@ -62,6 +64,7 @@ class NodeStart:
             required_paths=list(planned.required_paths),
             simulated_slots=planned.slots if is_counted else 0,
             simulated_total=declared.count if planned.simulated and declared is not None else 0,
+            preferred_port=preferred_port if planned.node_rank == 0 else None,
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
@@ -103,13 +106,16 @@ class NodeStart:
                 if asyncio.get_running_loop().time() - heard > SEND_PATIENCE_S:
                     raise
 
-    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str]) -> None:
+    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str], log_cap_bytes: int) -> None:
         """Start the bound processes, within a deadline of its own. Raises HostError."""
         specs = [
-            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank) for item in bound.processes
+            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank, item.warm_start)
+            for item in bound.processes
         ]
         files = [TextFile(item.path, item.text, item.executable) for item in bound.files]
-        request = StartRequest(self.node.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets)
+        request = StartRequest(
+            self.node.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets, log_cap_bytes
+        )
         deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
         while True:
             try:

@@ -11,6 +11,7 @@ from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailur
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
+from dttui.services.agent_words import agent_text
 from dttui.services.diagnosis.causes import any_is_consequence
 from dttui.services.diagnosis.exceptions import headline
 from dttui.services.follow import tail
@@ -45,9 +46,11 @@ def ending(status: NodeStatus) -> str:
     if status.reason == "a process failed":
         return told("a process failed")
     if status.reason != "stopped":
-        return status.reason
+        return agent_text(status.reason)
     if not status.exits:
         return told("before it ran")
+    if _had_ended(status):
+        return told("its ranks had ended; the launcher that waited for others was killed")
     return told("killed") if _was_killed(status) else told("ended by itself after SIGTERM")
 
 
@@ -64,7 +67,14 @@ def stopped_on_request(nodes: Iterable[NodeRun]) -> str:
 
 def _was_killed(status: NodeStatus) -> bool:
     ends = [item.signal for item in status.exits] + [item.signal for item in status.failures]
-    return signal.SIGKILL in ends
+    return signal.SIGKILL in ends and not _had_ended(status)
+
+
+def _had_ended(status: NodeStatus) -> bool:
+    """Whether all ranks ended well, and only their launcher had to be killed."""
+    well = {item.name for item in status.exits if item.exit_code == 0}
+    ranks = {str(rank) for rank in status.ranks_started}
+    return bool(ranks) and ranks <= well and any(item.signal == signal.SIGKILL for item in status.exits)
 
 
 def _left(status: NodeStatus) -> str:
@@ -80,6 +90,7 @@ def last_words(node: NodeRun) -> dict[str, Any]:
         "clock_offset_s": node.clock_offset_s,
         "ranks_started": status.ranks_started,
         "exits": {item.name: -item.signal if item.signal else item.exit_code for item in status.exits},
+        "ended_at": {item.name: item.ended_at - node.clock_offset_s for item in status.exits},
         "usage": to_wire(status.usage),
     }
 
@@ -139,7 +150,7 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         found.append(_failure(node, None, failure, lines, secrets))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
         left = _left(status)
-        message = told("{host}: {reason}", host=node.name, reason=status.reason)
+        message = told("{host}: {reason}", host=node.name, reason=agent_text(status.reason))
         if left:
             message = told("{host}: these processes cannot be ended: {left}", host=node.name, left=left)
         marks = {"uncleared": bool(left), "lost": status.state is NodeState.LOST}

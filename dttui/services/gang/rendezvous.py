@@ -16,12 +16,13 @@ from dttui.services.follow import tail
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import JobDirectory
+from dttui.services.words import listed
 
+MOST_NAMES = 3
+"""Hosts that a message names."""
 FIRST_LOOK_S = 10.0
 """How long ranks may take to come up before anything is said of it."""
 MOST_LOOK_S = 60.0
-LIMIT_S = 300.0
-"""How long a rendezvous may take; torchrun's own limit is 600 s, and its message names no node."""
 ASK_TIMEOUT_S = 3.0
 MAX_SAID = 160
 
@@ -45,13 +46,17 @@ class RendezvousBoard:
         directory: holds the launchers' logs.
         log: where it is told.
         port: where the master listens.
+        limit_s: how long it may take; torchrun's own limit is longer, and its message names no node.
     """
 
-    def __init__(self, nodes: Sequence[NodeRun], directory: JobDirectory, log: AttemptLog, port: int) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeRun], directory: JobDirectory, log: AttemptLog, port: int, limit_s: float
+    ) -> None:
         self._nodes = nodes
         self._directory = directory
         self._log = log
         self._port = port
+        self.limit_s = limit_s
         self._waited_s = 0.0
         self._looked_at = asyncio.get_running_loop().time()
         self._next_s = FIRST_LOOK_S
@@ -59,7 +64,7 @@ class RendezvousBoard:
     @property
     def wait_s(self) -> float:
         """How long until it is worth looking again."""
-        return max(0.1, min(self._next_s, LIMIT_S) - self._waited_s)
+        return max(0.1, min(self._next_s, self.limit_s) - self._waited_s)
 
     async def look(self) -> Told | None:
         """Tell who is missing where that is due; return why to give up, once it has taken too long.
@@ -70,7 +75,7 @@ class RendezvousBoard:
         if not any(node.silent_since is not None for node in self._nodes):
             self._waited_s += now - self._looked_at
         self._looked_at = now
-        if self._waited_s < min(self._next_s, LIMIT_S):
+        if self._waited_s < min(self._next_s, self.limit_s):
             return None
         self._next_s += min(self._next_s, MOST_LOOK_S)
         missing = await self._missing()
@@ -78,7 +83,7 @@ class RendezvousBoard:
             return None
         seconds = round(self._waited_s)
         absent = [item for item in missing if item.has_come is False] or missing
-        if self._waited_s >= LIMIT_S:
+        if self._waited_s >= self.limit_s:
             return told("{who} did not join within {seconds} s", who=_named(absent), seconds=seconds)
         joined = len(self._nodes) - len(absent)
         self._log.progress(
@@ -124,8 +129,5 @@ def _has_come(node: NodeRun, reply: RendezvousReply | None) -> bool | None:
     return reply.is_listening if node.planned.node_rank == 0 else reply.is_connected
 
 
-def _named(missing: Sequence[Missing], most: int = 3) -> str:
-    names = ", ".join(f"{item.node} ({item.said})" if item.said else item.node for item in missing[:most])
-    if len(missing) <= most:
-        return names
-    return told("{names} and {count} more", names=names, count=len(missing) - most)
+def _named(missing: Sequence[Missing]) -> str:
+    return listed([f"{item.node} ({item.said})" if item.said else item.node for item in missing], MOST_NAMES)

@@ -8,20 +8,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import PrepareReply
 
 from dttui.errors import CancelledError, DttuiError, HostError, LaunchError
+from dttui.files import write_atomic
 from dttui.i18n import Told, _, ntold, told
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
-from dttui.services.files import write_atomic
+from dttui.services.agent_words import agent_text
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.node_start import NodeStart
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.sending import Bundle, make_bundle
 from dttui.services.launch.upload import survey
+from dttui.services.words import listed
+from dttui.spec.findings import warning
 
+MOST_NAMES = 3
+"""Hosts that a message names."""
 GRACE_S = 15.0
 ROLLBACK_DEADLINE_S = 30.0
 FAILURE_GRACE_S = 5.0
@@ -41,6 +47,7 @@ class GangStart:
         plan: what to run on them.
         base: what the plan's `upload` is relative to.
         secrets: environment variables of the processes that are written nowhere.
+        tried_port: where the preflight saw the nodes reach the master; the rendezvous will be there if it is free.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class GangStart:
         plan: Plan,
         base: Path,
         secrets: dict[str, str],
+        tried_port: int | None = None,
     ) -> None:
         self._directory = directory
         self._log = log
@@ -58,6 +66,7 @@ class GangStart:
         self._plan = plan
         self._base = base
         self._secrets = secrets
+        self._tried_port = tried_port
         self._progress = _Progress([node.name for node in nodes])
 
     async def run(self, unless_stopped: Callable[[Awaitable[BoundPlan]], Awaitable[BoundPlan]]) -> BoundPlan:
@@ -92,7 +101,9 @@ class GangStart:
             status = node.status
             is_known = status is not None and status.state.is_final and bool(status.reason)
             unknown = told("could not be reached; what runs there is unknown")
-            self._log.note(node.name, "lost", status.reason if status is not None and is_known else unknown)
+            self._log.note(
+                node.name, NodeStanding.LOST, agent_text(status.reason) if status is not None and is_known else unknown
+            )
         if not unclean:
             return told("{reason}; every host was rolled back", reason=reason)
         hosts = ", ".join(node.name for node in unclean)
@@ -104,7 +115,7 @@ class GangStart:
         except HostError:
             return  # Told as lost by the caller.
         if node.is_clean:
-            self._log.note(node.name, "ended", told("clean"))
+            self._log.note(node.name, NodeStanding.ENDED, told("clean"))
 
     async def _prepare_and_start(self) -> BoundPlan:
         bundle = await self._make_bundle()
@@ -115,7 +126,9 @@ class GangStart:
             bound = bind(self._plan, self._bindings(replies))
             for node, own, reply in zip(self._nodes, bound.plan.nodes, replies, strict=True):
                 paths = checkpoint_directory(own)
-                self._log.note(node.name, "prepared", told("ready"), gpu_ids=reply.gpu_ids, checkpoints=paths)
+                self._log.note(
+                    node.name, NodeStanding.PREPARED, told("ready"), gpu_ids=reply.gpu_ids, checkpoints=paths
+                )
             if bundle is not None:
                 self._tell_sent(bundle)
             write_atomic(self._directory.bound_plan(self._log.attempt), bound.model_dump_json(indent=2))
@@ -124,7 +137,8 @@ class GangStart:
                 task.cancel()
             await asyncio.gather(*holders, ticker, return_exceptions=True)
         planned = {item.name: item for item in bound.plan.nodes}
-        await on_all(self._nodes, self._log, lambda node: node.start(planned[node.name], GRACE_S, self._secrets))
+        cap = bound.plan.log_cap_bytes
+        await on_all(self._nodes, self._log, lambda node: node.start(planned[node.name], GRACE_S, self._secrets, cap))
         return bound
 
     async def _make_bundle(self) -> Bundle | None:
@@ -136,7 +150,7 @@ class GangStart:
         return bundle
 
     async def _make_ready(self, node: NodeStart, bundle: Bundle | None) -> PrepareReply:
-        reply = await node.prepare(self._plan.master_address, self._plan.port_range)
+        reply = await node.prepare(self._plan.master_address, self._plan.port_range, self._tried_port)
         if bundle is not None:
             sent = await node.send(bundle, lambda sent, left: self._progress.sent(node.name, sent, left))
             self._progress.sent(node.name, sent, 0)
@@ -176,6 +190,10 @@ class GangStart:
         port = replies[0].master_port
         if port is None:
             raise LaunchError(_("{host}: no port was reserved").format(host=self._nodes[0].name))
+        if self._tried_port not in (None, port):
+            message = _("{host}: port {tried} was taken since the preflight; {port} is used, and was not tried")
+            message = message.format(host=self._nodes[0].name, tried=self._tried_port, port=port)
+            self._log.tell(warning("port-not-tried", self._nodes[0].name, message))
         return Bindings(
             job_id=self._directory.job_id,
             attempt=self._log.attempt,
@@ -232,7 +250,7 @@ class _Progress:
                 "{ready} of {count} hosts are ready; waiting for {hosts}",
                 ready=data["ready_nodes"],
                 count=data["nodes"],
-                hosts=_listed(waiting),
+                hosts=listed(waiting, MOST_NAMES),
             )
         return told(
             "sent {sent:.1f} of {total:.1f} MB; {ready} of {count} hosts are ready",
@@ -263,20 +281,13 @@ async def on_all(
     failures = []
     for node, task in zip(nodes, tasks, strict=True):
         if task.cancelled():
-            log.note(node.name, "waiting", told("has not answered yet; another host failed"))
+            log.note(node.name, NodeStanding.WAITING, told("has not answered yet; another host failed"))
             continue
         error = task.exception()
         if isinstance(error, DttuiError):
-            log.note(node.name, "failed", error.message)
+            log.note(node.name, NodeStanding.FAILED, error.message)
         if error is not None:
             failures.append(error)
     if failures:
         raise failures[0]
     return [task.result() for task in tasks]
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
-    if len(names) <= most:
-        return shown
-    return told("{names} and {count} more", names=shown, count=len(names) - most)

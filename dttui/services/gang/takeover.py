@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.events import Event, EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import AttemptKey, NodeState
 from dtagent.protocol.rpc import ErrorCode
 
@@ -18,6 +18,7 @@ from dttui.i18n import ntold, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import BoundPlan, Plan
 from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt import make_nodes
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.metric_copy import read_metrics
@@ -25,7 +26,7 @@ from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import FoundFailure
 from dttui.services.gang.start import GangStart
 from dttui.services.gang.watch import GangWatch
-from dttui.services.jobs import EventLog, JobDirectory
+from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompter, Transport
 
 ASK_DEADLINE_S = 60.0
@@ -214,7 +215,7 @@ class ResumedWatch(GangWatch):
             (event.node, event.rank) for event in events if event.kind is EventKind.RANK_FAILED
         )
         states = {event.node: event.data["state"] for event in events if event.kind is EventKind.NODE_STATE}
-        self._silent = {name for name, state in states.items() if name is not None and state == "unknown"}
+        self._silent = {name for name, state in states.items() if name is not None and state == NodeStanding.UNKNOWN}
 
     def _enter(self, state: JobState, message: str) -> None:
         if state is JobState.RENDEZVOUS:  # The watch begins with it; the hosts have still to say what is true.

@@ -7,12 +7,12 @@ import contextlib
 import math
 from collections.abc import Iterable, Sequence
 
-from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import NodeState, NodeStatus
 
 from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import ntold, told
-from dttui.planning.models import BoundPlan, Finding, Severity
+from dttui.planning.models import BoundPlan, Severity
 from dttui.sanitize import clean
 from dttui.services.alerts.metric_watch import alert_message
 from dttui.services.gang.attempt_log import AttemptLog
@@ -21,6 +21,7 @@ from dttui.services.gang.outcome import FoundFailure, ending, last_words, rank_f
 from dttui.services.gang.rendezvous import RendezvousBoard
 from dttui.services.gang.start import GRACE_S
 from dttui.services.jobs import JobDirectory
+from dttui.spec.findings import warning
 
 STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
@@ -83,7 +84,8 @@ class GangWatch:
         """
         size = bound.plan.world_size
         self._enter(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
-        board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port)
+        limit_s = bound.plan.rendezvous_timeout_s
+        board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
         followers = [asyncio.create_task(node.follow()) for node in self._nodes]
         samplers = [asyncio.create_task(node.record_samples()) for node in self._nodes]
         for follower in followers:
@@ -104,9 +106,9 @@ class GangWatch:
                     or bool(self._broken)
                 )
                 if broken or self._is_stopping:
-                    limit_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+                    grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
                     now = asyncio.get_running_loop().time
-                    stop_deadline = min(stop_deadline or math.inf, now() + limit_s)
+                    stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
                     await self._stop_all()
                     if now() > stop_deadline:
                         self._give_up_silent()
@@ -154,7 +156,7 @@ class GangWatch:
             if not node.is_over:
                 node.is_lost = True
                 node.retry_now()  # It notices at once that it is given up.
-                self._log.note(node.name, "lost", told("could not be reached; what runs there is unknown"))
+                self._log.note(node.name, NodeStanding.LOST, told("could not be reached; what runs there is unknown"))
 
     async def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
         """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
@@ -168,7 +170,7 @@ class GangWatch:
                 node.is_lost = True
             reason = error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
             self._broken[node.name] = reason
-            self._log.note(node.name, "lost", reason)
+            self._log.note(node.name, NodeStanding.LOST, reason)
 
     def report(self) -> None:
         """Say what is new about each node."""
@@ -185,18 +187,16 @@ class GangWatch:
                         job=self._directory.job_id,
                     )
                 self._silent.add(node.name)
-                self._log.note(node.name, "unknown", message, heard_at=node.heard_at)
+                self._log.note(node.name, NodeStanding.UNKNOWN, message, heard_at=node.heard_at)
             elif node.status is not None:
                 if node.name in self._silent:
                     self._silent.discard(node.name)
                     self._log.progress(told("{host} is back", host=node.name))
-                self._log.note(node.name, _state_word(node.status), ending(node.status), **last_words(node))
+                self._log.note(node.name, _standing(node.status), ending(node.status), **last_words(node))
             if node.disk_trouble:
                 message = told("what comes from {host} cannot be kept here: {reason}; it is fetched again",
                                host=node.name, reason=node.disk_trouble)  # fmt: skip
-                self._log.tell(
-                    Finding(code="copy-behind", severity=Severity.WARNING, subject=node.name, message=message), message
-                )
+                self._log.tell(warning("copy-behind", node.name, message))
             self._report_metrics(node)
             self._report_warnings(node)
 
@@ -222,7 +222,7 @@ class GangWatch:
                 line=metrics.first_unreadable,
             )
         for code, message in found.items():
-            self._log.tell(Finding(code=code, severity=Severity.WARNING, subject=node.name, message=message), message)
+            self._log.tell(warning(code, node.name, message))
 
     def _report_warnings(self, node: NodeRun) -> None:
         """Pass on what the agent says of its own records, once each."""
@@ -230,8 +230,7 @@ class GangWatch:
             if (node.name, text) not in self._warned:
                 self._warned.add((node.name, text))
                 message = told("{host}: {message}", host=node.name, message=clean(text))
-                finding = Finding(code="agent-records", severity=Severity.WARNING, subject=node.name, message=message)
-                self._log.tell(finding, message)
+                self._log.tell(warning("agent-records", node.name, message))
 
     def _conclude(self) -> None:
         """Raise what says how the attempt ended; return when every rank of every node ended well."""
@@ -268,10 +267,10 @@ class GangWatch:
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
 
 
-def _state_word(status: NodeStatus) -> str:
+def _standing(status: NodeStatus) -> NodeStanding:
     """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
     if status.state is NodeState.ENDED and status.reason == "stopped":
-        return "stopped"
+        return NodeStanding.STOPPED
     if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
-        return "failed"
-    return status.state.value
+        return NodeStanding.FAILED
+    return NodeStanding(status.state.value)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dtagent.protocol.events import EventKind
 from dtagent.protocol.tree import decode_tree
 
 from dttui import locations
@@ -58,7 +57,7 @@ def find_running(wanted: str) -> JobDirectory | None:
         directory = JobDirectory(launch.parent)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             is_same = json.loads(launch.read_text(encoding="utf-8")).get("identity") == wanted
-            if is_same and not _is_over(directory) and (directory.has_controller() or _is_starting(launch)):
+            if is_same and not directory.is_over() and (directory.has_controller() or _is_starting(launch)):
                 found.append((launch.stat().st_mtime, launch.parent))
     return JobDirectory(max(found)[1]) if found else None
 
@@ -91,10 +90,6 @@ def changed_files(directory: JobDirectory, attempt: int, upload: Path) -> list[s
         return None
     now = {item.path: item.digest for item in decode_tree(bundle.text)}
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
-
-
-def _is_over(directory: JobDirectory) -> bool:
-    return any(event.kind is EventKind.OUTCOME for event in directory.read_events())
 
 
 def _is_starting(launch: Path) -> bool:

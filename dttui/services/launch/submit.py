@@ -11,18 +11,19 @@ from pathlib import Path
 from dtagent.protocol.telemetry import HostFacts
 
 from dttui.errors import UsageError
+from dttui.files import write_atomic
 from dttui.i18n import _, language
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.services import jobs
 from dttui.services.alerts.event_hook import find_program
-from dttui.services.controller.control import start_controller
-from dttui.services.files import write_atomic
+from dttui.services.controller.starting import SpareController, start_controller
 from dttui.services.jobs import JobDirectory
 from dttui.services.known_hardware import KnownHardware, known_hardware
 from dttui.services.launch.same_job import find_running, identity
-from dttui.services.launch.upload import survey
+from dttui.services.launch.upload import check_script, survey
+from dttui.services.words import listed
 from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info
 from dttui.spec.models import Job
@@ -90,13 +91,16 @@ def make_local_plan(
     return plan.model_copy(update={"findings": findings})
 
 
-def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDirectory:
+def submit(
+    submission: Submission, plan: Plan, *, expects_client: bool, spare: SpareController | None = None
+) -> JobDirectory:
     """Write the job's directory and start its controller, which outlives this process.
 
     Args:
         submission: the job.
         plan: its plan, without errors.
         expects_client: whether a client that can ask a person is about to attach.
+        spare: a controller that was started ahead.
 
     Raises:
         UsageError: the plan has errors, or the directory cannot be written.
@@ -123,7 +127,7 @@ def submit(submission: Submission, plan: Plan, *, expects_client: bool) -> JobDi
             _("cannot write to {path}: {reason}").format(path=directory.path, reason=refusal.strerror),
             _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
         ) from refusal
-    start_controller(directory, lock, launches=True, expects_client=expects_client)
+    start_controller(directory, lock, launches=True, expects_client=expects_client, spare=spare)
     return directory
 
 
@@ -164,9 +168,8 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
     if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
         message = _("{path} would be sent to every host, your home directory included").format(path=directory)
         return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]
-    if run is not None and run.script is not None and not (directory / run.script).is_file():
-        message = _("there is no script {script} in {path}").format(script=run.script, path=directory)
-        return [error("script-missing", "run.script", message, _("Write the path relative to workdir."))]
+    if run is not None and run.script is not None and (missing := check_script(run.script, directory)):
+        return missing
     try:
         upload = survey(directory)
     except UsageError as refusal:
@@ -174,11 +177,11 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
     findings = []
     if upload.misnamed:
         message = _("names of files must be UTF-8, and at most 255 bytes long: {names}").format(
-            names=_first(upload.misnamed)
+            names=listed(upload.misnamed, MAX_NAMES)
         )
         findings.append(error("file-name", subject, message, _("Rename them, or keep them elsewhere.")))
     if upload.left_out:
-        message = _("not sent to the hosts: {names}").format(names=_first(upload.left_out))
+        message = _("not sent to the hosts: {names}").format(names=listed(upload.left_out, MAX_NAMES))
         hint = _(
             "Hidden files, *.env, private keys, what .gitignore names and links that lead elsewhere stay here; "
             "secrets go in run.secrets."
@@ -189,10 +192,3 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
         message = _("the script {script} is among what is not sent").format(script=run.script)
         findings.append(error("script-not-sent", "run.script", message, _("Give it another name or place.")))
     return findings
-
-
-def _first(names: tuple[str, ...]) -> str:
-    listed = ", ".join(names[:MAX_NAMES])
-    if len(names) <= MAX_NAMES:
-        return listed
-    return _("{names} and {count} more").format(names=listed, count=len(names) - MAX_NAMES)

@@ -15,6 +15,7 @@ from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.launch.gitignore import IgnoreRules, list_with_git
+from dttui.spec.findings import Finding, error
 
 SKIPPED = {".git", ".hg", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
 PRIVATE = (".*", "*.env", "*.pem", "id_rsa", "id_ed25519", "id_ecdsa")
@@ -40,6 +41,14 @@ class Upload:
     """Fit to be shown: what may hold secrets, what git ignores, links that lead elsewhere. Caches go untold."""
     misnamed: tuple[str, ...]
     """Fit to be shown: files whose name no host would take."""
+
+
+def check_script(script: str, directory: Path) -> list[Finding]:
+    """Return what there is to say where a directory lacks the script that runs from it."""
+    if (directory / script).is_file():
+        return []
+    message = _("there is no script {script} in {path}").format(script=script, path=directory)
+    return [error("script-missing", "run.script", message, _("Write the path relative to workdir."))]
 
 
 def survey(directory: Path) -> Upload:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from dtagent.protocol.probes import PathsReply, PathState
@@ -44,14 +44,17 @@ def judge_agent(name: str, version: str) -> Judgement:
 
 
 def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Judgement:
-    """Say whether the GPUs report errors; `unknown` where none can be read."""
+    """Say whether the GPUs that the job gets report errors; `unknown` where none can be read."""
     name = node.name
     if not facts.gpus:
         return Judgement(_("no GPUs"), verdict=Verdict.NONE)
     if not sample.gpus:
         return Judgement(facts.gpu_note or _("the driver says nothing"), verdict=Verdict.UNKNOWN)
-    found = [finding for gpu in sample.gpus for finding in _gpu_findings(name, gpu)]
-    is_known = any(_is_readable(gpu) for gpu in sample.gpus)
+    gpus = _of_the_job(node, sample)
+    if not gpus:
+        return Judgement(_("none used"), verdict=Verdict.NONE)
+    found = _gpu_findings(name, gpus)
+    is_known = any(_is_readable(gpu) for gpu in gpus)
     if not found and not is_known:
         return Judgement(_("the driver tells neither ECC, Xid nor throttling"), verdict=Verdict.UNKNOWN)
     return Judgement(_("no errors") if not found else "", tuple(found))
@@ -153,41 +156,76 @@ def _unknown_path(name: str, item: PathState) -> Finding:
     return warning("path-unknown", name, message, _("A network disk that hangs, or no permission: look there."))
 
 
-def _gpu_findings(name: str, gpu: GpuSample) -> list[Finding]:
-    found = []
-    who = _("{host}: GPU {index}").format(host=name, index=gpu.index)
+def _of_the_job(node: PlannedNode, sample: HostSample) -> list[GpuSample]:
+    """Return the GPUs that the agent would give the job now; all where too few are free."""
+    free = [gpu for gpu in sample.gpus if not gpu.processes and not gpu.error]
+    return free[: node.cuda_slots] if len(free) >= node.cuda_slots else list(sample.gpus)
+
+
+def _gpu_findings(name: str, gpus: Sequence[GpuSample]) -> list[Finding]:
+    """Return one finding for all GPUs of which the same is to be said."""
+    alike: dict[tuple[str, str], list[GpuSample]] = {}
+    for gpu in gpus:
+        for trouble in _troubles(gpu):
+            alike.setdefault(trouble, []).append(gpu)
+    return [_gpu_finding(name, code, detail, found) for (code, detail), found in alike.items()]
+
+
+def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
+    """Yield codes, each with what else has to be equal for GPUs to be told of together."""
     if gpu.error:
-        found.append(
-            error("gpu-error", name, f"{who}: {clean(gpu.error)}", _("Leave this host out, or reset the GPU."))
-        )
+        yield "gpu-error", clean(gpu.error)
     if gpu.recovery_action not in (None, "none"):
-        message = _("{gpu}: the driver wants this done: {action}").format(
-            gpu=who, action=clean(gpu.recovery_action or "")
-        )
-        found.append(error("gpu-recovery", name, message, _("Ask the host's administrator, or leave this host out.")))
+        yield "gpu-recovery", clean(gpu.recovery_action or "")
     if gpu.memory_repair_failed:
-        message = _("{gpu}: its memory cannot be repaired any more").format(gpu=who)
-        found.append(error("gpu-memory", name, message, _("The GPU should be exchanged; leave this host out.")))
+        yield "gpu-memory", "failed"
     elif gpu.memory_repair_pending:
-        message = _("{gpu}: rows of its memory wait to be replaced").format(gpu=who)
-        found.append(warning("gpu-memory", name, message, _("Reset the GPU when nothing runs on it.")))
+        yield "gpu-memory", "pending"
     if gpu.ecc_uncorrected:
+        yield "gpu-ecc", ""
+    if gpu.xid_count:
+        yield "gpu-xid", str(gpu.xid_last)
+    if held_back := sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ())):
+        yield "gpu-throttled", ", ".join(held_back)
+
+
+def _gpu_finding(name: str, code: str, detail: str, gpus: Sequence[GpuSample]) -> Finding:
+    numbers = _ranges([gpu.index for gpu in gpus])
+    who = ngettext("{host}: GPU {numbers}", "{host}: GPUs {numbers}", len(gpus)).format(host=name, numbers=numbers)
+    if code == "gpu-error":
+        return error(code, name, f"{who}: {detail}", _("Leave this host out, or reset the GPU."))
+    if code == "gpu-recovery":
+        message = _("{gpu}: the driver wants this done: {action}").format(gpu=who, action=detail)
+        return error(code, name, message, _("Ask the host's administrator, or leave this host out."))
+    if code == "gpu-memory" and detail == "failed":
+        message = _("{gpu}: its memory cannot be repaired any more").format(gpu=who)
+        return error(code, name, message, _("The GPU should be exchanged; leave this host out."))
+    if code == "gpu-memory":
+        message = _("{gpu}: rows of its memory wait to be replaced").format(gpu=who)
+        return warning(code, name, message, _("Reset the GPU when nothing runs on it."))
+    if code == "gpu-ecc":
+        count = sum(gpu.ecc_uncorrected or 0 for gpu in gpus)
         message = ngettext(
             "{gpu}: {count} uncorrected memory error since the driver was loaded",
             "{gpu}: {count} uncorrected memory errors since the driver was loaded",
-            gpu.ecc_uncorrected,
-        ).format(gpu=who, count=gpu.ecc_uncorrected)
-        found.append(
-            warning("gpu-ecc", name, message, _("A job there may fail; reset the GPU when nothing runs on it."))
-        )
-    if gpu.xid_count:
-        message = _("{gpu}: the driver has reported Xid {number}").format(gpu=who, number=gpu.xid_last)
-        found.append(warning("gpu-xid", name, message, _("NVIDIA's Xid catalogue says what it means.")))
-    held_back = sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ()))
-    if held_back:
-        message = _("{gpu} is held back: {reasons}").format(gpu=who, reasons=", ".join(held_back))
-        found.append(warning("gpu-throttled", name, message, _("All ranks wait for the slowest; look at its cooling.")))
-    return found
+            count,
+        ).format(gpu=who, count=count)
+        return warning(code, name, message, _("A job there may fail; reset the GPU when nothing runs on it."))
+    if code == "gpu-xid":
+        message = _("{gpu}: the driver has reported Xid {number}").format(gpu=who, number=detail)
+        return warning(code, name, message, _("NVIDIA's Xid catalogue says what it means."))
+    message = _("{gpu}: held back: {reasons}").format(gpu=who, reasons=detail)
+    return warning(code, name, message, _("All ranks wait for the slowest; look at its cooling."))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return `0–3, 6` for 0, 1, 2, 3 and 6."""
+    ordered = sorted(numbers)
+    firsts = [number for number in ordered if number - 1 not in ordered]
+    lasts = [number for number in ordered if number + 1 not in ordered]
+    return ", ".join(
+        f"{first}–{last}" if last > first else str(first) for first, last in zip(firsts, lasts, strict=True)
+    )
 
 
 def _is_readable(gpu: GpuSample) -> bool:

@@ -95,6 +95,12 @@ class Network:
         self._port_range = port_range
         self._load_bytes = LOAD_BYTES if measures_bandwidth else 0
 
+    @property
+    def master_port(self) -> int | None:
+        """Where the master listened, of its range of ports; `None` where it did not."""
+        listening = _done(self._master.main)
+        return listening.port if listening is not None else None
+
     async def listen(self, name: str, client: AgentClient, usual_address: str) -> None:
         """Open the listeners of a node. Raises HostError.
 
@@ -165,7 +171,7 @@ class Network:
         message, _hint = _failure(where, found, address, target.name)
         hint = _("gloo and NCCL take any free port: open all TCP ports between the hosts.")
         finding = warning("peer-unreachable", name, message, hint)
-        return Judgement(f"{target.name} {reach_word(found.outcome)}", (finding,))
+        return Judgement(f"{target.name} " + reach_word(found.outcome), (finding,))
 
     async def close(self) -> None:
         """End the listeners; those that cannot be told end by themselves."""
@@ -179,12 +185,12 @@ class Network:
             now: seconds since the epoch.
         """
         found: list[MeasuredLink] = []
-        worst: dict[tuple[str, str], tuple[float, float]] = {}
+        worst: dict[tuple[str, str], tuple[float | None, float]] = {}
         for name, peer in self.peers.items():
             reached, other = peer.to_next, self._next(name).name
-            if reached is None or _is_loopback(reached.address) or not (reached.bytes_per_s and reached.round_trip_s):
+            if reached is None or _is_loopback(reached.address) or not reached.round_trip_s:
                 continue
-            speed, trip = reached.bytes_per_s, reached.round_trip_s
+            speed, trip = reached.bytes_per_s or None, reached.round_trip_s
             found.append(
                 MeasuredLink(kind="hosts", between=(name, other), bandwidth=speed, round_trip_s=trip, measured_at=now)
             )
@@ -192,7 +198,8 @@ class Network:
             if here and there:
                 pair = (min(here, there), max(here, there))
                 slowest, longest = worst.get(pair, (speed, trip))
-                worst[pair] = (min(slowest, speed), max(longest, trip))
+                speeds = [known for known in (slowest, speed) if known is not None]
+                worst[pair] = (min(speeds, default=None), max(longest, trip))
         found += [
             MeasuredLink(kind="zones", between=pair, bandwidth=speed, round_trip_s=trip, measured_at=now)
             for pair, (speed, trip) in worst.items()
@@ -228,9 +235,10 @@ class Network:
 
 
 def record(links: Iterable[MeasuredLink]) -> Finding | None:
-    """Keep measurements for plans to come; return what is to be said where that fails."""
+    """Keep measurements for plans to come, where there are any; return what is to be said where that fails."""
     try:
-        record_links(links)
+        if kept := list(links):
+            record_links(kept)
     except UsageError as refusal:
         return warning("links-not-kept", "links", refusal.message, refusal.hint)
     return None
@@ -253,7 +261,7 @@ def _failure(where: str, found: Reached, address: str, host: str) -> tuple[str, 
     """Return message and hint of an attempt that failed."""
     tried = found.address if found.address and found.address != address else None
     place = f"{address} = {clean(tried)}" if tried else address
-    message = f"{where} {reach_word(found.outcome)} ({place})"
+    message = f"{where} " + reach_word(found.outcome) + f" ({place})"
     if found.detail and found.outcome in (Reach.FAILED, Reach.UNRESOLVED):
         message += f": {clean(found.detail)}"
     wrong = _("`address` of {host} in the inventory must be its own, in a network that all nodes share.")
@@ -264,8 +272,10 @@ def _failure(where: str, found: Reached, address: str, host: str) -> tuple[str, 
         Reach.UNRESOLVED: _("That name has no address there."),
         Reach.STRANGER: _("{address} leads to another host, or something answers in its place."),
     }
-    first = hints.get(found.outcome, "").format(address=address)
-    return message, f"{first} {wrong.format(host=host)}".strip()
+    wrong = wrong.format(host=host)
+    if found.outcome not in hints:
+        return message, wrong
+    return message, hints[found.outcome].format(address=address) + " " + wrong
 
 
 def _route(found: Reached) -> str:

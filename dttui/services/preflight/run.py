@@ -24,11 +24,9 @@ from dttui.services.preflight import hosts
 from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name
 from dttui.services.preflight.network import Network, record
 from dttui.services.preflight.software import differences, drift_findings, judge_software
-from dttui.services.telemetry import WATCHED
 from dttui.spec.findings import error, warning
-from dttui.transport.base import Prompter, Transport
+from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
-CONNECT_TIMEOUT_S = 20.0
 FACTS_TIMEOUT_S = 30.0
 SAMPLE_WAIT_S = 5.0
 GPU_WAIT_S = 8.0
@@ -113,6 +111,11 @@ class Preflight:
         self._measures_bandwidth = measures_bandwidth
         self._master_address: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
+    @property
+    def master_port(self) -> int | None:
+        """The port of the master's range that the nodes were to reach; `None` where none was tried."""
+        return self._network.master_port
+
     async def run(self) -> Board:
         """Check everything; return the board, which holds the plan by what the hosts say."""
         tasks = [asyncio.create_task(self._check(node)) for node in self._nodes.values()]
@@ -134,10 +137,9 @@ class Preflight:
         await self._wait_for_room()
         self.board.drift = differences(plan, self._facts)
         found: list[Finding] = [*plan.findings, *drift_findings(plan, self.board.drift)]
-        if self._measures_bandwidth:
-            zones = {node.name: node.zone for node in plan.nodes}
-            failure = record(self._network.links(zones, time.time()))
-            found += [failure] if failure is not None else []
+        zones = {node.name: node.zone for node in plan.nodes}
+        failure = record(self._network.links(zones, time.time()))
+        found += [failure] if failure is not None else []
         self.board.say(found)
         self.board.plan = plan
         return self.board
@@ -218,7 +220,7 @@ class Preflight:
     async def _read_sample(self, client: AgentClient, facts: HostFacts, after: int | None) -> HostSample:
         deadline = time.monotonic() + GPU_WAIT_S
         while True:
-            samples = await client.telemetry(after, SAMPLE_WAIT_S, WATCHED)
+            samples = await client.telemetry(after, SAMPLE_WAIT_S)
             sample = samples[-1] if samples else None
             is_late = time.monotonic() > deadline
             # A daemon that is only just starting has not heard from the GPUs' driver yet.

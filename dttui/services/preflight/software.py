@@ -16,14 +16,6 @@ from dttui.spec.findings import error, warning
 _Told = Callable[[HostFacts, PythonFacts], str | None]
 
 
-def check_hosts(plan: Plan, facts: Mapping[str, HostFacts]) -> list[Finding]:
-    """Return what the facts of the hosts that gave some say against the plan: logging out, software, differences."""
-    nodes = [node for node in plan.nodes if node.name in facts]
-    found = [finding for node in nodes for finding in check_logout(node, facts[node.name])]
-    found += [finding for node in nodes for finding in judge_software(plan, node, facts[node.name]).findings]
-    return found + drift_findings(plan, differences(plan, facts))
-
-
 def check_logout(node: PlannedNode, facts: HostFacts) -> list[Finding]:
     """Name a host that ends a job when a connection is lost; with simulated GPUs it is the person's own session."""
     if node.simulated or not facts.logout_kills:

@@ -4,6 +4,5 @@ Nothing of a document is dropped silently: what the job has no place for becomes
 """
 
 from dttui.spec.dialects.registry import JOB_DIALECTS, TOP_KEYS, Dialect, recognise
-from dttui.spec.dialects.translation import Translated
 
-__all__ = ["JOB_DIALECTS", "TOP_KEYS", "Dialect", "Translated", "recognise"]
+__all__ = ["JOB_DIALECTS", "TOP_KEYS", "Dialect", "recognise"]

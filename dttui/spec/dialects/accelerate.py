@@ -17,9 +17,6 @@ from dttui.spec.models import Section
 from dttui.spec.problems import did_you_mean, shown, with_hint
 from dttui.spec.yaml_source import Source
 
-TELLING_KEYS = ("distributed_type", "compute_environment")
-"""Keys that no other form has at its top."""
-
 _FRAMEWORKS = {
     "NO": "pytorch-ddp",
     "MULTI_GPU": "pytorch-ddp",

@@ -12,9 +12,6 @@ from dttui.spec.problems import PlacedValueError, did_you_mean, shown, with_hint
 from dttui.spec.text import Label
 from dttui.spec.yaml_source import Source
 
-TELLING_KEYS = ("taskName", "distributedConfig", "launchMode", "datasetVersionId")
-"""Keys that no other form has at its top."""
-
 _LAUNCH_MODE = "existing"
 
 

@@ -13,16 +13,6 @@ from dttui.spec.models import Section
 from dttui.spec.problems import PathKey
 from dttui.spec.yaml_source import Source
 
-TELLING_KEYS = (
-    "zero_optimization",
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "fp16",
-    "bf16",
-    "zero_allow_untested_optimizer",
-)
-"""Keys that no other form has at its top."""
-
 Count = Annotated[int, Field(gt=0)]
 _Auto = Literal["auto"]
 

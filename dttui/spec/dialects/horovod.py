@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.i18n import _
+from dttui.spec.dialects.registry import HOROVOD
 from dttui.spec.dialects.terms import Algorithm, Backend, carry_backend
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
@@ -14,8 +15,6 @@ from dttui.spec.models import Section
 from dttui.spec.text import Label
 from dttui.spec.units import BitsPerSecond, Bytes, Number
 from dttui.spec.yaml_source import Source
-
-ROOT_KEY = "horovod_config"
 
 _FOR_SCRIPT = {
     "training": ("epochs", "learning_rate"),
@@ -114,7 +113,7 @@ def translate(source: Source) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     config = validate(source, HorovodDocument).horovod_config
     translation = Translation(source)
-    root = (ROOT_KEY,)
+    root = (HOROVOD,)
     translation.carry_all(
         root,
         {
@@ -155,7 +154,7 @@ def translate(source: Source) -> Translated:
 
 def _carry_world_size(translation: Translation, config: HorovodConfig) -> None:
     """Only of data parallel ranks is the world size a degree; otherwise it has to be what the nodes have."""
-    origin = (ROOT_KEY, "parallelism", "world_size")
+    origin = (HOROVOD, "parallelism", "world_size")
     parallelism = config.parallelism or HorovodParallelism()
     if parallelism.strategy in (None, "data_parallel"):
         translation.carry(origin, ("strategy", "data_parallel_size"))

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.i18n import _
+from dttui.spec.dialects.registry import LANGUAGE_MODEL
 from dttui.spec.dialects.terms import ModelSize, carry_recomputation, check_product, parameter_count
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
@@ -15,8 +16,6 @@ from dttui.spec.problems import PathKey
 from dttui.spec.text import Label
 from dttui.spec.units import BitsPerSecond, Bytes, Number
 from dttui.spec.yaml_source import Source
-
-ROOT_KEY = "large_language_model_training"
 
 _DEGREES = {
     "gradient_allreduce": "data_parallel_size",
@@ -124,7 +123,7 @@ def translate(source: Source) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     training = validate(source, LanguageModelDocument).large_language_model_training
     translation = Translation(source)
-    root: PathKey = (ROOT_KEY,)
+    root: PathKey = (LANGUAGE_MODEL,)
     translation.carry_all(
         root,
         {
@@ -147,7 +146,7 @@ def translate(source: Source) -> Translated:
 
 
 def _carry_degrees(translation: Translation, training: LanguageModelTraining, hardware: HardwareInfrastructure) -> None:
-    root = (ROOT_KEY, "parallelism_strategy")
+    root = (LANGUAGE_MODEL, "parallelism_strategy")
     degrees: dict[str, int] = {}
     for index, item in enumerate(training.parallelism_strategy):
         translation.use((*root, index, "name"), (*root, index, "strategy"))
@@ -161,7 +160,7 @@ def _carry_degrees(translation: Translation, training: LanguageModelTraining, ha
     kinds = [_KINDS[item] for item in degrees]
     if kinds:
         translation.put(("strategy", "type"), kinds[0] if len(kinds) == 1 else "hybrid", root)
-    total = (ROOT_KEY, "hardware_infrastructure", "total_gpus")
+    total = (LANGUAGE_MODEL, "hardware_infrastructure", "total_gpus")
     if hardware.total_gpus is None:
         return
     translation.use(total)
@@ -179,7 +178,7 @@ def _carry_degrees(translation: Translation, training: LanguageModelTraining, ha
 
 
 def _carry_optimizations(translation: Translation, training: LanguageModelTraining) -> None:
-    root = (ROOT_KEY, "performance_optimization")
+    root = (LANGUAGE_MODEL, "performance_optimization")
     targets = {"precision": ("model", "precision"), "effective_batch_size": ("strategy", "data_parallel", "batch_size")}
     for index in range(len(training.performance_optimization)):
         item = (*root, index)

@@ -1,13 +1,17 @@
-"""Which document is of which form, told by the keys at its top."""
+"""Which document is of which form, told by the keys at its top. A form is imported when a document of it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from dttui.spec.dialects import accelerate, api_request, deepspeed, horovod, language_model, vision
-from dttui.spec.dialects.translation import Translated
 from dttui.spec.yaml_source import Source
+
+if TYPE_CHECKING:
+    from dttui.spec.dialects.translation import Translated
+
+HOROVOD, LANGUAGE_MODEL, VISION = "horovod_config", "large_language_model_training", "computer_vision_training"
 
 
 @dataclass(frozen=True)
@@ -16,22 +20,44 @@ class Dialect:
 
     name: str
     """What machines call it."""
+    module: str
+    """Of this package; its `translate` carries a document over."""
     keys: frozenset[str]
     """Keys at the top, any of which tells it from the others."""
-    translate: Callable[[Source], Translated]
-    """Carries a document over. Raises DocumentError with every problem of it."""
+
+    def translate(self, source: Source) -> Translated:
+        """Carry a document over. Raises DocumentError with every problem of it."""
+        translated: Translated = import_module(f"dttui.spec.dialects.{self.module}").translate(source)
+        return translated
 
 
 JOB_DIALECTS = (
-    Dialect("training-task-request", frozenset(api_request.TELLING_KEYS), api_request.translate),
-    Dialect("horovod-config", frozenset({horovod.ROOT_KEY}), horovod.translate),
-    Dialect("large-language-model-training", frozenset({language_model.ROOT_KEY}), language_model.translate),
-    Dialect("computer-vision-training", frozenset({vision.ROOT_KEY}), vision.translate),
+    Dialect(
+        "training-task-request",
+        "api_request",
+        frozenset({"taskName", "distributedConfig", "launchMode", "datasetVersionId"}),
+    ),
+    Dialect("horovod-config", "horovod", frozenset({HOROVOD})),
+    Dialect("large-language-model-training", "language_model", frozenset({LANGUAGE_MODEL})),
+    Dialect("computer-vision-training", "vision", frozenset({VISION})),
 )
 """Forms that are taken wherever a job file is."""
 IMPORTED_DIALECTS = (
-    Dialect("accelerate-config", frozenset(accelerate.TELLING_KEYS), accelerate.translate),
-    Dialect("deepspeed-config", frozenset(deepspeed.TELLING_KEYS), deepspeed.translate),
+    Dialect("accelerate-config", "accelerate", frozenset({"distributed_type", "compute_environment"})),
+    Dialect(
+        "deepspeed-config",
+        "deepspeed",
+        frozenset(
+            {
+                "zero_optimization",
+                "train_batch_size",
+                "train_micro_batch_size_per_gpu",
+                "fp16",
+                "bf16",
+                "zero_allow_untested_optimizer",
+            }
+        ),
+    ),
 )
 """Forms of other programs, which `dttui import` takes: they say too little to run by themselves."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from dttui.i18n import _
+from dttui.spec.dialects.registry import VISION
 from dttui.spec.dialects.terms import Backend, carry_backend, check_product
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
@@ -13,8 +14,6 @@ from dttui.spec.problems import PathKey
 from dttui.spec.text import Label
 from dttui.spec.units import Number
 from dttui.spec.yaml_source import Source
-
-ROOT_KEY = "computer_vision_training"
 
 
 class GradientSynchronization(Section):
@@ -120,7 +119,7 @@ def translate(source: Source) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     training = validate(source, VisionDocument).computer_vision_training
     translation = Translation(source)
-    root: PathKey = (ROOT_KEY,)
+    root: PathKey = (VISION,)
     data, model = (*root, "data_parallel_config"), (*root, "model_parallel_config")
     translation.carry_all(root, {"name": "name", "dataset": "dataset.id", "model": "model.name"})
     translation.carry_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -31,6 +31,7 @@ from dttui.services.compose.draft import Outlook, facts_of
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission
+from dttui.services.preflight.board import Board, Changed
 from dttui.spec import Job
 from dttui.tui import cost_dialogs, job_files, words
 from dttui.tui.commands import N_
@@ -45,6 +46,7 @@ from dttui.tui.messages import (
     GpusStepped,
     MasterChosen,
 )
+from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.widgets.empty_inventory import EmptyInventory
@@ -59,6 +61,7 @@ LOOK_AHEAD_DELAY_S = 0.15
 """So that typing does not plan at every key."""
 
 Launcher = Callable[[Submission, Plan], JobDirectory]
+Checks = Callable[[Submission, Plan, Changed], Awaitable[Board]]
 
 _FIELDS = {
     "name-missing": "#task-name",
@@ -89,6 +92,7 @@ class ComposeScreen(Screen[None]):
         Binding("v", "view", N_("view"), id="compose.view", tooltip=N_("Change between environments and job")),
         Binding("ctrl+s", "save", N_("save"), id="compose.save", priority=True, tooltip=N_("Save the job as a file")),
         Binding("o", "open", N_("open"), id="compose.open", tooltip=N_("Open a job file")),
+        Binding("c", "check", N_("check"), id="compose.check", tooltip=N_("Check the hosts; start nothing")),
         Binding("p", "preview", N_("preview"), id="compose.preview", tooltip=N_("Show the plan: what would run where")),
         Binding(
             "d", "recommend", N_("recommend"), id="compose.recommend", tooltip=N_("Recommend degrees of parallelism")
@@ -116,6 +120,7 @@ class ComposeScreen(Screen[None]):
         base: Path,
         file: Path | None = None,
         launch: Launcher,
+        check: Checks,
         retry: Callable[[str], None],
     ) -> None:
         """Compose jobs on the environments of `inventory`, as `fleet` sees them.
@@ -129,6 +134,7 @@ class ComposeScreen(Screen[None]):
             base: directory that the draft's relative paths start from.
             file: job file that the draft was read from.
             launch: starts a planned job.
+            check: runs a preflight of a planned job.
             retry: tries an environment again, with its questions.
         """
         super().__init__()
@@ -144,6 +150,9 @@ class ComposeScreen(Screen[None]):
         self._known = fingerprint(file) if file is not None else None
         """Of the file as it was read or saved last."""
         self._launch = launch
+        self._check = check
+        self._ignored: tuple[ComposeState, frozenset[str]] = (state, frozenset())
+        """Codes of errors that a preflight is to ignore, and the job that this was said of."""
         self._retry = retry
         self._choices: tuple[Choice, ...] = ()
         """The ticked environments that the inventory has, with what is known of them."""
@@ -172,7 +181,7 @@ class ComposeScreen(Screen[None]):
                 path = self._inventory_path
                 yield EmptyInventory(str(path) if path is not None else None, id="compose-left")
             yield JobPane(self.state.framework, self._inventory.datasets, id="compose-right")
-        yield FindingList(id="findings")
+        yield FindingList()
         with Horizontal(id="actions"):
             yield Static(id="readiness")
             yield Button(_("Preview"), id="preview", action="screen.preview", compact=True)
@@ -297,6 +306,37 @@ class ComposeScreen(Screen[None]):
         else:
             self.app.push_screen(PreviewScreen(outlook.plan, (*self.state.validate(), *outlook.findings)))
 
+    @work(exclusive=True, group="check")
+    async def action_check(self) -> None:
+        """Check the hosts of the job, or say the first thing that keeps it from being launched."""
+        plan = await self._launchable()
+        if plan is None:
+            return
+        state = self.state
+
+        def checker(ignored: frozenset[str], changed: Changed) -> Awaitable[Board]:
+            submission = Submission(state.to_job(), self._inventory, self._base, ignored=tuple(sorted(ignored)))
+            return self._check(submission, plan, changed)
+
+        ignored = await self.app.push_screen_wait(ChecksScreen(plan, checker, self._ignored_now))
+        self._ignored = (state, ignored)
+
+    @property
+    def _ignored_now(self) -> frozenset[str]:
+        state, ignored = self._ignored
+        return ignored if state == self.state else frozenset()
+
+    async def _launchable(self) -> Plan | None:
+        """Return the plan, or say the first thing that keeps it from being launched."""
+        if missing := self.state.validate():
+            self._refuse(missing)
+            return None
+        outlook = await self._looked_ahead()
+        if outlook.plan is None or outlook.plan.errors:
+            self._refuse(outlook.plan.errors if outlook.plan is not None else outlook.findings)
+            return None
+        return outlook.plan
+
     @work(exclusive=True, group="costs")
     async def action_model(self) -> None:
         """Ask for the model."""
@@ -323,16 +363,11 @@ class ComposeScreen(Screen[None]):
     @work(exclusive=True, group="launch")
     async def action_launch(self) -> None:
         """Launch the job, or say the first thing that keeps it from being launched."""
-        missing = self.state.validate()
-        if missing:
-            self._refuse(missing)
+        plan = await self._launchable()
+        if plan is None:
             return
-        outlook = await self._looked_ahead()
-        if outlook.plan is None or outlook.plan.errors:
-            self._refuse(outlook.plan.errors if outlook.plan is not None else outlook.findings)
-            return
-        state, plan = self.state, outlook.plan
-        submission = Submission(state.to_job(), self._inventory, self._base)
+        state, ignored = self.state, tuple(sorted(self._ignored_now))
+        submission = Submission(state.to_job(), self._inventory, self._base, ignored=ignored)
         asked_at = time.time()
         try:
             directory = await asyncio.to_thread(self._launch, submission, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -21,13 +21,37 @@ from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
-ESCAPE = Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything"))
+ResultT = TypeVar("ResultT")
 
 
-class ChoiceDialog(ModalScreen[str]):
+class Dialog(ModalScreen[ResultT]):
+    """A box over the screen; escape closes it without an answer."""
+
+    DEFAULT_CLASSES = "dialog"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything")),
+    ]
+
+    def box(self, title: str, look: str = "", *, subtitle: str = "") -> Vertical:
+        """Return what everything in the dialog is in; `look` is a class of the style sheet."""
+        box = Vertical(classes=f"dialog-box {look}")
+        box.border_title = Content(title)
+        box.border_subtitle = Content(subtitle)
+        return box
+
+    def ok_or_cancel(self, ok: str) -> ComposeResult:
+        """Lay out the two buttons: `#ok`, with this label, and one that closes the dialog."""
+        with ButtonRow():
+            yield Button(Content(ok), id="ok", variant="primary", compact=True)
+            yield Button(_("Cancel"), action="screen.cancel", compact=True)
+
+    def action_cancel(self) -> None:
+        """Give no answer."""
+        self.dismiss(None)
+
+
+class ChoiceDialog(Dialog[str]):
     """Asks for one of a few choices; escape chooses none. The first is under the cursor, and so harmless."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
 
     def __init__(self, title: str, text: Content | str, choices: Sequence[tuple[str, str, ButtonVariant]]) -> None:
         """Ask.
@@ -37,16 +61,14 @@ class ChoiceDialog(ModalScreen[str]):
             text: what is asked.
             choices: value, label and look of each button.
         """
-        super().__init__(classes="dialog")
+        super().__init__()
         self._title = title
         self._text = text if isinstance(text, Content) else Content(text)
         self._choices = choices
 
     def compose(self) -> ComposeResult:
         """Lay out the question and its buttons."""
-        box = Vertical(classes="dialog-box")
-        box.border_title = Content(self._title)
-        with box:
+        with self.box(self._title):
             yield Prose(self._text, classes="dialog-text")
             with ButtonRow():
                 for value, label, variant in self._choices:
@@ -56,23 +78,17 @@ class ChoiceDialog(ModalScreen[str]):
         """Begin at the first button."""
         self.query(Button).first().focus()
 
-    def action_cancel(self) -> None:
-        """Choose none."""
-        self.dismiss(None)
-
     @on(Button.Pressed)
     def _chosen(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id)
 
 
-class PathDialog(ModalScreen[str]):
+class PathDialog(Dialog[str]):
     """Asks for a path."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
 
     def __init__(self, title: str, text: str, button: str, path: str) -> None:
         """Ask; `path` is there to begin with."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._title = title
         self._text = text
         self._button = button
@@ -80,26 +96,14 @@ class PathDialog(ModalScreen[str]):
 
     def compose(self) -> ComposeResult:
         """Lay out the field."""
-        box = Vertical(classes="dialog-box")
-        box.border_title = Content(self._title)
-        with box:
+        with self.box(self._title):
             yield Prose(self._text, classes="dialog-text", markup=False)
             yield Input(self._path, id="path", compact=True)
-            with ButtonRow():
-                yield Button(Content(self._button), id="ok", variant="primary", compact=True)
-                yield Button(_("Cancel"), id="cancel", compact=True)
+            yield from self.ok_or_cancel(self._button)
 
     def on_mount(self) -> None:
         """Begin in the field."""
         self.query_one(Input).focus()
-
-    def action_cancel(self) -> None:
-        """Choose none."""
-        self.dismiss(None)
-
-    @on(Button.Pressed, "#cancel")
-    def _cancelled(self) -> None:
-        self.dismiss(None)
 
     @on(Button.Pressed, "#ok")
     @on(Input.Submitted)
@@ -107,35 +111,30 @@ class PathDialog(ModalScreen[str]):
         self.dismiss(self.query_one(Input).value.strip() or None)
 
 
-class HostPicker(ModalScreen[list[str]]):
+class HostPicker(Dialog[list[str]]):
     """Asks which hosts of the ssh configuration to import."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        ESCAPE,
         Binding("slash", "filter", N_("filter"), id="hosts.filter", tooltip=N_("Show only hosts with these words")),
         Binding("a", "all", N_("tick all shown"), id="hosts.all", tooltip=N_("Tick all hosts that are shown")),
     ]
 
     def __init__(self, hosts: Sequence[Environment], target: str) -> None:
         """Offer `hosts`; `target` is where they will be written."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._names = [host.name for host in hosts]
         self._target = target
         self._picked: set[str] = set()
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""
-        box = Vertical(classes="dialog-box -tall")
-        box.border_title = Content(_("Import hosts of ~/.ssh/config"))
-        box.border_subtitle = Content(_("space ticks · a ticks all · / filters"))
-        with box:
+        subtitle = _("space ticks · a ticks all · / filters")
+        with self.box(_("Import hosts of ~/.ssh/config"), "-tall", subtitle=subtitle):
             text = _("They are added to {path}.").format(path=clean(self._target))
             yield Prose(Content(text), classes="dialog-note")
             yield Input(id="host-filter", compact=True, placeholder=_("filter: part of a name"))
             yield HostList(id="hosts", compact=True)
-            with ButtonRow():
-                yield Button(_("Import"), id="ok", variant="primary", compact=True)
-                yield Button(_("Cancel"), id="cancel", compact=True)
+            yield from self.ok_or_cancel(_("Import"))
 
     def on_mount(self) -> None:
         """Show all hosts."""
@@ -151,10 +150,6 @@ class HostPicker(ModalScreen[list[str]]):
         self._picked.update(self._shown())
         self._fill()
 
-    def action_cancel(self) -> None:
-        """Import none."""
-        self.dismiss(None)
-
     @on(Input.Changed, "#host-filter")
     def _filtered(self) -> None:
         self._fill()
@@ -167,10 +162,6 @@ class HostPicker(ModalScreen[list[str]]):
     def _toggled(self, event: OptionList.OptionSelected) -> None:
         self._picked ^= {self._shown()[event.option_index]}
         self._fill()
-
-    @on(Button.Pressed, "#cancel")
-    def _cancelled(self) -> None:
-        self.dismiss(None)
 
     @on(Button.Pressed, "#ok")
     def _done(self) -> None:

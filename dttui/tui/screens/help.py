@@ -7,38 +7,31 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from dttui.i18n import _
 from dttui.tui.commands import N_, Command
+from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.cells import fit
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Lists what it is given; any of its keys closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,q,enter", "close", N_("back"), id="help.back", tooltip=N_("Close this page")),
+        Binding("escape,question_mark,q,enter", "cancel", N_("back"), id="help.back", tooltip=N_("Close this page")),
     ]
 
     def __init__(self, commands: list[Command]) -> None:
-        super().__init__(classes="dialog")
+        super().__init__()
         self._commands = sorted(commands, key=lambda command: not command.explanation)
 
     def compose(self) -> ComposeResult:
         """Lay out a line a command."""
-        box = Vertical(classes="dialog-box -tall")
-        box.border_title = Content(_("Keys of this screen"))
-        box.border_subtitle = Content(_("esc closes"))
-        with box, VerticalScroll():
+        with self.box(_("Keys of this screen"), "-tall", subtitle=_("esc closes")), VerticalScroll():
             yield Static(self._text())
-
-    def action_close(self) -> None:
-        """Go back."""
-        self.dismiss()
 
     def _text(self) -> Content:
         keys = max((cell_len(command.key) for command in self._commands), default=0)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
@@ -19,8 +17,7 @@ from dttui.planning.cost.hardware import Precision
 from dttui.sanitize import clean
 from dttui.spec.models import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Model
 from dttui.tui.cost_words import parameters
-from dttui.tui.screens.dialogs import ESCAPE
-from dttui.tui.widgets.button_row import ButtonRow
+from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -28,21 +25,17 @@ _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:[eE]\+?\d{1,2})?)\s*([kmbgt]?)",
 _WHOLE = ("layers", "hidden_size", "heads", "seq_length", "vocab_size")
 
 
-class ModelDialog(ModalScreen[Model]):
+class ModelDialog(Dialog[Model]):
     """Asks; escape changes nothing. What is left empty is taken from a published model of that size."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
 
     def __init__(self, model: Model | None) -> None:
         """Ask; `model` is there to begin with."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._model = model or Model()
 
     def compose(self) -> ComposeResult:
         """Lay out a line a field."""
-        box = Vertical(classes="dialog-box")
-        box.border_title = Content(_("Model"))
-        with box:
+        with self.box(_("Model")):
             text = _("For the estimate. The number of parameters is enough; what you leave empty is taken as shown.")
             yield Prose(Content(text), classes="dialog-text")
             for name, label in _labels().items():
@@ -55,26 +48,16 @@ class ModelDialog(ModalScreen[Model]):
                 value = self._model.precision or Select.NULL
                 yield Select[str](options, id="model-precision", value=value, prompt="bf16", compact=True)
             yield Prose(id="model-problem", classes="dialog-note")
-            with ButtonRow():
-                yield Button(_("OK"), id="ok", variant="primary", compact=True)
-                yield Button(_("Cancel"), id="cancel", compact=True)
+            yield from self.ok_or_cancel(_("OK"))
 
     def on_mount(self) -> None:
         """Begin at the number of parameters."""
         self._show_defaults()
         self.query(Input).first().focus()
 
-    def action_cancel(self) -> None:
-        """Change nothing."""
-        self.dismiss(None)
-
     @on(Input.Changed)
     def _edited(self) -> None:
         self._show_defaults()
-
-    @on(Button.Pressed, "#cancel")
-    def _cancelled(self) -> None:
-        self.dismiss(None)
 
     @on(Button.Pressed, "#ok")
     @on(Input.Submitted)

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
+from dttui.spec.units import format_bytes
 from dttui.tui.commands import N_
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.widgets.finding_list import FindingList
@@ -56,7 +57,7 @@ class PreviewScreen(Screen[None]):
             yield OptionList(*(Option(_node_label(node)) for node in plan.nodes), id="preview-nodes", compact=True)
             with VerticalScroll(id="preview-scroll", can_focus=False):
                 yield Static(id="preview-text")
-        yield FindingList(id="findings")
+        yield FindingList()
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -103,6 +104,8 @@ def _node_text(plan: Plan, node: PlannedNode) -> Content:
         (_("zone"), node.zone or "–"),
         (_("Python"), node.python),
         (_("sent with it"), plan.upload or _("nothing")),
+        (_("rendezvous"), _("within {seconds:g} s").format(seconds=plan.rendezvous_timeout_s)),
+        (_("kept of each log"), _("at most {size}").format(size=format_bytes(plan.log_cap_bytes))),
     ]
     if node.required_paths:
         facts.append((_("must be there"), ", ".join(node.required_paths)))

@@ -9,15 +9,14 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.commands import N_
+from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
 
@@ -32,7 +31,7 @@ class Reply:
     """Whether the questions that wait are declined too."""
 
 
-class PromptDialog(ModalScreen[Reply]):
+class PromptDialog(Dialog[Reply]):
     """Closes with the answer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,16 +40,14 @@ class PromptDialog(ModalScreen[Reply]):
 
     def __init__(self, prompt: Prompt, waiting: Callable[[], int]) -> None:
         """Ask `prompt`; `waiting` tells how many more questions come after it."""
-        super().__init__(classes="dialog")
+        super().__init__()
         self._prompt = prompt
         self._waiting = waiting
         self._withdrawn = False
 
     def compose(self) -> ComposeResult:
         """Lay out the question and the ways to answer."""
-        box = Vertical(classes="dialog-box")
-        box.border_title = Content(_title(self._prompt.kind))
-        with box:
+        with self.box(_title(self._prompt.kind)):
             yield Prose(_question(self._prompt), classes="dialog-text")
             if self._prompt.kind is not PromptKind.HOST_KEY:
                 yield Input(password=self._prompt.secret, id="answer", compact=True)

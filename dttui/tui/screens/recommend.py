@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, OptionList, Static
 
 from dttui.frameworks import get_framework
@@ -21,8 +17,7 @@ from dttui.planning.cost.recommend import Recommendation
 from dttui.sanitize import clean
 from dttui.services.compose.estimates import Offer
 from dttui.tui.cost_words import degrees_text, memory_range, seconds, verdict
-from dttui.tui.screens.dialogs import ESCAPE
-from dttui.tui.widgets.button_row import ButtonRow
+from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.cells import fit
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.words import rate
@@ -33,44 +28,34 @@ _WORDS = (5, 6, 7)
 """Columns of words; the others are numbers."""
 
 
-class RecommendDialog(ModalScreen[Recommendation]):
+class RecommendDialog(Dialog[Recommendation]):
     """Asks for one of several layouts; escape chooses none."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [ESCAPE]
-
     def __init__(self, offer: Offer) -> None:
-        super().__init__(classes="dialog")
+        super().__init__()
         self._offer = offer
 
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
         gap = "  " if self.app.size.width >= ROOM_FOR_GAPS else " "
         rows = _table(self._offer.advice.candidates, gap)
-        box = Vertical(classes="dialog-box -wide")
         advice = self._offer.advice
         count = _("{tried} layouts compared, {large} of them too large").format(
             tried=f"{advice.tried:,}", large=f"{advice.too_large:,}"
         )
-        box.border_title = Content(" · ".join((_("Recommended degrees"), count)))
-        box.border_subtitle = Content(_("enter takes one · esc changes nothing"))
-        with box:
+        title = " · ".join((_("Recommended degrees"), count))
+        with self.box(title, "-wide", subtitle=_("enter takes one · esc changes nothing")):
             yield Prose(_question(self._offer), id="layouts-for")
             yield Static(rows[0], id="layouts-head")
             yield OptionList(*rows[1:], id="layouts", compact=True)
             yield Prose(id="layout-reasons", classes="dialog-note")
-            with ButtonRow():
-                yield Button(_("Use it"), id="ok", variant="primary", compact=True)
-                yield Button(_("Cancel"), id="cancel", compact=True)
+            yield from self.ok_or_cancel(_("Use it"))
 
     def on_mount(self) -> None:
         """Begin at the first: the fastest, or the usual one that the guide puts before it."""
         layouts = self.query_one(OptionList)
         layouts.focus()
         layouts.highlighted = 0
-
-    def action_cancel(self) -> None:
-        """Choose none."""
-        self.dismiss(None)
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -85,10 +70,6 @@ class RecommendDialog(ModalScreen[Recommendation]):
     def _done(self) -> None:
         chosen = self.query_one(OptionList).highlighted
         self.dismiss(self._offer.advice.candidates[chosen] if chosen is not None else None)
-
-    @on(Button.Pressed, "#cancel")
-    def _cancelled(self) -> None:
-        self.dismiss(None)
 
 
 def _question(offer: Offer) -> Content:

@@ -19,18 +19,21 @@ from textual.widgets.button import ButtonVariant
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.services.curves import speed_of
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_window import LogWindow
 from dttui.services.view import JobView
+from dttui.services.words import measure_name
 from dttui.tui import words
 from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
 from dttui.tui.messages import LogChosen
+from dttui.tui.plots import show_plots
 from dttui.tui.rows import line, node_row
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.why import why
@@ -255,11 +258,12 @@ class RunScreen(Screen[None]):
         if metric is None:
             return Content("")
         pieces: list[Content] = []
+        measure, speed = speed_of(metric) or ("", None)
         for name, value in (
             (_("step"), None if metric.step is None else f"{metric.step:,}"),
+            (_("epoch"), None if metric.step is not None or metric.epoch is None else words.number(metric.epoch)),
             (_("loss"), None if metric.loss is None else words.number(metric.loss)),
-            (_("tok/s"), None if metric.tokens_per_s is None else words.rate(metric.tokens_per_s)),
-            (_("samples/s"), None if metric.samples_per_s is None else words.rate(metric.samples_per_s)),
+            (measure_name(measure), None if speed is None else words.rate(speed)),
         ):
             if value is not None and len(pieces) < (2 if self.has_class("-narrow") else 3):
                 pieces.append(Content.assemble((f"{name} ", "$muted"), (value, "bold")))
@@ -295,13 +299,7 @@ class RunScreen(Screen[None]):
             self.action_tab("why")
 
     def _draw_plots(self) -> None:
-        metrics = [metric for metric in self.view.metrics if metric.step is not None]
-        loss = [(float(item.step or 0), item.loss) for item in metrics if item.loss is not None]
-        tokens = [(float(item.step or 0), item.tokens_per_s) for item in metrics if item.tokens_per_s is not None]
-        samples = [(float(item.step or 0), item.samples_per_s) for item in metrics if item.samples_per_s is not None]
-        self._has_plots = bool(metrics)
-        unit = _("tokens/s") if tokens else _("samples/s")
-        self.query_one(MetricPlots).show(loss, tokens or samples, unit)
+        self._has_plots = show_plots(self.query_one(MetricPlots), self.view)
 
     @on(LogChosen)
     def _choose_log(self, event: LogChosen) -> None:

@@ -1,10 +1,36 @@
-"""Text in terminal cells: cut and padded to a width that counts wide characters, and small bars."""
+"""Text in terminal cells: cut and padded to a width that counts wide characters, small bars, and lines of pieces."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from enum import Enum
 
 from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.strip import Strip
+from textual.widget import Widget
+
+
+class Part(Enum):
+    """What a piece of a row is, for its colour."""
+
+    PLAIN = "plain"
+    NAME = "name"
+    TICK = "tick"
+    MASTER = "master"
+    BADGE = "badge"
+    SIMULATED = "simulated"
+    MUTED = "muted"
+    BAR = "bar"
+    TRACK = "track"
+    PROBLEM = "problem"
+
+
+Piece = tuple[str, "Part | str"]
+"""Text, and what it is: a Part, or a theme variable of a state."""
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
@@ -32,3 +58,18 @@ def bar(fraction: float, width: int) -> tuple[str, str]:
     whole, half = divmod(round(share * width * 2), 2)
     filled = "━" * whole + "╸" * half
     return filled, "─" * (width - len(filled))
+
+
+def labelled(pairs: Sequence[tuple[str, Content]]) -> list[Content]:
+    """Return a line a pair, its label before it in a column as wide as the widest."""
+    width = max(cell_len(label) for label, _value in pairs) + 2
+    return [Content.assemble((fit(label, width), "$muted"), value) for label, value in pairs]
+
+
+def painted(widget: Widget, names: str, pieces: Sequence[Piece], ground: Style, width: int) -> Strip:
+    """Return pieces as one line of `width` cells, in the widget's component styles `<names>--<part>`."""
+    segments = []
+    for text, part in pieces:
+        name = part.value if isinstance(part, Part) else part
+        segments.append(Segment(text, ground + widget.get_component_rich_style(f"{names}--{name}", partial=True)))
+    return Strip(segments).adjust_cell_length(width, ground)

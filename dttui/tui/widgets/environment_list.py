@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
@@ -16,7 +15,8 @@ from textual.strip import Strip
 
 from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted, EnvironmentToggled, GpusStepped, MasterChosen
-from dttui.tui.widgets.environment_row import Columns, EnvironmentRow, Part, lines_of
+from dttui.tui.widgets.cells import Part, painted
+from dttui.tui.widgets.environment_row import Columns, EnvironmentRow, lines_of
 
 
 class EnvironmentList(ScrollView, can_focus=True):
@@ -112,10 +112,6 @@ class EnvironmentList(ScrollView, can_focus=True):
         self._master = master if len(self._ticked) > 1 else None
         self.refresh()
 
-    def refresh_ages(self) -> None:
-        """Repaint what depends on the time of day."""
-        self.refresh()
-
     def render_line(self, y: int) -> Strip:
         """Return one line of what can be seen."""
         width = self.size.width
@@ -124,11 +120,10 @@ class EnvironmentList(ScrollView, can_focus=True):
             return Strip.blank(width, self.get_component_rich_style("environment-list--row"))
         key = self._order[index]
         ground = self._ground(index, key)
-        parts = lines_of(
+        pieces = lines_of(
             self._rows[key], self._columns, width, key in self._ticked, key == self._master, two=self._two_lines
         )[line]
-        segments = [Segment(text, ground + self._ink(part)) for text, part in parts]
-        return Strip(segments).adjust_cell_length(width, ground)
+        return painted(self, "environment-list", pieces, ground, width)
 
     def action_tick(self) -> None:
         """Tick or untick the environment under the cursor."""
@@ -219,7 +214,3 @@ class EnvironmentList(ScrollView, can_focus=True):
         elif key in self._ticked:
             kind = "ticked"
         return self.get_component_rich_style(f"environment-list--{kind}")
-
-    def _ink(self, part: Part | str) -> Style:
-        name = part.value if isinstance(part, Part) else part
-        return self.get_component_rich_style(f"environment-list--{name}", partial=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
-from enum import Enum
 
 from rich.cells import cell_len
 
 from dttui.i18n import _
-from dttui.tui.widgets.cells import bar, fit
+from dttui.tui.widgets.cells import Part, Piece, bar, fit
 from dttui.tui.words import StateWord, age, duration
 
 MARKS_WIDTH = 6
@@ -25,25 +24,6 @@ MIN_NOTE_WIDTH = 2
 BADGE_WIDTH = 9
 """The word on the master, in its ground, and the space before it."""
 GAP = 2
-
-
-class Part(Enum):
-    """What a piece of a row is, for its colour."""
-
-    PLAIN = "plain"
-    NAME = "name"
-    TICK = "tick"
-    MASTER = "master"
-    BADGE = "badge"
-    SIMULATED = "simulated"
-    MUTED = "muted"
-    BAR = "bar"
-    TRACK = "track"
-    PROBLEM = "problem"
-
-
-Piece = tuple[str, "Part | str"]
-"""Text, and what it is: a Part, or `environment-<state>`."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ class FindingList(VerticalScroll):
     It takes the focus only where it says more than is seen, so that keys can scroll it.
     """
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__(id="findings")
         self.border_title = _("Findings")
         self.display = False
 

@@ -1,4 +1,4 @@
-"""Loss and throughput by step."""
+"""Loss and throughput, side by side."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from textual.content import Content
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from dttui.i18n import _
 from dttui.tui.words import number, rate
 
 Points = Sequence[tuple[float, float]]
-"""(step, value), in order."""
+"""(position, value), in order."""
 
 MOST_POINTS = 400
 """Drawn of a curve; a terminal has fewer columns than that."""
+TICKS = 4
+"""Labelled on an axis."""
 
 
 class MetricPlots(Horizontal):
@@ -30,27 +31,36 @@ class MetricPlots(Horizontal):
 
     def compose(self) -> ComposeResult:
         """Lay out both plots, and what stands there while there is nothing to draw."""
-        yield Static(Content.styled(_("The script has reported no metrics yet."), "$muted"), id="no-metrics")
+        yield Static(id="no-metrics")
         yield PlotextPlot(id="plot-loss")
         yield PlotextPlot(id="plot-throughput")
 
     def on_mount(self) -> None:
         """Follow the theme."""
-        self.show([], [], "")
+        self.show([], [], ("", ""), is_whole=True, note="")
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._forget())
 
-    def show(self, loss: Points, throughput: Points, unit: str) -> None:
-        """Draw the curves; `unit` is what throughput counts."""
+    def show(self, loss: Points, throughput: Points, titles: tuple[str, str], *, is_whole: bool, note: str) -> None:
+        """Draw the curves.
+
+        Args:
+            loss: of the loss.
+            throughput: of the speed.
+            titles: what stands over each.
+            is_whole: whether positions are whole numbers.
+            note: what stands there where there is nothing to draw.
+        """
         dark = self.app.current_theme.name
-        drawn = (dark, len(loss), loss[-1:], len(throughput), throughput[-1:], unit)
+        drawn = (dark, len(loss), loss[-1:], len(throughput), throughput[-1:], titles, note)
         if drawn == self._drawn:
             return
         self._drawn = drawn
+        self.query_one("#no-metrics", Static).update(Content.styled(note, "$muted"))
         self.query_one("#no-metrics").display = not loss and not throughput
-        self._draw("#plot-loss", loss, _("loss by step"), "plot-loss")
-        self._draw("#plot-throughput", throughput, _("{unit} by step").format(unit=unit), "plot-throughput")
+        self._draw("#plot-loss", loss, titles[0], "plot-loss", is_whole=is_whole)
+        self._draw("#plot-throughput", throughput, titles[1], "plot-throughput", is_whole=is_whole)
 
-    def _draw(self, name: str, points: Points, title: str, colour: str) -> None:
+    def _draw(self, name: str, points: Points, title: str, colour: str, *, is_whole: bool) -> None:
         plot = self.query_one(name, PlotextPlot)
         plot.display = bool(points)
         plot.border_title = Content(title)
@@ -63,11 +73,11 @@ class MetricPlots(Horizontal):
         plt.grid(False, False)
         plt.xaxes(True, False)
         plt.yaxes(True, False)
-        steps, values = _spread([step for step, _value in thin], 4), _spread([value for _step, value in thin], 4)
-        plt.xticks(steps, [f"{step:,.0f}" for step in steps])
+        places, values = _spread([place for place, _value in thin]), _spread([value for _place, value in thin])
+        plt.xticks(places, [f"{place:,.0f}" if is_whole else number(place) for place in places])
         plt.yticks(values, [number(value) if max(values) < 1000 else rate(value) for value in values])
         rgb = Color.parse(self.app.theme_variables[colour]).rgb
-        plt.plot([step for step, _value in thin], [value for _step, value in thin], marker="braille", color=rgb)
+        plt.plot([place for place, _value in thin], [value for _place, value in thin], marker="braille", color=rgb)
         if len(thin) == 1:
             plt.scatter([thin[0][0]], [thin[0][1]], marker="dot", color=rgb)
         plot.refresh()
@@ -76,12 +86,12 @@ class MetricPlots(Horizontal):
         self._drawn = ()
 
 
-def _spread(values: Sequence[float], count: int) -> list[float]:
+def _spread(values: Sequence[float]) -> list[float]:
     """Return the least and the greatest value, and some evenly between them."""
     low, high = min(values), max(values)
     if low == high:
         return [low]
-    return [low + (high - low) * index / (count - 1) for index in range(count)]
+    return [low + (high - low) * index / (TICKS - 1) for index in range(TICKS)]
 
 
 def _thinned(points: Points) -> Points:

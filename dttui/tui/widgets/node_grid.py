@@ -6,13 +6,12 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from dttui.tui.widgets.node_row import Grid, NodeRow, Part, Piece, heading, height_of, lines_of
+from dttui.tui.widgets.cells import Part, Piece, painted
+from dttui.tui.widgets.node_row import Grid, NodeRow, heading, height_of, lines_of
 
 _STATES = ("waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled", "unknown")
 
@@ -40,11 +39,6 @@ class NodeGrid(ScrollView, can_focus=True):
         self._rows = rows
         self._lay_out()
 
-    @property
-    def content_height(self) -> int:
-        """Lines that all rows take."""
-        return self._tops[-1]
-
     def render_line(self, y: int) -> Strip:
         """Return one line of what can be seen."""
         line = y + self.scroll_offset.y
@@ -56,8 +50,7 @@ class NodeGrid(ScrollView, can_focus=True):
         else:
             index = bisect_right(self._tops, line) - 1
             pieces = lines_of(self._rows[index], self._grid)[line - self._tops[index]]
-        segments = [Segment(text, ground + self._ink(part)) for text, part in pieces]
-        return Strip(segments).adjust_cell_length(self.size.width, ground)
+        return painted(self, "node-grid", pieces, ground, self.size.width)
 
     def on_resize(self) -> None:
         """Lay the cells out anew."""
@@ -70,7 +63,3 @@ class NodeGrid(ScrollView, can_focus=True):
         self.styles.height = max(1, self._tops[-1])
         self.virtual_size = Size(self.size.width, self._tops[-1])
         self.refresh()
-
-    def _ink(self, part: Part | str) -> Style:
-        name = part.value if isinstance(part, Part) else part
-        return self.get_component_rich_style(f"node-grid--{name}", partial=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from rich.cells import cell_len
 
 from dttui.i18n import _
-from dttui.tui.widgets.cells import bar, fit
+from dttui.tui.widgets.cells import Part, Piece, bar, fit
 from dttui.tui.words import StateWord, mebibytes
 
 BAR_WIDTH = 4
@@ -16,23 +15,6 @@ GAP = 2
 NARROW = 100
 """Below this many cells a node's ranks begin on a line of their own."""
 INDENT = 4
-
-
-class Part(Enum):
-    """What a piece of a row is, for its colour."""
-
-    PLAIN = "plain"
-    NAME = "name"
-    MASTER = "master"
-    SIMULATED = "simulated"
-    MUTED = "muted"
-    BAR = "bar"
-    TRACK = "track"
-    PROBLEM = "problem"
-
-
-Piece = tuple[str, "Part | str"]
-"""Text, and what it is: a Part, or a theme variable of a state."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from textual.content import Content
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Aggregate
 from dttui.sanitize import clean
-from dttui.tui.widgets.cells import fit
+from dttui.tui.widgets.cells import fit, labelled
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.words import gigabytes
 
@@ -63,7 +63,7 @@ class Summary(Prose):
         distributed = aggregate.is_distributed
         lines = [
             Content.assemble(("⇄ " if distributed else "✓ ", "$ticked"), (_headline(aggregate), "bold")),
-            *_table([*_figures(aggregate, ranks), *cost]),
+            *labelled([*_figures(aggregate, ranks), *cost]),
             *([note] if note is not None else []),
             Content.styled(start, "$muted"),
             *_names(chosen),
@@ -97,11 +97,6 @@ def _figures(aggregate: Aggregate, ranks: int) -> list[tuple[str, Content]]:
     if aggregate.zones:
         figures.append((ngettext("zone", "zones", len(aggregate.zones)), _zones(aggregate)))
     return figures
-
-
-def _table(figures: Sequence[tuple[str, Content]]) -> list[Content]:
-    width = max(cell_len(name) for name, _value in figures) + 2
-    return [Content.assemble((fit(name, width), "$muted"), value) for name, value in figures]
 
 
 def _zones(aggregate: Aggregate) -> Content:

@@ -15,7 +15,7 @@ from typing import Any
 from dtagent import facts, host, xid
 from dtagent.nvml import Nvml
 from dtagent.protocol.rpc import to_wire
-from dtagent.protocol.telemetry import HostSample, TelemetryRequest
+from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest
 from dtagent.sampler import Sampler
 
 from tests.agent.nvml_stub import change
@@ -30,12 +30,15 @@ class Clock:
         return self.now
 
 
+def read_all(nvml: Nvml) -> list[GpuSample]:
+    return [nvml.read(index) for index in range(nvml.refresh())]
+
+
 def read() -> Any:
     """Facts and one sample."""
     nvml = Nvml()
-    samples = nvml.sample()
+    samples = read_all(nvml)
     inventory = nvml.facts()
-    nvml.close()
     return {"samples": samples, "facts": inventory}
 
 
@@ -56,7 +59,7 @@ def each_call_failing(code: str) -> Any:
         names = {name, twins.get(name, name), name.replace("_v3", "_v2"), name.replace("_v2", "")}
         settings = {f"fail.nvmlDeviceGet{each}": code for each in names}
         change(os.environ, settings)
-        samples[name] = Nvml().sample()[0]
+        samples[name] = read_all(Nvml())[0]
         change(os.environ, dict.fromkeys(settings))
     return samples
 
@@ -72,7 +75,7 @@ def changing(retry_s: str, *steps: str) -> Any:
         if setting:
             key, _, value = setting.partition("=")
             change(os.environ, {key: value or None})
-        seen.append({"samples": nvml.sample(), "facts": nvml.facts()})
+        seen.append({"samples": read_all(nvml), "facts": nvml.facts()})
     return seen
 
 
@@ -109,9 +112,9 @@ def host_facts(wait_s: str) -> Any:
 def facts_during_a_hang() -> Any:
     """The GPU facts while a sample is stuck in the driver."""
     nvml = Nvml()
-    nvml.sample()
+    read_all(nvml)
     change(os.environ, {"hang": "nvmlDeviceGetPowerUsage"})
-    threading.Thread(target=nvml.sample, daemon=True).start()
+    threading.Thread(target=read_all, args=(nvml,), daemon=True).start()
     deadline = time.monotonic() + 20
     while (inventory := nvml.facts(wait_s=0.05)).note is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -122,13 +125,13 @@ def reading_kernel_log(path: str) -> Any:
     """A sample where the kernel's log is that file."""
     xid.KERNEL_LOG = path
     nvml = Nvml()
-    nvml.sample()
-    return nvml.sample()
+    read_all(nvml)
+    return read_all(nvml)
 
 
 async def sampling_through_a_hang() -> Any:
     """Samples before the driver hangs, while it does, and after."""
-    sampler = Sampler(host.HostProbe(Path("/")), Nvml(), lambda: {}, interval_s=0.05)
+    sampler = Sampler(lambda: host.HostProbe(Path("/")), Nvml(), lambda: {}, interval_s=0.05)
     sampler.start()
 
     async def until(wanted: Callable[[HostSample], bool]) -> HostSample:

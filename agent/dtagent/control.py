@@ -1,0 +1,74 @@
+"""`dtagent status` and `dtagent stop`: the daemon of this host, for the person who is logged in there. Starts none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from dtagent.census import Census
+from dtagent.errors import AgentError
+from dtagent.local import DaemonCalls, NoDaemonError
+from dtagent.names import ERROR_LOG
+from dtagent.preparation import key_of
+
+NOT_RUNNING = 3
+"""Exit status of `status` without a daemon, as of other services."""
+END_S = 10.0
+LOOK_S = 0.05
+
+
+def status(root: Path) -> int:
+    """Print whether a daemon runs, and the attempts that do; return 0 where a daemon does."""
+    daemon: DaemonCalls | None = None
+    try:
+        daemon = DaemonCalls(root)
+        print(f"dtagent {daemon.hello.agent_version} serves {root}, pid {daemon.hello.pid}")
+        daemon.close()
+    except NoDaemonError as error:
+        print(error)
+    for files in Census(root).running():
+        key = key_of(files)
+        print(f"job {key.job_id}, attempt {key.attempt} runs")
+    if daemon is None:
+        return NOT_RUNNING
+    print(f"its log: {root / ERROR_LOG}")
+    return 0
+
+
+def stop(root: Path) -> int:
+    """End the daemon; jobs go on, and the next client starts another.
+
+    Raises:
+        AgentError: it does not end.
+    """
+    try:
+        daemon = DaemonCalls(root)
+    except NoDaemonError as error:
+        print(error)
+        return 0
+    pid = daemon.hello.pid
+    daemon.call("shutdown", {})
+    daemon.close()
+    if not _is_free(root):
+        raise AgentError(f"the daemon, pid {pid}, has not ended within {END_S:g} s; see {root / ERROR_LOG}")
+    print(f"the daemon, pid {pid}, has ended; jobs go on")
+    return 0
+
+
+def _is_free(root: Path) -> bool:
+    """Wait for the lock that a daemon holds for as long as it lives."""
+    deadline = time.monotonic() + END_S
+    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(LOOK_S)
+    finally:
+        os.close(lock)

@@ -1,0 +1,200 @@
+"""The processes that hold torchrun's imports for jobs to come: which there are, since when, and when they go.
+
+They belong to the daemon and end with it; what was forked from them does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from dtagent.errors import RpcError
+from dtagent.payload.warm import LATE, SENSITIVE
+from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
+from dtagent.protocol.rpc import ErrorCode
+
+IDLE_S = 1800.0
+"""How long one stays that no job asks for."""
+MOST = 2
+"""How many there may be: each holds the memory of an imported torch."""
+END_S = 2.0
+
+
+class WarmStarts:
+    """The templates of one daemon. Methods may be called from any thread; none waits for a disk under the lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._templates: dict[str, _Template] = {}
+
+    def ask(self, request: WarmRequest) -> WarmReply:
+        """See to it that there is one for an interpreter, without waiting until it is ready; tell how it stands.
+
+        Raises:
+            RpcError: REFUSED where there is no such interpreter.
+        """
+        python = find_python(request.python)
+        env = {name: value for name, value in {**os.environ, **request.env}.items() if is_sensitive(name)}
+        known = self._templates.get(python)
+        if known is not None and (known.env != env or known.has_changed()):
+            self._drop(known)
+        if (template := self._templates.get(python)) is None:
+            made = _Template(python, env)
+            with self._lock:
+                template = self._templates.setdefault(python, made)
+            if template is not made:  # Another job was quicker.
+                made.close()
+        template.used_at = time.monotonic()
+        for other in sorted(self._all(), key=lambda item: item.used_at)[:-MOST]:
+            self._drop(other)
+        return template.tell()
+
+    def hand_over(self, python: str) -> socket.socket:
+        """Return the supervisor's end of a socket, at whose other end a stem will be, or a refusal lies."""
+        ours, theirs = socket.socketpair()
+        template = self._templates.get(python)
+        with theirs:
+            reason = "no process with torch imported is there" if template is None else template.fork(theirs)
+            if template is not None:
+                template.used_at = time.monotonic()
+            if reason:
+                theirs.sendall(json.dumps({"refused": reason}).encode() + b"\n")
+        return ours
+
+    def expire(self) -> None:
+        """End those that nobody has asked for in a long time, and those that have changed under them."""
+        for template in self._all():
+            if time.monotonic() - template.used_at > IDLE_S or template.has_changed():
+                self._drop(template)
+
+    def close(self) -> None:
+        """End all."""
+        for template in self._all():
+            self._drop(template)
+
+    def _all(self) -> list[_Template]:
+        with self._lock:
+            return list(self._templates.values())
+
+    def _drop(self, template: _Template) -> None:
+        with self._lock:
+            if self._templates.get(template.python) is template:
+                del self._templates[template.python]
+        template.close()
+
+
+class _Template:
+    def __init__(self, python: str, env: dict[str, str]) -> None:
+        self.python = python
+        self.env = env
+        self.used_at = time.monotonic()
+        self._error = ""
+        self._torch: str | None = None
+        self._marks: dict[str, int | None] = {}
+        self._rest = b""
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        script = str(importlib.resources.files("dtagent.payload") / "warm.py")
+        others = {name: value for name, value in os.environ.items() if not is_sensitive(name)}
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, script, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={**others, **env},
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def fork(self, end: socket.socket) -> str:
+        """Have a stem forked that has this socket; return why that cannot be, where it cannot."""
+        self._read()
+        if self._error or self._process.poll() is not None:
+            return self._error or "it ended"
+        try:
+            if self._torch is not None:
+                os.write(end.fileno(), b'{"ready": true}\n')
+            socket.send_fds(self._channel, [b"{}\n"], [end.fileno()])
+        except OSError as error:
+            return f"it takes no requests: {error.strerror}"
+        return ""
+
+    def has_changed(self) -> bool:
+        """Whether the interpreter, or a directory that modules came from, is another than it was."""
+        return any(_changed_at(path) != mark for path, mark in self._marks.items())
+
+    def tell(self) -> WarmReply:
+        """Tell how it stands."""
+        self._read()
+        if self._process.poll() is not None and not self._error:
+            self._error = "it ended while torch was imported" if self._torch is None else "it ended"
+        state = WarmState.STARTING if self._torch is None else WarmState.READY
+        if self._error:
+            state = WarmState.FAILED
+        memory_mib = _memory_mib(self._process.pid) if state is not WarmState.FAILED else None
+        return WarmReply(self.python, state, self._error, self._torch, self._process.pid, memory_mib)
+
+    def close(self) -> None:
+        """End it; what was forked from it goes on."""
+        self._channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+
+    def _read(self) -> None:
+        """Take what it has told, if it has."""
+        if self._torch is not None or self._error:
+            return
+        with contextlib.suppress(OSError):
+            self._rest += self._channel.recv(65536)
+        if b"\n" not in self._rest:
+            return
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            body = json.loads(self._rest)
+            self._error = str(body.get("error", ""))
+            if not self._error:
+                self._torch = str(body["torch"])
+                self._marks = {path: _changed_at(path) for path in (self.python, *map(str, body["directories"]))}
+        if self._error:
+            self.close()
+
+
+def find_python(name: str) -> str:
+    """Return the path of an interpreter. Raises RpcError REFUSED where there is none."""
+    python = shutil.which(os.path.expanduser(name))
+    if python is None:
+        raise RpcError(ErrorCode.REFUSED, "there is no interpreter {python} here", python=name)
+    return python
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a variable says something to Python or torch when they start."""
+    return name.startswith(SENSITIVE) and not name.startswith(LATE)
+
+
+def _changed_at(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+def _memory_mib(pid: int) -> int | None:
+    """Return the memory of a process: its share where pages are shared."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) // 1024
+    return None

@@ -1,0 +1,111 @@
+"""Starting the controller of a job as a process of its own, detached from this terminal and session.
+
+Its interpreter may be started ahead, so that its imports are done while the job is still being read and planned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dttui.services.controller.login_session import own_scope
+
+if TYPE_CHECKING:
+    from dttui.services.jobs import JobDirectory
+
+SPARE = "--spare"
+"""Argument of a controller that is told its job on a socket, which is its stdin."""
+MESSAGE_BYTES = 64 * 1024
+
+
+class SpareController:
+    """A controller that has no job yet; it ends by itself where none comes, and where this process dies."""
+
+    def __init__(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            _spawn([SPARE], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self) -> SpareController:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._link.close()
+
+    def take(self, arguments: list[str], lock: int, log: int) -> bool:
+        """Give it a job, by its command line and descriptors; return whether it was still there."""
+        try:
+            socket.send_fds(self._link, [json.dumps(arguments).encode()], [lock, log])
+        except OSError:
+            return False
+        return True
+
+
+def wait_for_job() -> list[str] | None:
+    """In a spare: wait for a job and take over its descriptors; return its command line, `None` where none comes."""
+    with socket.socket(fileno=os.dup(0)) as link:
+        message, descriptors, _flags, _address = socket.recv_fds(link, MESSAGE_BYTES, 2)
+    if not message:
+        return None
+    lock, log = descriptors
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+    arguments: list[str] = json.loads(message)
+    return [*arguments, f"--lock={lock}"]
+
+
+def start_controller(
+    directory: JobDirectory,
+    lock: int | None,
+    *,
+    launches: bool = False,
+    expects_client: bool = False,
+    spare: SpareController | None = None,
+) -> None:
+    """Start the controller process of a job, detached from this terminal and session.
+
+    Args:
+        directory: the job.
+        lock: what claiming the job gave; it is handed on, and closed here.
+        launches: whether the controller is the first, and starts the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        spare: to be used, where it is still there.
+    """
+    arguments = [str(directory.path), *["--launch"] * launches, *["--expects-client"] * expects_client]
+    if lock is not None:
+        if not launches:
+            arguments.append(f"--seen-at={os.fstat(lock).st_mtime}")
+        os.utime(lock)  # It gives its first sign of life now, however long it takes to start.
+    log = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        if lock is None:
+            _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        elif spare is None or not spare.take(arguments, lock, log):
+            arguments.append(f"--lock={lock}")
+            _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
+    finally:
+        os.close(log)
+        if lock is not None:
+            os.close(lock)
+
+
+def _spawn(arguments: list[str], **options: Any) -> None:
+    process = subprocess.Popen(
+        [*own_scope(), sys.executable, "-m", "dttui.services.controller.process", *arguments],
+        cwd="/",
+        start_new_session=True,
+        **options,
+    )
+    # Where this process is still there at the controller's end, somebody has to take note of it.
+    threading.Thread(target=process.wait, name="controller", daemon=True).start()

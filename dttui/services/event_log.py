@@ -1,0 +1,90 @@
+"""The log of a job's events: a line of JSON each, written by the controller alone and read by everyone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from dtagent.protocol.events import Event, EventKind
+from dtagent.protocol.rpc import to_wire
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.files import append_line, cut_torn_line
+from dttui.i18n import Told, recipes, retell, retell_within
+
+LOG = logging.getLogger("dttui.jobs")
+EVENT = TypeAdapter(Event)
+_BAD_RECIPE = (LookupError, ValueError, TypeError, AttributeError)
+
+
+class EventLog:
+    """Appends to a job's events.jsonl. Only the controller has one; it goes on after what another one wrote.
+
+    What a full disk does not take is kept until there is room: no job ends because of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        cut_torn_line(path)
+        before = list(read_events(path))
+        self._next = before[-1].seq + 1 if before else 0
+        self.began_at: float | None = before[0].time if before else None
+        """Unix time of the first event."""
+        self._unwritten: list[tuple[str, bool]] = []
+
+    def add(self, kind: EventKind, message: str, **fields: object) -> Event:
+        """Write one event and return it; a new state of the job is on the disk by then, with all that came before.
+
+        Where the disk is full, it is so once `flush` has returned true.
+        """
+        told = dict(message.recipe) if isinstance(message, Told) else {}
+        if found := recipes(fields.get("data")):
+            told["data"] = found
+        made = {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": told or None}
+        event = EVENT.validate_python({**made, **fields})
+        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
+        self._unwritten.append((json.dumps(to_wire(event), ensure_ascii=False), durable))
+        self.flush()
+        self._next += 1
+        self.began_at = self.began_at or event.time
+        return event
+
+    def flush(self) -> bool:
+        """Write what could not be written before; return whether everything is on the disk."""
+        while self._unwritten:
+            line, durable = self._unwritten[0]
+            try:
+                append_line(self._path, line, durable=durable)
+            except OSError as error:
+                LOG.warning("cannot write %s: %s", self._path, error)
+                return False
+            del self._unwritten[0]
+        return True
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Yield the events of a file, where there is one; a torn line is left out."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        for line in stream:
+            event = parse_event(line)
+            if event is not None:
+                yield event
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Decode one line of events.jsonl, its messages in the reader's language; `None` where it is torn."""
+    try:
+        event = EVENT.validate_json(line)
+    except ValidationError:
+        return None
+    if event.told is not None:
+        with contextlib.suppress(*_BAD_RECIPE):
+            retell_within(event.data, event.told.get("data"))
+        with contextlib.suppress(*_BAD_RECIPE):
+            return replace(event, message=retell(event.told))
+    return event

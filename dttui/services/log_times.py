@@ -1,0 +1,85 @@
+"""From when on a log is shown: points in time as people write them, and the place in a file that one stands for."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from typing import BinaryIO
+
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.spec.conditions import parse_duration
+from dttui.spec.problems import shown
+
+READ_BYTES = 1 << 20
+MOST_LINE_BYTES = 1 << 20
+_CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
+_STAMP = re.compile(
+    rb"^[^\n]{0,40}?\b([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,][0-9]{1,9})? ?"
+    rb"(Z|[+-][0-9]{2}:?[0-9]{2})?",
+    re.MULTILINE,
+)
+"""A date and time near the beginning of a line, as loggers write them."""
+
+
+def parse_since(text: str, now: float) -> float:
+    """Return the Unix time of `10m`, `13:05` (today), `2026-11-21 13:05:00` or the same with an offset, `+08:00`.
+
+    Args:
+        text: what a person wrote; without an offset it is the local time of this machine.
+        now: Unix time.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    word = text.strip()
+    try:
+        return now - parse_duration(word)
+    except ValueError:
+        pass
+    if _CLOCK.fullmatch(word):
+        word = f"{datetime.fromtimestamp(now):%Y-%m-%d} {word.zfill(8) if word.count(':') == 2 else word.zfill(5)}"
+    try:
+        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", word)).timestamp()
+    except (ValueError, OverflowError, OSError) as fault:
+        raise UsageError(
+            _("--since: {value} is no time and no duration").format(value=shown(text)),
+            _("Write it as in {example}").format(example='10m, 2h, 13:05, "2026-11-21 13:05:00", 2026-11-21T13:05Z'),
+        ) from fault
+
+
+def start_since(stream: BinaryIO, since: float) -> int:
+    """Return where the lines since a Unix time begin: at the first that carries such a time, or a later one.
+
+    A line without a time has that of the line before it. Where no line has one, the whole file counts if it was written
+    to since then.
+    """
+    info = os.fstat(stream.fileno())
+    if info.st_mtime < since:
+        return info.st_size
+    stream.seek(0)
+    position, rest, has_times = 0, b"", False
+    while data := stream.read(READ_BYTES):
+        block = rest + data
+        whole = block.rfind(b"\n") + 1
+        if not whole and len(block) < MOST_LINE_BYTES:
+            rest = block
+            continue
+        whole = whole or len(block)
+        for match in _STAMP.finditer(block, 0, whole):
+            moment = _moment(match)
+            has_times = has_times or moment is not None
+            if moment is not None and moment >= since:
+                return position + match.start()
+        position, rest = position + whole, block[whole:]
+    return position if has_times else 0
+
+
+def _moment(match: re.Match[bytes]) -> float | None:
+    day, clock, offset = (part.decode() if part else "" for part in match.groups())
+    zone = "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}" if offset else ""
+    try:
+        return datetime.fromisoformat(f"{day}T{clock}{zone}").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

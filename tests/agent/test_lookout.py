@@ -1,0 +1,107 @@
+"""Waiting for news of attempts: each is looked at once for all who wait, and the event loop is left alone meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dtagent import lookout as lookout_module
+from dtagent.locations import AttemptFiles, make_private
+from dtagent.lookout import Look, Lookout, look_at
+
+MANY = 50
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> AttemptFiles:
+    found = AttemptFiles(tmp_path / "jobs/gpt/0")
+    for directory in (found.logs, found.ranks, found.failures):
+        make_private(directory)
+    found.prepared.touch()
+    return found
+
+
+def never(_look: Look) -> bool:
+    return False
+
+
+def has(stream: str) -> Callable[[Look], bool]:
+    return lambda look: stream in look.sizes
+
+
+async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on_the_loop(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def look(watched: AttemptFiles) -> Look:
+        looks.append(threading.current_thread().name)
+        return look_at(watched)
+
+    monkeypatch.setattr(lookout_module, "look_at", look)
+    lookout = Lookout()
+    began = time.monotonic()
+    told = await asyncio.gather(*(lookout.wait(files, never, 1.0) for _ in range(MANY)))
+    turns = (time.monotonic() - began) / lookout_module.BUSY_PACE_S
+    assert told == [None] * MANY
+    assert set(looks) == {"lookout"}
+    assert len(looks) <= turns + 3  # Who comes is answered at once.
+    assert not lookout._watched
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files: (files.logs / "0.out").write_text("x"),
+        lambda files: (files.ranks / "0.json").write_text("{}"),
+        lambda files: (files.failures / "0.json").write_text("{}"),
+        lambda files: files.journal.write_text("x"),
+        lambda files: files.start.touch(),
+        lambda files: files.discarded.touch(),
+        lambda files: files.metrics.write_text("{}"),
+    ],
+)
+async def test_whatever_happens_to_an_attempt_is_seen(
+    files: AttemptFiles, change: Callable[[AttemptFiles], object]
+) -> None:
+    before = look_at(files)
+    lookout = Lookout()
+    waiting = asyncio.create_task(lookout.wait(files, lambda look: look != before, DEADLINE_S))
+    assert await lookout.wait(files, lambda look: look == before, DEADLINE_S) == before
+    change(files)
+    after = await waiting
+    assert after is not None
+    assert (after.stamp, after.sizes) != (before.stamp, before.sizes)
+
+
+async def test_what_was_seen_before_somebody_came_does_not_answer_him(files: AttemptFiles) -> None:
+    lookout = Lookout()
+    assert await lookout.wait(files, has("0.out"), 0.05) is None
+    (files.logs / "0.out").write_text("x")
+    waiting = asyncio.create_task(lookout.wait(files, never, DEADLINE_S))
+    found = await lookout.wait(files, lambda _look: True, DEADLINE_S)
+    assert found is not None
+    assert "0.out" in found.sizes
+    waiting.cancel()
+
+
+async def test_an_attempt_that_cannot_be_looked_at_holds_up_no_other(
+    files: AttemptFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = AttemptFiles(tmp_path / "jobs/broken/0")
+
+    def look(watched: AttemptFiles) -> Look:
+        if watched == broken:
+            raise OSError("the disk is on fire")
+        return look_at(watched)
+
+    monkeypatch.setattr(lookout_module, "look_at", look)
+    lookout = Lookout()
+    waiting = asyncio.create_task(lookout.wait(broken, lambda _look: True, 1.0))
+    assert await lookout.wait(files, lambda _look: True, DEADLINE_S) == look_at(files)
+    assert await waiting is None

@@ -1,0 +1,110 @@
+"""Which processes are kept for warm starts, and when they go: with an interpreter that only says it has torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dtagent import warming
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
+from dtagent.warming import MOST, WarmStarts
+
+from tests.processes import processes_like
+from tests.waiting import wait_until
+
+TELLS = """\
+#!{python} -IS
+import os, signal, sys
+os.write(int(sys.argv[2]), {body!r})
+signal.pause()
+"""
+
+
+@pytest.fixture
+def kept() -> Iterator[WarmStarts]:
+    starts = WarmStarts()
+    yield starts
+    starts.close()
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """Directory that the interpreters have their modules from."""
+    directory = tmp_path / "site-packages"
+    directory.mkdir()
+    return directory
+
+
+def interpreter(directory: Path, packages: Path, name: str = "python") -> str:
+    """Return a program that tells the daemon what `warm.py` under Python does, and stays."""
+    path = directory / name
+    body = json.dumps({"torch": "2.13.0", "directories": [str(packages)]}) + "\n"
+    path.write_text(TELLS.format(python=sys.executable, body=body.encode()))
+    path.chmod(0o700)
+    return str(path)
+
+
+def ready(kept: WarmStarts, python: str, **env: str) -> WarmReply:
+    request = WarmRequest(python, env)
+    wait_until(lambda: kept.ask(request).state is WarmState.READY, "it to be ready")
+    return kept.ask(request)
+
+
+def is_there(reply: WarmReply) -> bool:
+    return reply.pid is not None and Path(f"/proc/{reply.pid}").exists()
+
+
+def test_one_that_no_job_asks_for_ends_after_its_time(
+    kept: WarmStarts, tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ready(kept, interpreter(tmp_path, packages))
+    kept.expire()
+    assert is_there(first)
+    monkeypatch.setattr(warming, "IDLE_S", 0.0)
+    kept.expire()
+    assert not is_there(first)
+
+
+def test_one_whose_packages_have_changed_is_not_used_again(kept: WarmStarts, tmp_path: Path, packages: Path) -> None:
+    python = interpreter(tmp_path, packages)
+    first = ready(kept, python)
+    assert ready(kept, python).pid == first.pid
+    os.utime(packages, ns=(1, 1))
+    second = ready(kept, python)
+    assert second.pid != first.pid
+    assert not is_there(first)
+    os.utime(packages, ns=(2, 2))
+    kept.expire()
+    assert not is_there(second)
+
+
+def test_another_value_of_what_torch_reads_when_imported_takes_its_place(
+    kept: WarmStarts, tmp_path: Path, packages: Path
+) -> None:
+    python = interpreter(tmp_path, packages)
+    first = ready(kept, python, TORCH_LOGS="", DTTUI_JOB_ID="one")
+    assert ready(kept, python, TORCH_LOGS="", DTTUI_JOB_ID="two").pid == first.pid
+    second = ready(kept, python, TORCH_LOGS="+dynamo")
+    assert second.pid != first.pid
+    assert not is_there(first)
+
+
+def test_only_those_asked_for_last_stay(kept: WarmStarts, tmp_path: Path, packages: Path) -> None:
+    found = [ready(kept, interpreter(tmp_path, packages, f"python{number}")) for number in range(MOST + 1)]
+    assert [is_there(reply) for reply in found] == [False, *[True] * MOST]
+
+
+def test_closing_ends_all_and_an_interpreter_that_is_not_there_is_refused(
+    kept: WarmStarts, tmp_path: Path, packages: Path
+) -> None:
+    python = interpreter(tmp_path, packages)
+    with pytest.raises(RpcError, match="there is no interpreter"):
+        kept.ask(WarmRequest(f"{python}-none", {}))
+    ready(kept, python)
+    kept.close()
+    assert not processes_like(python)

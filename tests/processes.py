@@ -1,0 +1,45 @@
+"""Finding processes of this machine by their command line, and ending those of the embedded cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+
+END_DEADLINE_S = 30.0
+
+
+def processes_like(*parts: str) -> list[int]:
+    """Return the processes that have, for each part, an argument or else a working directory that begins with it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = [*path.read_text().split("\0"), os.readlink(path.parent / "cwd")]
+        except OSError:
+            continue
+        if all(any(argument.startswith(part) for argument in arguments) for part in parts):
+            found.append(int(path.parent.name))
+    return found
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal: it may still act for a moment after the signal was sent."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+
+
+@pytest.fixture(autouse=True)
+def ended_agents(isolated_environment: None) -> Iterator[None]:
+    """End the embedded cluster's daemons after the test; on their own they would wait some minutes.
+
+    For every test of a module that imports it.
+    """
+    root = os.environ["DTTUI_DEMO_ROOT"]
+    yield
+    for pid in processes_like("daemon", root):
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not processes_like("daemon", root), "the daemons to end", END_DEADLINE_S)
