@@ -237,14 +237,14 @@ def test_a_damaged_attempt_is_logged_once(agent: Conversation) -> None:
 
 
 def test_a_daemon_that_starts_again_at_once_numbers_its_samples_beyond_the_last(tmp_path: Path) -> None:
-    newest = 0
-    for _ in range(3):
+    def newest() -> int:
         with Conversation(tmp_path / "root") as agent:
-            first = agent.call("telemetry")["samples"][0]["seq"]
-            assert first > newest
-            newest = first
-            daemon = agent.call("hello", {"versions": [1]})["pid"]
-        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "the daemon to end")
+            number = int(agent.call("telemetry")["samples"][0]["seq"])
+            daemon = Path("/proc", str(agent.call("hello", {"versions": [1]})["pid"]))
+        wait_until(lambda: not daemon.exists(), "the daemon to end")
+        return number
+
+    assert newest() < newest() < newest()
 
 
 def test_readings_come_faster_while_a_client_asks_for_them_and_those_kept_do_not(agent: Conversation) -> None:
