@@ -71,8 +71,9 @@ class Bench:
         self.lab = lab
         self.directory = directory
         self.env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             **{f"XDG_{kind}_HOME": str(directory / kind) for kind in ("STATE", "CACHE", "CONFIG")},
+            "PYTHONPYCACHEPREFIX": str(directory / "bytecode"),  # A checkout need not have it, as an installation does.
         }
         self.inventory = lab.inventory(directory / "inventory.yaml")
         self.ssh_config = directory / "ssh_config"

@@ -217,13 +217,13 @@ class _Daemon:
         self._sampler.stop()
 
     async def _watch_idleness(self) -> None:
-        busy_at = time.monotonic()
         limit_s = math.inf if self._idle_exit_s is None else self._idle_exit_s
+        turn_s, idle_s = min(5.0, limit_s / 2), 0.0
         while True:
-            await asyncio.sleep(min(5.0, limit_s / 2))
-            if self._clients or self._attempts.census.running():
-                busy_at = time.monotonic()
-            if time.monotonic() - busy_at > limit_s:
+            await asyncio.sleep(turn_s)
+            # By turns and not by the clock: whoever lost the connection while this host slept gets time to come back.
+            idle_s = 0.0 if self._clients or self._attempts.census.running() else idle_s + turn_s
+            if idle_s > limit_s:
                 self._finish(f"nobody has needed it for {limit_s:g} s")
             # Without its socket nobody can reach this daemon, and its lock keeps another from starting.
             elif not socket_path(self._root).exists():

@@ -145,6 +145,10 @@ class LinkSocket(socket.socket):
             data = super().recv(LOOP_READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
+        except TimeoutError as error:
+            # The kernel gave the link up. paramiko would take that for a read without an answer, and read on for ever.
+            self._failure = ConnectionAbortedError(error.errno, error.strerror)
+            data = b""
         except OSError as error:
             self._failure = error
             data = b""

@@ -184,6 +184,22 @@ def test_the_daemon_ends_when_nobody_needs_it(tmp_path: Path) -> None:
     assert child.wait(30) == 0
 
 
+def test_a_daemon_that_was_stopped_for_longer_than_it_may_idle_still_serves_whoever_comes_back(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-m", "dtagent", "daemon", "--root", str(root), "--idle-exit", "3"],
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until((root / "agent.sock").exists, "the daemon to serve")
+    child.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 4, "more than the idle time to pass")
+    child.send_signal(signal.SIGCONT)
+    with Conversation(root) as agent:
+        assert agent.call("hello", {"versions": [1]})["pid"] == child.pid
+    assert child.wait(30) == 0
+
+
 def test_a_daemon_whose_directory_was_removed_ends(tmp_path: Path) -> None:
     root = tmp_path / "root"
     child = subprocess.Popen(

@@ -91,10 +91,9 @@ def torchrun(agent: Conversation, job: str, script: Path, *args: str, **more: An
     return agent.end_of(job)
 
 
-def rank(agent: Conversation, job: str, script: Path, **env: str) -> Any:
+def rank(agent: Conversation, job: str, script: Path, *args: str, **more: Any) -> Any:
     """Run a script as a rank without a torchrun; return the status at its end."""
-    launch(agent, job, script, by_torchrun=False, **env)
-    return agent.end_of(job)
+    return torchrun(agent, job, script, *args, by_torchrun=False, **more)
 
 
 def launch(
@@ -207,9 +206,9 @@ def test_a_module_runs_forked_and_a_spawned_worker_finds_the_script(warm: Conver
     script(
         tmp_path / "go", "import os, sys\nprint(sys.argv[1:], sys.path[0] == os.getcwd(), __package__)", "__main__.py"
     )
-    assert torchrun(warm, "spawn", tmp_path / "work.py", "x")["exits"][0]["exit_code"] == 0
+    assert rank(warm, "spawn", tmp_path / "work.py", "x")["exits"][0]["exit_code"] == 0
     assert log(warm, "spawn") == "[42] ['x']\n"
-    torchrun(warm, "module", Path("-m"), "go", "y", cwd=tmp_path)
+    rank(warm, "module", Path("-m"), "go", "y", cwd=tmp_path)
     assert log(warm, "module") == "['y'] True go\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Iterator
@@ -53,6 +54,24 @@ def test_a_read_with_a_time_limit_ends_by_it_and_by_a_shutdown(pair: tuple[LinkS
     ours.shutdown(socket.SHUT_RDWR)
     reading.join(10.0)
     assert not reading.is_alive()
+
+
+async def test_a_link_that_the_kernel_gave_up_is_no_read_that_took_too_long(
+    pair: tuple[LinkSocket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+
+    def give_up(*_: object) -> bytes:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    noticed = asyncio.Event()
+    ours.follow(asyncio.get_running_loop(), noticed.set)
+    monkeypatch.setattr(socket.socket, "recv", give_up, raising=False)
+    theirs.sendall(b"x")
+    await asyncio.wait_for(noticed.wait(), 10)
+    assert ours.has_ended
+    with pytest.raises(ConnectionAbortedError, match="timed out"):  # paramiko goes on after a TimeoutError.
+        ours.recv(16)
 
 
 async def test_word_of_one_stream_is_passed_on_at_once_however_often_it_comes() -> None:

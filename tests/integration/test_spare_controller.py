@@ -1,0 +1,81 @@
+"""A controller that is started before its job is known: it takes the job, and ends by itself where none comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dttui.services import jobs
+from dttui.services.controller.starting import SPARE, SpareController, start_controller
+from tests.integration.headless import dttui, result_of, shell_job
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
+from tests.waiting import wait_until
+
+DEADLINE_S = 30.0
+MODULE = "dttui.services.controller.process"
+HOLDS = """
+import time
+from dttui.services.controller.starting import SpareController
+spare = SpareController()
+print("started", flush=True)
+time.sleep(300)
+"""
+
+
+def children(parent: int) -> list[int]:
+    """Return the spare controllers that a process has started."""
+    found = []
+    for pid in processes_like(MODULE, SPARE):
+        stat = Path(f"/proc/{pid}/stat")
+        if stat.exists() and int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+            found.append(pid)
+    return found
+
+
+def test_apply_gives_its_job_to_the_controller_that_it_started_ahead(tmp_path: Path) -> None:
+    done = dttui("--demo", "--apply", shell_job(tmp_path, {"pytorch-dev-env": 1}, "true"), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    directory = jobs.find(result_of(done)["job_id"])
+    assert directory.is_over()
+    assert directory.controller_log.read_text() == ""
+    wait_until(lambda: not processes_like(MODULE, str(directory.path)), "the controller to end", DEADLINE_S)
+
+
+def test_it_ends_where_the_job_is_refused() -> None:
+    with SpareController():
+        (spare,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+    wait_until(lambda: spare not in processes_like(MODULE), "it to end", DEADLINE_S)
+
+
+def test_it_ends_where_its_client_is_killed() -> None:
+    client = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE)
+    assert client.stdout is not None
+    with client.stdout:
+        assert client.stdout.readline() == b"started\n"
+    (spare,) = wait_until(lambda: children(client.pid), "it to start", DEADLINE_S)
+    client.send_signal(signal.SIGKILL)
+    client.wait(DEADLINE_S)
+    wait_until(lambda: spare not in processes_like(MODULE), "it to end", DEADLINE_S)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_job_gets_a_controller_whether_or_not_the_spare_is_still_there(dies: bool) -> None:
+    directory = jobs.create("bench")
+    lock = directory.claim()
+    assert lock is not None
+    with SpareController() as spare:
+        (pid,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+        if dies:
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it to be gone", DEADLINE_S)
+        start_controller(directory, lock, launches=True, spare=spare)
+    # There is no launch.json: the controller says so in the job's log and events, and ends.
+    wait_until(directory.is_over, "the controller to run", DEADLINE_S)
+    wait_until(lambda: not processes_like(MODULE, str(directory.path)), "it to end", DEADLINE_S)
+    assert "launch.json" in directory.controller_log.read_text()
