@@ -82,6 +82,8 @@ class Bench:
         for host in lab.values():
             host.run(["mkdir", "-p", "/srv/bench"])
             host.run(["sh", "-c", "cat > /srv/bench/train.py"], input=SCRIPT.encode())
+            # The host's copy of this machine's, which may do work at each login, and wait for a lock to do it.
+            host.run(["sh", "-c", ": > /root/.bashrc"])
         self.dttui("agents", "deploy", "--inventory", str(self.inventory))
         self.phases: dict[str, list[float]] = {}
         """Seconds from the command to each state of the job, of each launch."""

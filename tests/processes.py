@@ -19,7 +19,7 @@ def processes_like(*parts: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            arguments = [*path.read_text().split("\0"), os.readlink(path.parent / "cwd")]
+            arguments = [*os.fsdecode(path.read_bytes()).split("\0"), os.readlink(path.parent / "cwd")]
         except OSError:
             continue
         if all(any(argument.startswith(part) for argument in arguments) for part in parts):

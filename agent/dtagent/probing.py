@@ -107,6 +107,8 @@ class _Listener:
 
     def admits(self) -> bool:
         """Whether one more may come in."""
+        if self._server is None or not self._server.is_serving():
+            return False  # It was on its way when the listener ended.
         strangers = sum(not peer.is_known for peer in self.peers)
         return len(self.peers) < MAX_PEERS and strangers < MAX_STRANGERS
 

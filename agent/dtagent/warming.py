@@ -24,6 +24,7 @@ from dtagent.protocol.rpc import ErrorCode
 
 IDLE_S = 1800.0
 """How long one stays that no job asks for."""
+MAX_TOLD_BYTES = 4 * 1024 * 1024
 MOST = 2
 """How many there may be: each holds the memory of an imported torch."""
 END_S = 2.0
@@ -63,7 +64,12 @@ class WarmStarts:
         ours, theirs = socket.socketpair()
         template = self._templates.get(python)
         with theirs:
-            reason = "no process with torch imported is there" if template is None else template.fork(theirs)
+            reason = "no process with torch imported is there"
+            if template is not None and template.has_changed():
+                self._drop(template)
+                template, reason = None, "its packages have changed since torch was imported"
+            elif template is not None:
+                reason = template.fork(theirs)
             if template is not None:
                 template.used_at = time.monotonic()
             if reason:
@@ -99,7 +105,7 @@ class _Template:
         self.used_at = time.monotonic()
         self._error = ""
         self._torch: str | None = None
-        self._marks: dict[str, int | None] = {}
+        self._marks: dict[str, tuple[int, ...] | None] = {}
         self._rest = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -131,8 +137,8 @@ class _Template:
         return ""
 
     def has_changed(self) -> bool:
-        """Whether the interpreter, or a directory that modules came from, is another than it was."""
-        return any(_changed_at(path) != mark for path, mark in self._marks.items())
+        """Whether the interpreter, a file that was loaded, or a directory that modules came from has changed."""
+        return any(_mark(path) != mark for path, mark in self._marks.items())
 
     def tell(self) -> WarmReply:
         """Tell how it stands."""
@@ -158,7 +164,8 @@ class _Template:
         if self._torch is not None or self._error:
             return
         with contextlib.suppress(OSError):
-            self._rest += self._channel.recv(65536)
+            while len(self._rest) < MAX_TOLD_BYTES and (data := self._channel.recv(65536)):
+                self._rest += data
         if b"\n" not in self._rest:
             return
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -166,7 +173,7 @@ class _Template:
             self._error = str(body.get("error", ""))
             if not self._error:
                 self._torch = str(body["torch"])
-                self._marks = {path: _changed_at(path) for path in (self.python, *map(str, body["directories"]))}
+                self._marks = {path: _mark(path) for path in (self.python, *map(str, body["paths"]))}
         if self._error:
             self.close()
 
@@ -184,11 +191,13 @@ def is_sensitive(name: str) -> bool:
     return name.startswith(SENSITIVE) and not name.startswith(LATE)
 
 
-def _changed_at(path: str) -> int | None:
+def _mark(path: str) -> tuple[int, ...] | None:
+    """Return what is another once a file has been written or put in another's place, whatever time it carries."""
     try:
-        return os.stat(path).st_mtime_ns
+        found = os.stat(path)
     except (OSError, ValueError):
         return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _memory_mib(pid: int) -> int | None:

@@ -46,7 +46,7 @@ def make_parser() -> ArgumentParser:
         ),
     )
     _add_common(parser)
-    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0)
+    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0, spare=None)
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
     parser.add_argument("--detach", action="store_true", help=_("return once the job has started or was refused"))
@@ -126,7 +126,8 @@ def make_parser() -> ArgumentParser:
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
     _add_job(why)
     logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
-    _add_job(logs)
+    logs_help = _("job id, the start of it, or `last`; the one that runs by default")
+    logs.add_argument("job", nargs="?", metavar="JOB", help=logs_help)
     logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
     logs.add_argument("--node", help=_("only this node"))
     logs.add_argument("--rank", type=int, help=_("only this rank"))

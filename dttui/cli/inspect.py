@@ -77,7 +77,7 @@ async def status(options: Namespace) -> int:
 async def logs(options: Namespace) -> int:
     """Print log lines, each with its rank where there are several files."""
     since = parse_since(options.since, time.time()) if options.since is not None else None
-    directory = jobs.find(options.job)
+    directory = jobs.find_open(options.job, "logs")
     follower = JobFollower(directory)
     while follower.poll():
         pass
@@ -99,12 +99,18 @@ async def logs(options: Namespace) -> int:
         ensure_controller(directory)
     reader = LogFollower(directory, attempt, last_lines=options.lines, since=since)
     rows: list[object] = []
+    untimed: set[tuple[str, str]] = set()
     while True:
         follower.poll()
         over = follower.is_over or attempt != follower.view.attempt or not directory.has_controller()
         found = reader.poll(nodes, to_the_end=over)
         for node, stream, lines in found:
             chosen = _rows(node, stream, lines, options)
+            if chosen and reader.is_untimed(node, stream) and (node, stream) not in untimed and options.lines is None:
+                untimed.add((node, stream))
+                sys.stderr.write(
+                    one_line(_("{node}: {stream} has no times: shown whole").format(node=node, stream=stream)) + "\n"
+                )
             if options.output == "json":
                 rows.extend(chosen)
             elif options.output == "jsonl":
@@ -116,6 +122,8 @@ async def logs(options: Namespace) -> int:
         if not found and (over or not options.follow):
             if options.output == "json":
                 print_rows(rows, options.output)
+            if not any(directory.has_logs(attempt, node) for node in nodes):
+                sys.stderr.write(_("job {id} has no logs").format(id=directory.job_id) + "\n")
             return ExitCode.OK
         if not found:
             await asyncio.sleep(POLL_S)

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.rpc import to_wire
@@ -15,15 +15,15 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.sanitize import clean
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.models import Diagnosis
-from dttui.services.diagnosis.report import Kind, Section, short_sections
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name
 from dttui.spec.problems import text_width
 from dttui.spec.units import format_bytes
+
+if TYPE_CHECKING:
+    from dttui.services.diagnosis.models import Diagnosis
+    from dttui.services.diagnosis.report import Section
 
 METRIC_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 10.0
@@ -255,12 +255,16 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
     found = _diagnosed(view, directory)
     if found is None:
         return ""
+    from dttui.services.diagnosis.report import short_sections
+
     more = _("`dttui diagnose {id}` tells more.").format(id=view.job_id)
     return sections_text(short_sections(found)) + f"{more}\n"
 
 
 def sections_text(parts: Iterable[Section]) -> str:
     """Return the sections of a diagnosis as lines."""
+    from dttui.services.diagnosis.report import Kind
+
     marks = {Kind.BAD: "✗ ", Kind.ADVICE: "  → ", Kind.QUOTE: "    "}
     lines: list[str] = []
     for part in parts:
@@ -310,7 +314,12 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
 
 
 def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
-    return diagnose(read_evidence(directory, view)) if view.state is JobState.FAILED else None
+    if view.state is not JobState.FAILED:
+        return None
+    from dttui.services.diagnosis.diagnose import diagnose  # A job that does not fail need not wait for these.
+    from dttui.services.diagnosis.evidence import read_evidence
+
+    return diagnose(read_evidence(directory, view))
 
 
 def _metric_parts(data: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
 from dttui.services.agent_words import agent_text
+from dttui.services.moments import moment_or
 from dttui.services.pace import Pace
 from dttui.services.telemetry import WATCHED, decode_frame
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
@@ -49,6 +50,7 @@ class AgentClient:
         self._stream = stream
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._sending = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._lost: HostUnreachableError | None = None
 
@@ -99,22 +101,15 @@ class AgentClient:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         params = {} if request is None else rpc.to_wire(request)
         message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        is_sent = False
 
         async def exchange() -> dict[str, Any]:
-            nonlocal is_sent
-            await self._stream.write(message)
-            is_sent = True
+            await self._send(message)
             return await future
 
         self._waiting[number] = future
         try:
             frame = await asyncio.wait_for(exchange(), timeout_s)
         except asyncio.TimeoutError as error:
-            if not is_sent:
-                future.cancel()
-                # Half a frame may have gone out, and whatever followed it would be nonsense to the agent.
-                self._lose(_("{host}: the agent stopped reading").format(host=self.name))
             raise HostUnreachableError(
                 self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
             ) from error
@@ -154,6 +149,18 @@ class AgentClient:
         self._lose(_("{host}: the connection was closed").format(host=self.name))
         await self._stream.close()
 
+    async def _send(self, message: bytes) -> None:
+        async with self._sending:
+            if self._lost is not None:
+                raise self._lost
+            try:
+                await self._stream.write(message)
+            except BaseException as error:
+                # Half a frame may have gone out, and whatever followed it would be nonsense to the agent.
+                cut = _("{host}: the agent stopped reading, or a request was broken off").format(host=self.name)
+                self._lose(error.message if isinstance(error, HostUnreachableError) else cut)
+                raise
+
     async def _greet(self) -> None:
         try:
             buffered = await asyncio.wait_for(self._skip_noise(), HELLO_TIMEOUT_S)
@@ -166,7 +173,8 @@ class AgentClient:
         before = time.time()
         request = HelloRequest(list(rpc.VERSIONS), f"dttui {__version__}")
         self.hello = await self.call("hello", request, HelloReply, HELLO_TIMEOUT_S)
-        self.clock_offset_s = self.hello.time - (before + time.time()) / 2
+        now = (before + time.time()) / 2
+        self.clock_offset_s = moment_or(self.hello.time, now) - now
 
     async def _skip_noise(self) -> bytes:
         """Read up to the bridge's first line; return what came after it."""

@@ -21,6 +21,10 @@ from dttui.services.view import JobView
 _METRIC = TypeAdapter(Metric)
 _SAMPLE = TypeAdapter(HostSample)
 READ_BYTES = 1 << 20
+NEWEST_BYTES = 16 * 1024
+"""At the end of a file, where its newest line nearly always is whole."""
+_Version = tuple[int, int, int]
+"""A file's inode, time and size: it is read again once one of them is another."""
 
 
 class LineReader:
@@ -40,6 +44,8 @@ class LineReader:
         self._last_bytes = last_bytes
         self._last_lines = last_lines
         self._since = since
+        self.is_untimed = False
+        """Whether all of it was read although lines since a time were wanted, as none of them carries one."""
 
     def read(self, *, to_the_end: bool = False) -> list[bytes]:
         """Return the complete lines that came since the last call, at most about 1 MiB of them.
@@ -53,7 +59,8 @@ class LineReader:
                 self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
                 self._last_lines = None
             if self._since is not None:
-                self._offset = max(self._offset, start_since(stream, self._since))
+                start, self.is_untimed = start_since(stream, self._since)
+                self._offset = max(self._offset, start)
                 self._since = None
             stream.seek(self._offset)
             data = stream.read(READ_BYTES)
@@ -74,6 +81,21 @@ class LineReader:
             self._offset = size - last_bytes + len(stream.readline(READ_BYTES))
 
 
+def newest_line(path: Path) -> bytes | None:
+    """Return the last complete line of a file, `None` where there is none."""
+    for last_bytes in (NEWEST_BYTES, READ_BYTES):
+        if lines := LineReader(path, last_bytes=last_bytes).read():
+            return lines[-1]
+    return None
+
+
+def _version(path: Path) -> _Version | None:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
+
+
 class JobFollower:
     """Keeps a JobView up to date from a job's files."""
 
@@ -82,8 +104,8 @@ class JobFollower:
         self.view = JobView(directory.job_id)
         self._events = LineReader(directory.events)
         self._metrics = LineReader(directory.metrics)
-        self._samples: dict[str, LineReader] = {}
-        self._plan_version: tuple[int, int, int] | None = None
+        self._sample_versions: dict[str, _Version] = {}
+        self._plan_version: _Version | None = None
 
     def poll(self) -> list[Event]:
         """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
@@ -96,11 +118,13 @@ class JobFollower:
                 new.append(event)
         for line in self._metrics.read():
             new.extend(self._metric(line))
-        for name, reader in self._samples.items():
-            lines = reader.read()
-            if lines:
+        for name, node in self.view.nodes.items():
+            path = self.directory.samples(name)
+            version = _version(path)
+            if version is not None and version != self._sample_versions.get(name):
+                self._sample_versions[name] = version
                 with contextlib.suppress(ValidationError):
-                    self.view.nodes[name].sample = _SAMPLE.validate_json(lines[-1])
+                    node.sample = _SAMPLE.validate_json(newest_line(path) or b"")
         return new
 
     @property
@@ -111,9 +135,8 @@ class JobFollower:
     def _read_plan(self) -> None:
         """Take over the plan where it is new: the controller writes it again once it knows the hosts."""
         with contextlib.suppress(OSError, ValidationError):
-            found = self.directory.plan.stat()
-            version = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if version == self._plan_version:
+            version = _version(self.directory.plan)
+            if version is None or version == self._plan_version:
                 return
             plan = Plan.model_validate_json(self.directory.plan.read_bytes())
             self._plan_version = version
@@ -122,9 +145,6 @@ class JobFollower:
             for name, node in self.view.nodes.items():
                 if name in before:
                     self.view.nodes[name] = replace(before[name], plan=node.plan)
-            self._samples = {
-                name: self._samples.get(name) or LineReader(self.directory.samples(name)) for name in self.view.nodes
-            }
 
     def _metric(self, line: bytes) -> list[Event]:
         try:
@@ -178,6 +198,11 @@ class LogFollower:
                         found.append((node, path.name, lines))
         self._last_lines = self._since = None
         return found
+
+    def is_untimed(self, node: str, stream: str) -> bool:
+        """Tell whether a file was read whole although lines since a time were wanted, as none of them carries one."""
+        reader = self._readers.get((node, stream))
+        return reader is not None and reader.is_untimed
 
 
 def tail(path: Path, lines: int) -> list[str]:

@@ -104,6 +104,12 @@ class JobDirectory:
         """Directory of one node's log files: `<rank>.out`, `<rank>.err`, `launcher.out`, `launcher.err`."""
         return self.path / "logs" / str(attempt) / _file_name(node)
 
+    def has_logs(self, attempt: int, node: str) -> bool:
+        """Tell whether an attempt printed anything on a node."""
+        with contextlib.suppress(OSError):
+            return any(path.stat().st_size for path in self.logs(attempt, node).iterdir())
+        return False
+
     def has_controller(self) -> bool:
         """Whether a controller owns the job now."""
         try:

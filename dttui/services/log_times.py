@@ -49,15 +49,15 @@ def parse_since(text: str, now: float) -> float:
         ) from fault
 
 
-def start_since(stream: BinaryIO, since: float) -> int:
-    """Return where the lines since a Unix time begin: at the first that carries such a time, or a later one.
+def start_since(stream: BinaryIO, since: float) -> tuple[int, bool]:
+    """Return where the lines since a Unix time begin, at the first of that time or a later one; and if none has a time.
 
     A line without a time has that of the line before it. Where no line has one, the whole file counts if it was written
     to since then.
     """
     info = os.fstat(stream.fileno())
     if info.st_mtime < since:
-        return info.st_size
+        return info.st_size, False
     stream.seek(0)
     position, rest, has_times = 0, b"", False
     while data := stream.read(READ_BYTES):
@@ -71,9 +71,9 @@ def start_since(stream: BinaryIO, since: float) -> int:
             moment = _moment(match)
             has_times = has_times or moment is not None
             if moment is not None and moment >= since:
-                return position + match.start()
+                return position + match.start(), False
         position, rest = position + whole, block[whole:]
-    return position if has_times else 0
+    return (position, False) if has_times else (0, True)
 
 
 def _moment(match: re.Match[bytes]) -> float | None:

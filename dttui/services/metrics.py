@@ -8,6 +8,8 @@ from typing import Any
 
 from dtagent.protocol.events import Metric
 
+from dttui.services.moments import moment_or
+
 REPORTED_NAMES = {
     "loss": "loss",
     "learning_rate": "learning_rate",
@@ -102,7 +104,7 @@ def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size:
         step=None if step is None else int(step),
         extra=dict(rest[:MAX_EXTRA]),
         not_finite=broken or None,
-        **{"time": received, **known},
+        **{**known, "time": moment_or(known.get("time", received), received)},
     )
 
 

@@ -26,8 +26,12 @@ END_GRACE_S = 2.0
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
-async def connect(target: Target, addresses: Sequence[Address]) -> LinkSocket:
-    """Connect to the first of the target's addresses that answers. Raises HostUnreachableError when all refuse."""
+async def connect(name: str, target: Target, addresses: Sequence[Address]) -> LinkSocket:
+    """Connect to the first of the target's addresses that answers; `name` is what a person knows it by.
+
+    Raises:
+        HostUnreachableError: all refuse.
+    """
     failures: list[tuple[str, OSError]] = []
     attempts: dict[asyncio.Task[LinkSocket], str] = {}
     waiting = list(addresses)
@@ -49,7 +53,7 @@ async def connect(target: Target, addresses: Sequence[Address]) -> LinkSocket:
                 failures.append((attempts.pop(attempt), error))
     finally:
         await _abandon(list(attempts))
-    raise _refused(target, failures)
+    raise _refused(name, target, failures)
 
 
 class ProxyCommand:
@@ -154,20 +158,21 @@ async def _abandon(attempts: Sequence[asyncio.Task[LinkSocket]]) -> None:
             outcome.close()
 
 
-def _refused(target: Target, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
-    tried = ", ".join(f"{address}: {os.strerror(error.errno) if error.errno else error}" for address, error in failures)
+def _refused(name: str, target: Target, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
+    place = f"[{target.hostname}]" if ":" in target.hostname else target.hostname
+    place += f":{target.port}"
+    tried = [address for address, _error in failures]
     if all(isinstance(error, ConnectionRefusedError) for _address, error in failures):
+        if tried != [target.hostname]:
+            place += f" = {', '.join(tried)}"
         return HostUnreachableError(
             target.name,
-            _("{host} refused the connection on port {port} ({tried})").format(
-                host=target.hostname, port=target.port, tried=tried
-            ),
+            _("{host} ({address}) refused the connection").format(host=name, address=place),
             _("The host is up, but no SSH server listens there: check `port` in the inventory, or start sshd."),
         )
+    reasons = [f"{address}: {os.strerror(error.errno) if error.errno else error}" for address, error in failures]
     return HostUnreachableError(
         target.name,
-        _("{host} cannot be reached on port {port} ({tried})").format(
-            host=target.hostname, port=target.port, tried=tried
-        ),
+        _("{host} ({address}) cannot be reached: {tried}").format(host=name, address=place, tried=", ".join(reasons)),
         _("Check that the host is up, and that this machine has a route to it."),
     )

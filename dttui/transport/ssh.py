@@ -213,7 +213,7 @@ class SshTransport:
             return await self._reach_by_jump(route, prompter, deadline, known_types)
         if target.proxy_command:
             return OpenLink(Link(sockets.ProxyCommand(target), target, known_types), self._threads)
-        sock = await sockets.connect(target, prospect.addresses)
+        sock = await sockets.connect(route[-1].title, target, prospect.addresses)
         link = Link(sock, target, known_types)
         with contextlib.suppress(OSError):
             link.address = sock.peer_address

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import N_, _, ngettext
 from dttui.planning.aggregate import Choice
 from dttui.sanitize import clean
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
@@ -25,6 +26,14 @@ _PROBLEMS = (
     EnvironmentState.REFUSED,
     EnvironmentState.UNHEALTHY,
 )
+
+_LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
+"""What torch writes before a message: its time and source would take the room of what it says."""
+_ARRIVED = {
+    True: N_("has joined, and waits"),
+    False: N_("has not joined"),
+    None: N_("does not say whether it has joined"),
+}
 
 
 def line(text: str | None) -> str:
@@ -226,8 +235,9 @@ def node_row(
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
     note = line(node.message) if node.state is NodeStanding.STOPPED else ""
     if node.absence is not None and not has_ended:
-        arrived = _("has joined, and waits") if node.absence.has_come else _("has not joined")
-        note = f"{arrived} · {line(node.absence.said)}" if node.absence.said else arrived
+        arrived = _(_ARRIVED[node.absence.has_come])
+        said = _LOG_HEAD.sub("", line(node.absence.said))
+        note = f"{arrived} · {said}" if said else arrived
     if silence is not None:
         note = _("no word for {span}").format(span=words.duration(silence))
     return NodeRow(

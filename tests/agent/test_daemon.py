@@ -269,7 +269,7 @@ def test_readings_come_faster_while_a_client_asks_for_them_and_those_kept_do_not
     live = [agent.call("telemetry", {"interval_s": 0.01})["samples"][0] for _ in range(12)]
     assert time.monotonic() - began < 8.0
     assert len({sample["time"] for sample in live}) == 12
-    assert min(after["time"] - before["time"] for before, after in itertools.pairwise(live)) > 0.05
+    assert live[-1]["time"] - live[0]["time"] > 0.8, "ten a second, and those that are kept between them"
     rows = agent.call("telemetry", {"after_seq": kept, "wait_s": 5})["samples"]
     assert [row["seq"] for row in rows] == list(range(kept + 1, rows[-1]["seq"] + 1))
     assert all(after["time"] - before["time"] > 0.5 for before, after in itertools.pairwise(rows))

@@ -233,6 +233,23 @@ def test_without_a_process_to_fork_the_job_starts_as_usual_with_a_note(agent: Co
     assert status["warnings"] == ["no warm start: no process with torch imported is there"]
 
 
+def test_a_module_edited_inside_a_package_is_imported_anew_by_the_next_job(agent: Conversation, tmp_path: Path) -> None:
+    path = tmp_path / "packages"
+    for name, text in STUB.items():
+        (path / "torch" / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / "torch" / name).write_text(text)
+    inner = path / "torch" / "distributed" / "run.py"
+    ready(agent, PYTHONPATH=str(path))
+    inner.write_text("SAYS = 'edited'\n")
+    job = script(tmp_path, "import torch.distributed.run as run\nprint(getattr(run, 'SAYS', 'old'))\n")
+    status = rank(agent, "edited", job, PYTHONPATH=str(path))
+    assert (log(agent, "edited"), status["exits"][0]["exit_code"]) == ("edited\n", 0)
+    assert status["warnings"] == ["no warm start: its packages have changed since torch was imported"]
+    ready(agent, PYTHONPATH=str(path))
+    assert rank(agent, "anew", job, PYTHONPATH=str(path))["warnings"] == []
+    assert log(agent, "anew") == "edited\n"
+
+
 def test_a_process_to_fork_that_hangs_delays_the_job_and_starts_nothing_later(
     agent: Conversation, stub: str, tmp_path: Path
 ) -> None:

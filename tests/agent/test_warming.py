@@ -43,7 +43,7 @@ def packages(tmp_path: Path) -> Path:
 def interpreter(directory: Path, packages: Path, name: str = "python") -> str:
     """Return a program that tells the daemon what `warm.py` under Python does, and stays."""
     path = directory / name
-    body = json.dumps({"torch": "2.13.0", "directories": [str(packages)]}) + "\n"
+    body = json.dumps({"torch": "2.13.0", "paths": [str(packages), *map(str, packages.rglob("*.py"))]}) + "\n"
     path.write_text(TELLS.format(python=sys.executable, body=body.encode()))
     path.chmod(0o700)
     return str(path)
@@ -80,6 +80,26 @@ def test_one_whose_packages_have_changed_is_not_used_again(kept: WarmStarts, tmp
     assert not is_there(first)
     os.utime(packages, ns=(2, 2))
     kept.expire()
+    assert not is_there(second)
+
+
+def test_one_of_whose_modules_the_text_has_changed_is_not_used_again_nor_handed_over(
+    kept: WarmStarts, tmp_path: Path, packages: Path
+) -> None:
+    """Of a module inside a package no directory on the path of modules tells."""
+    module = packages / "torch" / "nn" / "functional.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("SCALE = 1\n")
+    python = interpreter(tmp_path, packages)
+    first = ready(kept, python)
+    was = module.stat()
+    module.write_text("SCALE = 22\n")
+    os.utime(module, ns=(was.st_atime_ns, was.st_mtime_ns))
+    second = ready(kept, python)
+    assert second.pid != first.pid
+    module.unlink()
+    with kept.hand_over(python) as end:
+        assert "its packages have changed" in json.loads(end.recv(4096))["refused"]
     assert not is_there(second)
 
 

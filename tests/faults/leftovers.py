@@ -24,7 +24,7 @@ def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> N
         lab: the hosts it ran on, whose processes count among those of this machine.
     """
     wait_until(
-        lambda: not processes_like("dttui.services.controller.process", str(directory.path)),
+        lambda: not processes_like("dttui.services.controller", str(directory.path)),
         "the controller to end",
         DEADLINE_S,
     )

@@ -75,6 +75,19 @@ def _on(method: str, change: Callable[[Any], Any]) -> Callable[[str, Frame], lis
 
 
 _LEAPS = itertools.count(1 << 40, 1 << 20)
+_NEWS = itertools.count()
+
+
+def _status(**more: Any) -> Callable[[str, Frame], list[Frame]]:
+    """Make a lie of other fields of the status in each answer of `follow`."""
+    return _on("follow", lambda reply: {**reply, "status": {**reply["status"], **more}})
+
+
+def _never_the_same(reply: Frame) -> Frame:
+    """Tell of news without any: whoever asks about the stamp of this answer is answered at once."""
+    warnings = [f"{next(_NEWS)} " + "record " * 4000]
+    status = {**reply["status"], "state": "running", "warnings": warnings}
+    return {**reply, "stamp": str(next(_NEWS)), "status": status, "chunks": [], "more": True}
 
 
 def _raw(line: bytes) -> Callable[[str, Frame], list[Any]]:
@@ -105,6 +118,12 @@ LIES: dict[str, Callable[[str, Frame], list[Any]]] = {
     "gaps without end": _gaps(""),
     "gaps without end and a byte after each": _gaps("YQ=="),
     "a new file each time": _gaps("", is_new_file=True),
+    "news without end": _on("follow", _never_the_same),
+    "an end of no age": _status(
+        exits=[{"name": "0", "ended_at": 1e300, "exit_code": 1}],
+        failures=[{"rank": 0, "time": -1e300, "exit_code": 1, "error": "ValueError: x"}],
+    ),
+    "a clock of no age": _on("hello", lambda hello: {**hello, "time": 1e300}),
     "samples that leap": _on(
         "telemetry", lambda reply: {**reply, "rows": [[next(_LEAPS), *row[1:]] for row in reply["rows"]]}
     ),

@@ -88,6 +88,14 @@ FAULTS = (
         ),
     ),
     Fault(
+        "sshd stopped under a job that is being stopped",
+        "SIGSTOP to all sshd of one host, then `dttui stop` and `--force` of a job that ignores SIGTERM; SIGCONT",
+        ("P3", "P7"),
+        20,
+        (f"{_BAD_LINK_JOBS}test_a_host_whose_sshd_freezes_keeps_no_stop_from_the_others",),
+        left="the processes on the frozen host, named as lost, until `dttui stop` is said again",
+    ),
+    Fault(
         "sshd stopped before the login",
         "SIGSTOP to the listening sshd",
         ("P6", "P7"),
@@ -326,8 +334,8 @@ FAULTS = (
     ),
     Fault(
         "an agent that lies about offsets, names and sequence numbers",
-        "a bridge that moves offsets, names files and ranks that are not the job's, tells of gaps without end, and "
-        "repeats samples or leaps over some",
+        "a bridge that moves offsets, names files and ranks that are not the job's, tells of gaps and news without "
+        "end, of times that no clock shows, and repeats samples or leaps over some",
         ("P5", "P7", "P8"),
         30,
         (
@@ -336,7 +344,16 @@ FAULTS = (
             f"{_LIARS}test_an_agent_that_tells_of_gaps_without_end_is_given_up_by_name",
             f"{_LIARS}test_samples_that_do_not_go_on_are_taken_once",
             f"{_LIARS}test_samples_that_leap_keep_nobody_busy",
+            f"{_LIARS}test_news_without_end_keep_nobody_busy_and_fill_no_disk",
+            f"{_LIARS}test_a_time_that_no_clock_shows_becomes_the_time_at_which_it_was_heard",
         ),
+    ),
+    Fault(
+        "forced stop of a job whose logs are longer than the link can bring in time",
+        "a follower that is hurried while the host has more of some logs and all of others",
+        ("P5",),
+        30,
+        (f"{_LIARS}test_what_a_forced_stop_leaves_behind_is_marked_where_there_is_more_of_it_alone",),
     ),
     Fault(
         "escape sequences and markup in everything a host can say",

@@ -13,9 +13,10 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui.services import jobs
 from dttui.services.jobs import JobDirectory
+from tests.agent.conversation import processes_with
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.proxy import Proxy
-from tests.integration.headless import dttui, shell_job, wait_for_state
+from tests.integration.headless import dttui, shell_job, start_dttui, wait_for_state
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
@@ -26,6 +27,10 @@ DEADLINE_S = 60.0
 """Of every wait for another state; a machine under load takes its time."""
 SILENCE_S = 30.0
 """Within which silence has to become `unknown`."""
+AT_ONCE_S = 5.0
+"""For what is done at once, on a machine under load; less than a host that does not answer is waited for."""
+FORCED_STOP_S = 20.0
+"""Of which 8 for a host that does not answer to the force."""
 GATED = "seq 1000; until [ -e /tmp/go ]; do sleep 0.1; done; seq 1001 2000; rm /tmp/go"
 """Prints, waits to be told, and prints again."""
 LINES = [str(number) for number in range(1, 2001)]
@@ -120,6 +125,34 @@ def test_a_host_that_takes_one_session_a_connection_runs_a_job_with_its_files(de
         directory = jobs.find(json.loads(done.stdout)["job_id"])
     assert [(directory.logs(0, f"gpu{rank + 1}") / f"{rank}.out").read_text() for rank in (0, 1)] == ["here\n"] * 2
     assert_nothing_is_left(directory, deployed)
+
+
+def test_a_host_whose_sshd_freezes_keeps_no_stop_from_the_others(deployed: Lab, tmp_path: Path) -> None:
+    """The other host hears `stop`, and then `kill`, at once; the frozen one hears it when it is back. None is left."""
+    inventory = deployed.inventory(tmp_path / "inventory.yaml")
+    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "trap '' TERM; while :; do sleep 0.1; done")
+    directory = launch(inventory, job)
+    frozen = [process.pid for process in deployed["gpu1"].processes() if process.cmdline.startswith("sshd:")]
+    try:
+        deployed["gpu1"].run(["kill", "-STOP", *map(str, frozen)])
+        stopping = start_dttui("stop", directory.job_id)
+        wait_for_node(directory, "gpu2", "stopping")
+        began = time.time()
+        forced = dttui("stop", directory.job_id, "--force")
+        took_s = time.time() - began
+        stopping.communicate(timeout=DEADLINE_S)
+    finally:
+        deployed["gpu1"].run(["kill", "-CONT", *map(str, frozen)], check=False)
+    assert "gpu1" in forced.stderr
+    assert took_s < FORCED_STOP_S, forced.stderr
+    ended = states_of(directory, "gpu2")[-1]
+    assert ended.data["state"] == "stopped"
+    assert ended.time - began < AT_ONCE_S
+    assert states_of(directory, "gpu1")[-1].data["state"] == "lost"
+    again = dttui("stop", directory.job_id, "--force")
+    assert again.returncode == 0, again.stderr
+    wait_for_node(directory, "gpu1", "stopped")
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == []
 
 
 @pytest.mark.soak

@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def kill_controller(directory: JobDirectory) -> None:
-    for pid in processes_like("dttui.services.controller.process", str(directory.path)):
+    for pid in processes_like("dttui.services.controller", str(directory.path)):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
 

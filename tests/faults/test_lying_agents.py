@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,13 @@ from dttui.errors import HostError
 from dttui.inventory.models import Environment
 from dttui.services import jobs
 from dttui.services.agent import AgentClient
+from dttui.services.event_log import EventLog
 from dttui.services.gang import node_run
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.log_copy import LogCopy
 from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.outcome import last_words, rank_failures
+from dttui.services.gang.watch import GangWatch
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with
@@ -32,6 +38,7 @@ TRUTH = b"".join(b"%d\n" % number for number in range(1, 60_001))
 FRAMES = [lie for lie in LIES if lie.startswith(("no ", "deeper", "a line", "a number", "a chunk of"))]
 HARMLESS = ["answers come twice", "answers to calls not made yet", "ids that are none"]
 ENDLESS = [lie for lie in LIES if lie.startswith(("gaps without", "a new file"))]
+AGELESS = ["an end of no age", "a clock of no age"]
 WORDS = ["words", "long words", "a kernel of 10 MB"]
 LOGS = [lie for lie in LIES if lie.startswith(("a log", "a gap below", "a file", "a rank", "bytes"))]
 
@@ -120,6 +127,27 @@ async def test_an_agent_that_goes_on_lying_about_logs_is_given_up_by_name(
     assert TRUTH.startswith(taken(told))
 
 
+async def test_what_a_forced_stop_leaves_behind_is_marked_where_there_is_more_of_it_alone(
+    node: Callable[[str, str], NodeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log that came whole is said to have a rest, and a later controller fetches that of the others."""
+    monkeypatch.setattr(node_run, "HURRIED_DRAIN_S", -1.0)
+    told = node("answers come twice", "-")
+    told.hurries = True
+    assert await followed(told) is None
+    short, half = told.directory.logs(0, "gpu1") / "0.err", taken(told)
+    begun, mark = half.split("…".encode(), 1)
+    assert TRUTH.startswith(begun.rstrip(b"\n"))
+    assert mark.endswith("the stop was forced …\n".encode())
+    assert not short.exists() or short.read_bytes() == b""
+    told.hurries, told.logs = False, LogCopy(told.directory.logs(0, "gpu1"))
+    assert await followed(told) is None
+    whole = taken(told)
+    assert whole.startswith(half)
+    rest = whole[len(half) :]
+    assert TRUTH in (begun + rest, begun[:-1] + rest)  # The mark has a line of its own.
+
+
 async def test_samples_that_do_not_go_on_are_taken_once(node: Callable[[str, str], NodeRun]) -> None:
     """Whoever repeats a sample neither fills the disk nor keeps the controller busy."""
     told = node("samples that do not go on", "-")
@@ -136,9 +164,10 @@ async def test_samples_that_do_not_go_on_are_taken_once(node: Callable[[str, str
 
 @pytest.mark.parametrize("lie", ENDLESS)
 async def test_an_agent_that_tells_of_gaps_without_end_is_given_up_by_name(
-    node: Callable[[str, str], NodeRun], lie: str
+    node: Callable[[str, str], NodeRun], lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within 30 s; the copy has a bounded number of marks, and the disk is not filled with them."""
+    monkeypatch.setattr(node_run, "LEAST_FOLLOW_S", 0.0)
     told = node(lie, "-")
     error = await followed(told)
     assert error is not None
@@ -169,8 +198,48 @@ async def test_samples_that_leap_keep_nobody_busy(
     assert 1 <= len(asked) <= 5
 
 
+async def test_news_without_end_keep_nobody_busy_and_fill_no_disk(node: Callable[[str, str], NodeRun]) -> None:
+    """Each question waits for its turn, and of an agent's warnings so many are passed on, and so much of each."""
+    told = node("news without end", "-")
+    events = EventLog(told.directory.events)
+    watch = GangWatch(told.directory, AttemptLog(events, 0), [told], asyncio.Event(), ())
+    heard = 0
+
+    def report() -> None:
+        nonlocal heard
+        heard += 1
+        watch.report()
+
+    told.on_change = report
+    following = asyncio.create_task(told.follow())
+    await asyncio.wait({following}, timeout=2.5)
+    assert not following.done()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await told.close()
+    assert 20 < heard <= 2.5 / node_run.LEAST_FOLLOW_S + 1
+    warned = [event for event in told.directory.read_events() if event.data.get("code") == "agent-records"]
+    assert len(warned) == 20
+    assert max(len(event.message) for event in warned) < 600
+
+
+@pytest.mark.parametrize("lie", AGELESS)
+async def test_a_time_that_no_clock_shows_becomes_the_time_at_which_it_was_heard(
+    node: Callable[[str, str], NodeRun], lie: str
+) -> None:
+    """What failed is told and diagnosed all the same."""
+    told = node(lie, "-")
+    assert await followed(told) is None
+    assert told.status is not None
+    times = [*last_words(told)["ended_at"].values(), *(item.time for item in rank_failures(told.directory, [told]))]
+    now = time.time()
+    assert times
+    assert all(now - 60 < item < now + 60 for item in times)
+
+
 def test_every_lie_is_told_in_some_test() -> None:
     samples = {"samples that leap", "samples that do not go on"}
-    tested = {*FRAMES, *HARMLESS, *LOGS, *ENDLESS, *samples, "a gap of 4 EiB", *WORDS}
+    tested = {*FRAMES, *HARMLESS, *LOGS, *ENDLESS, *AGELESS, *samples, *WORDS}
+    tested |= {"a gap of 4 EiB", "news without end"}
     assert tested == set(LIES)
     assert processes_with("DTTUI_JOB_ID=lied\0") == []

@@ -35,7 +35,7 @@ def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is
     """
     client = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--output", "json")
     directory = running_job()
-    (controller,) = processes_like("dttui.services.controller.process", str(directory.path))
+    (controller,) = processes_like("dttui.services.controller", str(directory.path))
     stopped = (client.pid, controller)
     try:
         for pid in stopped:

@@ -69,7 +69,7 @@ def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
     wait_until(
         lambda: all(path.exists() and path.read_text() == "begun\n" for path in logs), "the first lines", DEADLINE_S
     )
-    return directory, processes_like("dttui.services.controller.process", str(directory.path))
+    return directory, processes_like("dttui.services.controller", str(directory.path))
 
 
 def _wait_for_end(directory: JobDirectory) -> None:

@@ -7,7 +7,9 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,25 @@ raise ValueError("bad batch")
 """
 
 
+FAILS = """
+import os, pathlib, signal, socket, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Each is to fail by itself.
+place, rank = pathlib.Path(sys.argv[1]), os.environ["RANK"]
+(place / (rank + ".here")).touch()
+while len(list(place.glob("*.here"))) < 4:
+    time.sleep(0.02)
+if rank == "0":
+    socket.create_server(("127.0.0.1", int(sys.argv[2])))
+elif rank == "1":
+    import numpy_of_nobody
+elif rank == "2":
+    open("/data/none/shard.bin")
+else:
+    with open("/dev/full", "wb") as stream:  # A device that has no room for anything.
+        stream.write(bytes(100))
+"""
+
+
 def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Diagnose as a shell would, but in this process: starting Python takes longer."""
     out = io.StringIO()
@@ -63,7 +84,7 @@ def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def controller_of(directory: JobDirectory) -> int:
-    (pid,) = processes_like("dttui.services.controller.process", str(directory.path))
+    (pid,) = processes_like("dttui.services.controller", str(directory.path))
     return pid
 
 
@@ -120,6 +141,31 @@ def test_a_failed_job_names_the_line_of_the_log_and_what_the_others_did(tmp_path
     assert f"logs/0/{TWO}/1.err:1: cat: /data/none/shard.bin: No such file or directory" in told.stdout
     assert f"  rank 0 on {ONE}  ran until it was stopped\n      begun\n" in told.stdout
     assert diagnosed("--lang", "zh").stdout.splitlines()[2] == f"很可能的原因：{TWO} 上没有文件 /data/none/shard.bin。"
+
+
+def test_real_failures_of_a_script_are_known_for_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "train.py").write_text(FAILS)
+    expected = {
+        0: ("port-in-use", f"A port that the script wanted on {ONE} was taken by another process."),
+        1: ("missing-module", f"on {ONE} has no module numpy_of_nobody."),
+        2: ("missing-file", f"{TWO} has no file /data/none/shard.bin."),
+        3: ("disk-full", f"There was no room left on a disk of {TWO}."),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run = {
+            "command": [sys.executable, "train.py", str(tmp_path), str(taken.getsockname()[1])],
+            "workdir": "w",
+        }
+        done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 2, TWO: 2}, framework="command", run=run))
+    assert done.returncode == 100, done.stderr
+    found = result_of(diagnosed("--output", "json"))
+    failures = [{**found["first_failure"], "cause": found["cause"]}, *found["failed_after"]]
+    told = {item["rank"]: (item["cause"]["code"], item["cause"]["words"]) for item in failures}
+    assert {rank: code for rank, (code, _words) in told.items()} == {
+        rank: code for rank, (code, _words) in expected.items()
+    }
+    assert all(words in told[rank][1] for rank, (_code, words) in expected.items())
 
 
 def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: Path) -> None:

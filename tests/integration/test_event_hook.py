@@ -214,7 +214,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])
     wait_until(lambda: len(told()) >= written, "the program to be done", DEADLINE_S)
-    (controller,) = processes_like("dttui.services.controller.process", str(directory.path))
+    (controller,) = processes_like("dttui.services.controller", str(directory.path))
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}

@@ -161,8 +161,10 @@ def test_ports_that_are_taken_are_passed_over_until_none_is_left(deployed: Lab, 
         code, document = check(port_range="29600-29601")
         assert (code, found(document)) == (0, [])
         code, document = check(port_range="29600-29600")
-    assert "29600 to 29600 is taken" in "".join(messages(document, "unchecked"))
-    assert verdicts(document, "master")["gpu1"] == "unknown"
+    assert (code, found(document)) == (3, [("no-free-port", "gpu1")])
+    assert "29600 to 29600 are all taken" in messages(document, "no-free-port")[0]
+    assert verdicts(document, "master") == {"gpu1": "error", "gpu2": "unknown", "gpu3": "unknown"}
+    assert set(verdicts(document, "peers").values()) == {"ok"}
 
 
 def test_what_is_not_at_its_path_is_an_error_that_may_be_ignored(deployed: Lab, check: Check, tmp_path: Path) -> None:

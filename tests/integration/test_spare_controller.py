@@ -18,7 +18,7 @@ from tests.processes import processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
-MODULE = "dttui.services.controller.process"
+MODULE = "dttui.services.controller"
 HOLDS = """
 import time
 from dttui.services.controller.starting import SpareController

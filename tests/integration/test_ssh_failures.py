@@ -84,7 +84,7 @@ async def test_a_name_that_does_not_resolve(transport: SshTransport) -> None:
 async def test_a_port_where_nothing_listens(transport: SshTransport) -> None:
     port = free_port()
     error = await unreachable(transport, at(port))
-    assert error.message == f"127.0.0.1 refused the connection on port {port} (127.0.0.1: Connection refused)"
+    assert error.message == f"gpu1 (127.0.0.1:{port}) refused the connection"
     assert "sshd" in error.hint
 
 

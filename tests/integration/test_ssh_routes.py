@@ -142,7 +142,7 @@ async def test_a_jump_host_that_cannot_be_reached_is_named(
     )
     for outcome, name in zip(outcomes, ("gpu1", "gpu2"), strict=True):
         assert isinstance(outcome, HostUnreachableError)
-        assert outcome.message.startswith(f"jump host bastion: 127.0.0.1 refused the connection on port {port}")
+        assert outcome.message.startswith(f"jump host bastion: bastion (127.0.0.1:{port}) refused the connection")
         assert outcome.host == name
 
 

@@ -40,7 +40,7 @@ from dttui.services.controller import process as controller
 from dttui.services.gang import attempt as gang
 from dttui.services.gang import start as gang_start
 from dttui.services.gang import watch as gang_watch
-from dttui.services.gang import node_start
+from dttui.services.gang import node_run, node_start
 
 def die(*_arguments, **_options):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -72,7 +72,7 @@ elif phase == "all started":
 elif phase == "rendezvous":
     gang_watch.GangWatch.report = die
 elif phase == "stopping":
-    die_after(gang_watch.GangWatch, "_stop_all")
+    die_after(node_run.NodeRun, "stop")
 elif phase == "over":
     gang_watch.GangWatch._conclude = die
 sys.exit(controller.main(sys.argv[1:]))
@@ -126,7 +126,7 @@ def test_an_attach_follows_through_the_deaths_of_two_controllers_and_has_the_job
     following = start_dttui("attach", "--output", "jsonl")
     for lines in (50, 150):
         wait_for_lines(directory, lines)
-        for pid in processes_like("dttui.services.controller.process", str(directory.path)):
+        for pid in processes_like("dttui.services.controller", str(directory.path)):
             os.kill(pid, signal.SIGKILL)
     out, err = following.communicate(timeout=DEADLINE_S)
     assert following.returncode == 0, err
@@ -163,7 +163,7 @@ def test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_hos
     started = dttui("--demo", "--apply", job, "--detach")
     directory = jobs.find(started.stdout.strip())
     wait_for_lines(directory, 20)
-    (pid,) = processes_like("dttui.services.controller.process", str(directory.path))
+    (pid,) = processes_like("dttui.services.controller", str(directory.path))
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: is_stopped(pid), "it to stand still", DEADLINE_S)
     os.utime(directory.lock, (0, 0))  # As if it were long ago.

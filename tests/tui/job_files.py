@@ -49,9 +49,9 @@ class JobWriter:
         """The job came to a state."""
         self._log.add(EventKind.JOB_STATE, message, attempt=0, data={"state": state.value})
 
-    def progress(self, message: str) -> None:
+    def progress(self, message: str, **data: object) -> None:
         """Something is being done."""
-        self._log.add(EventKind.PROGRESS, message, attempt=0)
+        self._log.add(EventKind.PROGRESS, message, attempt=0, data=data)
 
     def nodes(self, state: str, message: str = "") -> None:
         """All nodes came to a state."""
@@ -146,6 +146,31 @@ def checked(job: Job, inventory: Inventory) -> JobWriter:
     writer.checks(silent, reach=("pending", None, ""))
     message = f"{troubled} → {fine}:29517 timed out (10.0.0.11)"
     writer.finding("error", message, "master-unreachable")
+    return writer
+
+
+def waiting(job: Job, inventory: Inventory) -> JobWriter:
+    """A job of which one node waits at the rendezvous, one has said why it does not come, and one says nothing."""
+    writer = JobWriter(job, inventory)
+    writer.state(JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
+    writer.nodes("running")
+    size = writer.plan.world_size
+    writer.state(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
+    first, second, third = (node.name for node in writer.plan.nodes)
+    message = told(
+        "{joined} of {count} nodes have joined after {seconds} s; waiting for {who}",
+        joined=1,
+        count=3,
+        seconds=40,
+        who=second,
+    )
+    said = "[W1121 14:02:11.437498742 socket.cpp:767] [c10d] No route to host (errno: 113), 10.0.0.11:29517"
+    missing = {
+        first: {"has_come": True, "said": ""},
+        second: {"has_come": False, "said": said},
+        third: {"has_come": None, "said": ""},
+    }
+    writer.progress(message, waited_s=40, missing=missing)
     return writer
 
 

@@ -110,6 +110,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     )
     live.append(job_files.running(draft, demo))
     simulated = live[-1].directory
+    live.append(job_files.waiting(draft, inventory))
+    waiting = live[-1].directory
     for writer in live:
         writer.watch()
     good = job_files.succeeded(draft, inventory).directory
@@ -144,6 +146,7 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "run-logs": ({"attach": run}, tab("logs")),
         "run-events": ({"attach": run}, tab("events")),
         "run-checking": ({"attach": checking}, nothing),
+        "run-waiting": ({"attach": waiting}, nothing),
         "run-silent": ({"attach": silent}, nothing),
         "run-cancelled": ({"attach": job_files.cancelled(draft, inventory).directory}, nothing),
         "run-succeeded": ({"attach": good}, nothing),

@@ -245,6 +245,28 @@ async def test_a_silent_host_is_told_in_the_headline_and_in_its_row_while_others
             assert "no word" not in grid(app)
 
 
+async def test_who_has_not_come_to_the_rendezvous_and_why_is_told_until_all_have_come() -> None:
+    inventory = make_inventory()
+    writer = job_files.waiting(job(*CHOSEN), inventory)
+    async with controller(writer):
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            await look(app, pilot)
+            assert "RENDEZVOUS" in text_of(app, "#title-left")
+            told = "1 of 3 nodes have joined after 40 s; waiting for llm-training-env"
+            assert text_of(app, "#run-status") == told
+            lines = grid(app).splitlines()
+            first, second, third = (next(text for text in lines if name in text and "ranks" in text) for name in CHOSEN)
+            assert first.endswith("has joined, and waits")
+            assert second.endswith("has not joined · No route to host (errno: 113), 10.0.0.11:29517")
+            assert third.endswith("does not say whether it has joined")
+            writer.progress("everybody has come", missing={})
+            writer.state(JobState.RUNNING, "all 14 ranks run")
+            await look(app, pilot)
+            assert "joined" not in screen_text(app)
+            assert text_of(app, "#run-status") == "all 14 ranks run"
+
+
 async def test_a_stop_tells_where_it_had_to_kill_and_an_old_job_speaks_the_language_of_the_reader() -> None:
     inventory = make_inventory()
     writer = job_files.cancelled(job(*CHOSEN), inventory)

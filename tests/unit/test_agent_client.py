@@ -132,21 +132,71 @@ async def test_the_difference_of_the_clocks_is_known() -> None:
     await client.close()
 
 
-async def test_an_agent_that_does_not_read_is_given_up_in_time() -> None:
-    async def deaf(process: FakeProcess) -> int:
-        await process.stdout.write(MAGIC)
-        frame = json.loads(await process.stdin.readline())
-        await process.stdout.write(json.dumps({"id": frame["id"], "result": HELLO}).encode() + b"\n")
-        await asyncio.Event().wait()
-        return 0
+async def deaf(process: FakeProcess) -> int:
+    await process.stdout.write(MAGIC)
+    frame = json.loads(await process.stdin.readline())
+    await process.stdout.write(json.dumps({"id": frame["id"], "result": HELLO}).encode() + b"\n")
+    await asyncio.Event().wait()
+    return 0
 
+
+BIG = UploadRequest(AttemptKey("job", 0), "data", 0, "x" * 4_000_000)
+"""The first of them fills the pipe, and the second is never written whole."""
+
+
+async def test_an_agent_that_does_not_read_is_given_up_in_time() -> None:
     client = await connect(deaf)
-    big = UploadRequest(AttemptKey("job", 0), "data", 0, "x" * 4_000_000)
-    for _attempt in range(2):  # The first fills the pipe, and the second is never written.
+    for _attempt in range(2):
         with pytest.raises(HostUnreachableError, match="no answer"):
-            await asyncio.wait_for(client.call("upload", big, int, 0.2), 10)
+            await asyncio.wait_for(client.call("upload", BIG, int, 0.2), 10)
     with pytest.raises(HostUnreachableError, match="stopped reading"):
         await client.call("ping", None, dict, 5.0)
+    await client.close()
+
+
+async def test_nothing_follows_a_request_that_was_cancelled_half_way() -> None:
+    """What came after half a frame would be glued to it: the link is of no use, and says so at once."""
+    client = await connect(agent(lambda _: {}))
+    written, sending, never = bytearray(), asyncio.Event(), asyncio.Event()
+
+    async def halfway(data: bytes) -> None:
+        written.extend(data[:20])
+        sending.set()
+        await never.wait()
+
+    client._stream.write = halfway  # type: ignore[method-assign]  # a pipe that fills at byte 20
+    push = asyncio.create_task(client.call("push", None, dict, 5.0))
+    waiting = asyncio.create_task(client.call("telemetry", None, dict, 5.0))
+    await sending.wait()
+    push.cancel()
+    results = await asyncio.gather(push, waiting, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert isinstance(results[1], HostUnreachableError)
+    with pytest.raises(HostUnreachableError, match="broken off"):
+        await client.call("stop", None, dict, 5.0)
+    assert len(written) == 20
+    await client.close()
+
+
+async def test_a_request_that_is_cancelled_before_its_turn_costs_no_link() -> None:
+    client = await connect(agent(lambda _: {}))
+    write, turn, sending = client._stream.write, asyncio.Event(), asyncio.Event()
+
+    async def slow(data: bytes) -> None:
+        sending.set()
+        await turn.wait()
+        await write(data)
+
+    client._stream.write = slow  # type: ignore[method-assign]  # a link on which a push takes its time
+    push = asyncio.create_task(client.call("push", None, dict, 5.0))
+    await sending.wait()
+    behind = asyncio.create_task(client.call("telemetry", None, dict, 5.0))
+    await asyncio.sleep(0)
+    behind.cancel()
+    assert isinstance((await asyncio.gather(behind, return_exceptions=True))[0], asyncio.CancelledError)
+    turn.set()
+    assert await push == {}
+    assert await client.call("stop", None, dict, 5.0) == {}
     await client.close()
 
 

@@ -114,6 +114,32 @@ def test_logs_are_shown_of_an_attempt_since_a_time_and_only_their_end(
     assert capsys.readouterr().out == "without a time\n"
 
 
+def test_a_file_without_times_is_shown_whole_and_that_is_said_once(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished.logs(0, "a") / "0.err").write_text("2026-01-01 10:00:00 old\n")
+    assert main(["logs", finished.job_id, "--since", "10m"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3
+    assert said.err == "a: 0.out has no times: shown whole\n"
+    assert main(["logs", finished.job_id, "--since", "10m", "--stderr"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_logs_without_a_job_are_those_of_the_one_that_runs(
+    finished: JobDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(JobDirectory, "has_controller", lambda self: self.job_id.startswith("runs"))
+    running = jobs.create("runs-a")
+    EventLog(running.events).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
+    EventLog(jobs.create("refused").events).add(EventKind.JOB_STATE, "", data={"state": "FAILED"})
+    assert main(["logs"]) == 0
+    assert capsys.readouterr().err == f"job {running.job_id} has no logs\n"
+    EventLog(jobs.create("runs-b").events).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
+    assert main(["logs"]) == 2
+    assert "dttui logs JOB" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -120,6 +120,15 @@ def test_no_secret_and_no_escape_sequence_is_shown(
     assert "aGk=" not in told
 
 
+@pytest.mark.parametrize("time", [1e300, -1e300, 1e12])
+def test_a_failure_at_a_time_that_no_clock_shows_is_told_at_that_of_its_event(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str], time: float
+) -> None:
+    fail(directory, exit_code=1, time=time)
+    assert main(["diagnose", directory.job_id[:8]]) == 100
+    assert "exit code 1" in capsys.readouterr().out
+
+
 def test_a_job_without_a_controller_is_told_by_what_its_logs_end_with(directory: JobDirectory) -> None:
     (directory.logs(0, "b") / "1.err").write_text(TRACEBACK)
     EventLog(directory.events).add(EventKind.JOB_STATE, "running", attempt=0, data={"state": "RUNNING"})

@@ -78,6 +78,18 @@ def test_a_log_that_was_given_up_says_so_at_its_end(folder: Path) -> None:
     )
 
 
+def test_a_log_that_was_given_up_is_gone_on_with_where_it_was_left(folder: Path) -> None:
+    copy = LogCopy(folder)
+    put(copy, 0, b"one\nhalf")
+    copy.break_off("0.out")
+    assert copy.offsets == {"0.out": 8}
+    later = LogCopy(folder)
+    assert later.offsets == {"0.out": 8}
+    put(later, 8, b" of it\ntwo\n")
+    assert (folder / "0.out").read_text().endswith("the stop was forced …\n of it\ntwo\n")
+    assert LogCopy(folder).offsets == {"0.out": 19}
+
+
 def test_events_that_there_is_no_room_for_are_kept_until_there_is(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
     log = EventLog(directory.events)

@@ -25,6 +25,11 @@ def test_a_line_without_a_rank_is_the_lowest_of_the_node() -> None:
     assert metric.rank == 6
 
 
+@pytest.mark.parametrize("time", [b"1e300", b"-1e300", b"1e12"])
+def test_a_time_that_no_clock_shows_is_that_of_its_arrival(time: bytes) -> None:
+    assert only(b'{"step": 1, "time": %s}' % time, 0, 5.0).time == 5.0
+
+
 def test_rank_zero_is_not_taken_for_absent() -> None:
     metric = only(b'{"rank": 0}', 6, 0.5)
     assert metric.rank == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from dataclasses import replace
 
 import pytest
 from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
@@ -74,9 +76,11 @@ def test_other_ends_keep_their_reason() -> None:
     assert ending(stuck) == "cannot be ended: 7 (python)"
 
 
-def node_run(status: NodeStatus, offset_s: float = 0.0) -> NodeRun:
+def node_run(status: NodeStatus, offset_s: float = 0.0, gpus: int = 1) -> NodeRun:
     plan = plan_for("a", "b")
-    made = NodeRun(None, plan.nodes[status.node_rank], status.key, jobs.create("x"), None, None, lambda: None)  # type: ignore[arg-type]  # nothing is connected to
+    planned = plan.nodes[status.node_rank]
+    planned = planned.model_copy(update={"ranks": tuple(range(planned.ranks[0], planned.ranks[0] + gpus))})
+    made = NodeRun(None, planned, status.key, jobs.create("x"), None, None, lambda: None)  # type: ignore[arg-type]  # nothing is connected to
     made.status, made.clock_offset_s, made.heard_at = status, offset_s, 500.0
     return made
 
@@ -105,10 +109,26 @@ def test_a_host_that_lost_its_supervisor_failed_when_it_was_told_and_leftovers_c
 
 
 def test_a_node_s_last_words_tell_its_clock_and_how_each_process_ended() -> None:
-    exits = [ProcessExit("0", 1.0, exit_code=3), ProcessExit("1", 1.0, signal=9)]
-    told = last_words(node_run(of_node(0, ranks_started=[0, 1], exits=exits), offset_s=2.5))
+    exits = [ProcessExit("0", 101.0, exit_code=3), ProcessExit("1", 101.0, signal=9)]
+    status = of_node(0, ranks_started=[0, 1], exits=exits)
+    told = last_words(node_run(status, offset_s=2.5, gpus=2))
     assert told["clock_offset_s"] == 2.5
     assert told["ranks_started"] == [0, 1]
     assert told["exits"] == {"0": 3, "1": -9}
-    assert told["ended_at"] == {"0": -1.5, "1": -1.5}
+    assert told["ended_at"] == {"0": 98.5, "1": 98.5}
     assert last_words(node_run(of_node(0, state=NodeState.RUNNING))) == {}
+
+
+def test_an_agent_that_tells_of_ranks_it_was_not_given_and_gives_no_end_of_words_is_not_believed() -> None:
+    others = [RankFailure(rank, 1.0, 1, error="KeyError: 'x'") for rank in range(-1, 5000)]
+    own = RankFailure(0, 2.0, 1, error="ValueError: " + "x" * 1_000_000, traceback="y" * 1_000_000)
+    exits = [ProcessExit(name, 1.0, exit_code=1) for name in ("²", "7", "../../passwd", *map(str, range(100, 5000)))]
+    left = [Leftover(pid, "python" * 1000, "D") for pid in range(5000)]
+    status = of_node(0, *others, own, exits=exits, ranks_started=[*range(5000)], leftovers=left)
+    node = node_run(status)
+    found = rank_failures(jobs.create("x"), [node])
+    assert [item.rank for item in found] == [0]
+    assert len(json.dumps(found[0].data)) < 64 * 1024
+    assert last_words(node)["ranks_started"] == [0]
+    assert last_words(node)["exits"] == {}
+    assert len(ending(replace(status, state=NodeState.UNKILLABLE))) < 4096

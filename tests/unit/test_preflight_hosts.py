@@ -36,6 +36,9 @@ NODE = PlannedNode(
 FACTS = host_facts(2, limits=Limits(65536, None, None), shm_total_mib=64_000)
 ROOT = PathState("/var/tmp/dtagent-0", True, True, True, 70_000, 100_000)
 
+TOLD: dict[str, Any] = {"ecc_uncorrected": 0, "xid_count": 0, "throttle_reasons": []}
+"""A GPU of which the driver tells all kinds of error, and none has happened."""
+
 
 def found(judgement: Judgement) -> list[tuple[str, str]]:
     return [(item.code, item.severity.value) for item in judgement.findings]
@@ -57,7 +60,7 @@ def found(judgement: Judgement) -> list[tuple[str, str]]:
     ],
 )
 def test_the_health_of_a_gpu(gpu: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    judged = hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, **gpu)]))
+    judged = hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, **{**TOLD, **gpu})]))
     assert found(judged) == expected
     assert judged.verdict is Verdict.OK
 
@@ -83,6 +86,25 @@ def test_of_gpus_with_the_same_trouble_one_thing_is_said_and_nothing_of_those_th
     ]
     assert messages(1, lost, busy)[0] == "gpu1: GPU 0: GPU is lost"
     assert messages(0, lost, busy) == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "verdict", "text"),
+    [
+        ([TOLD, TOLD], Verdict.OK, "no errors"),
+        ([{}, {}], Verdict.UNKNOWN, "not told: ECC, Xid, throttling"),
+        ([{"throttle_reasons": []}, {}], Verdict.UNKNOWN, "not told: ECC, Xid, throttling of GPU 1"),
+        ([TOLD, {**TOLD, "ecc_uncorrected": None}], Verdict.UNKNOWN, "not told: ECC of GPU 1"),
+        ([{**TOLD, "xid_count": None}] * 2, Verdict.UNKNOWN, "not told: Xid"),
+        ([{**TOLD, "xid_count": None}, {**TOLD, "ecc_uncorrected": 4}], Verdict.UNKNOWN, "not told: Xid of GPU 0"),
+    ],
+)
+def test_no_gpu_is_called_healthy_of_which_a_kind_of_error_is_not_told(
+    gpus: list[dict[str, Any]], verdict: Verdict, text: str
+) -> None:
+    sample = HostSample(1, 0.0, gpus=[GpuSample(index, **gpu) for index, gpu in enumerate(gpus)])
+    judged = hosts.judge_health(NODE, FACTS, sample)
+    assert (judged.verdict, judged.text) == (verdict, text)
 
 
 def test_health_that_no_driver_tells_is_unknown_and_that_of_no_gpus_is_none() -> None:

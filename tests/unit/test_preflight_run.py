@@ -29,7 +29,9 @@ from tests.unit.seed_cluster import environment, host_facts, make_job
 
 TORCH = PythonFacts("/py", "/py", "3.11.7", packages={"torch": "2.13.0"}, torch_cuda="12.8", nccl="2.27.3")
 FACTS = host_facts(1, pythons=[TORCH], driver_version="570.1", shm_total_mib=64_000, limits=Limits(65536, None, None))
-SAMPLE = HostSample(1, 0.0, 5.0, 0.1, gpus=[GpuSample(0, throttle_reasons=[], processes=[])])
+SAMPLE = HostSample(
+    1, 0.0, 5.0, 0.1, gpus=[GpuSample(0, throttle_reasons=[], ecc_uncorrected=0, xid_count=0, processes=[])]
+)
 NAMES = ("a", "b", "c")
 INVENTORY = Inventory(
     environments=tuple(environment(name, 1, python="/py", address=f"10.0.0.{i}") for i, name in enumerate(NAMES, 1))
@@ -246,7 +248,7 @@ async def test_what_nothing_can_start_without_is_not_ignored() -> None:
 
 def taken(seq: int, is_taken: bool) -> dict[str, Any]:
     processes = [GpuProcess(4711, "li")] if is_taken else []
-    gpus = [GpuSample(0, processes=processes, throttle_reasons=[])]
+    gpus = [GpuSample(0, processes=processes, throttle_reasons=[], ecc_uncorrected=0, xid_count=0)]
     return {"samples": [to_wire(HostSample(seq, 0.0, 1.0, 0.1, gpus=gpus))]}
 
 
@@ -272,6 +274,20 @@ async def test_gpus_that_stay_taken_are_an_error_that_names_who(monkeypatch: pyt
 async def test_a_reach_without_a_result_is_a_failure_and_no_crash() -> None:
     board = await Checking(b=Agent(reach={"results": []})).run()
     assert ("master-unreachable", "b") in codes(board)
+
+
+async def test_a_master_without_a_free_port_forbids_the_launch_and_the_rest_is_checked() -> None:
+    def listen(params: dict[str, Any]) -> dict[str, Any]:
+        refusal = {"code": int(ErrorCode.REFUSED), "message": "every port is taken"}
+        return refusal if params.get("port_range") else {"port": 40_000}
+
+    board = await Checking(a=Agent(listen=listen)).run("no-free-port")
+    assert codes(board) == [("no-free-port", "a")]
+    assert "port_range of a" in board.errors[0].hint
+    assert verdicts(board, Check.MASTER) == ["error", "unknown", "unknown"]
+    assert verdicts(board, Check.PEERS) == ["ok"] * 3
+    with pytest.raises(PreflightError, match="29500 to 29999 are all taken"):
+        board.raise_errors()
 
 
 async def test_a_job_of_one_node_needs_no_network() -> None:

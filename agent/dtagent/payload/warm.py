@@ -392,7 +392,15 @@ def _warm_up() -> dict[str, Any]:
     if getattr(sys.flags, "safe_path", False):
         return {"error": "Python is told by PYTHONSAFEPATH to look for modules in another order"}
     directories = [path for path in sys.path if os.path.isdir(path)][:MAX_DIRECTORIES]
-    return {"torch": str(torch.__version__), "directories": [*directories, os.path.dirname(torch.__file__)]}
+    return {"torch": str(torch.__version__), "paths": [*directories, os.path.dirname(torch.__file__), *_loaded()]}
+
+
+def _loaded() -> list[str]:
+    """Return the files that this process has modules and libraries from."""
+    found = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
+    with contextlib.suppress(OSError), open("/proc/self/maps", errors="surrogateescape") as stream:
+        found.update(line.split(None, 5)[5].rstrip("\n") for line in stream if "/" in line)
+    return sorted(path for path in found if os.path.isabs(path))
 
 
 def _objection(argv: list[str], env: dict[str, str]) -> str:

@@ -23,6 +23,8 @@ RECENT = 5
 """Of them the last, by which it is told what a metric rose from: a loss falls all the while."""
 QUIET_REPORTS = 50
 """After an alert, for how many reports none of its kind follows from any rank."""
+LOOK_BACK_REPORTS = 2 * max(WINDOW, QUIET_REPORTS)
+"""Of one rank that a watch has to be fed to be as one that saw them all: trainer and script may tell of a step both."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from dttui.services.awake import run_awake
 from dttui.services.controller.login_session import take_agent
 from dttui.services.controller.starting import SPARE, wait_for_job
 from dttui.services.gang.attempt import Gang
-from dttui.services.gang.lost_nodes import look_again
+from dttui.services.gang.look_again import look_again
 from dttui.services.gang.takeover import Remains, TakeOver
 from dttui.services.jobs import HEARTBEAT_S, JobDirectory
 from dttui.services.known_hardware import known_hardware
@@ -342,7 +341,7 @@ def main(argv: list[str]) -> int:
         argv = told_later
     os.umask(0o077)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
-    parser = argparse.ArgumentParser(prog="dttui.services.controller.process")
+    parser = argparse.ArgumentParser(prog="dttui.services.controller")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--launch", action="store_true")
     parser.add_argument("--expects-client", action="store_true")
@@ -361,7 +360,3 @@ def main(argv: list[str]) -> int:
     )
     run_awake(controller.run())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

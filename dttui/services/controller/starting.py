@@ -102,7 +102,7 @@ def start_controller(
 
 def _spawn(arguments: list[str], **options: Any) -> None:
     process = subprocess.Popen(
-        [*own_scope(), sys.executable, "-m", "dttui.services.controller.process", *arguments],
+        [*own_scope(), sys.executable, "-m", "dttui.services.controller", *arguments],
         cwd="/",
         start_new_session=True,
         **options,

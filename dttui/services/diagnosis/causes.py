@@ -11,6 +11,8 @@ from dttui.services.diagnosis.exceptions import chain
 from dttui.services.diagnosis.recogniser import Recogniser
 from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM
 
+MAX_EXCEPTIONS = 16
+"""Of a chain, the last ones."""
 UNTRACED = N_("Launch again with PYTHONFAULTHANDLER=1 under run.env: Python then prints where it was.")
 TRACED = N_("Its last lines say where Python was when it crashed, the innermost call first: look at that call.")
 
@@ -49,7 +51,7 @@ def any_is_consequence(error: str | None, traceback: str | None, printed: Sequen
 
 
 def _of_exceptions(texts: Sequence[str]) -> Iterator[Recognised]:
-    for index, text in enumerate(texts):
+    for index, text in enumerate(texts[:MAX_EXCEPTIONS]):
         for row in RECOGNISERS:
             fields = row.in_exception(text)
             if fields is not None:

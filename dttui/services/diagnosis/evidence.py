@@ -21,6 +21,7 @@ from dttui.services.diagnosis.exceptions import exceptions_in
 from dttui.services.diagnosis.models import Evidence, Failed, LogLine, NodeEvidence
 from dttui.services.follow import LineReader
 from dttui.services.jobs import JobDirectory
+from dttui.services.moments import moment_or
 from dttui.services.redaction import redact
 from dttui.services.view import JobView, NodeView
 
@@ -151,7 +152,7 @@ def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -
         lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
     if not lines:
         lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
-    moment = _number(data.get("time"))
+    moment = moment_or(_number(data.get("time")), event.time)
     return Failed(
         node=event.node or "",
         rank=event.rank,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 MAX_CONTINUATION = 12
 """Lines of a message after its first."""
+MAX_TEXT = 16 * 1024
+"""Characters of a recorded error or traceback that are looked at: as many as an agent passes on."""
 _PREFIX = re.compile(r"^(?:\[rank\d+\]: ?|\[default\d+\]: ?)+")
 _HEAD = re.compile(r"[A-Za-z_][\w.]*(?::\s|:?$)")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
@@ -64,9 +66,16 @@ def exceptions_in(lines: Sequence[str]) -> list[Raised]:
             found.append(Raised(line + _written_in(plain[max(0, index - 5) : index]), index))
             is_open = False
         elif is_open and _HEAD.match(line):
-            found.append(Raised("\n".join([line, *_continuation(plain[index + 1 :])]), index))
+            found.append(
+                Raised("\n".join([line, *_continuation(plain[index + 1 : index + 1 + MAX_CONTINUATION])]), index)
+            )
             is_open = False
     return found
+
+
+def shortened(text: str | None) -> str | None:
+    """Return the end of a text that is too long, which of a traceback says what it was."""
+    return text and text[-MAX_TEXT:]
 
 
 def chain(error: str | None, traceback: str | None, printed: Sequence[str]) -> list[Raised]:
@@ -77,6 +86,7 @@ def chain(error: str | None, traceback: str | None, printed: Sequence[str]) -> l
         traceback: what belongs to it.
         printed: the end of stderr, used where nothing was recorded; an index says where in it each was found.
     """
+    error, traceback = shortened(error), shortened(traceback)
     found = exceptions_in((traceback or "").splitlines())
     if error and not found:
         inner = exceptions_in(error.splitlines())
@@ -126,7 +136,7 @@ def _written_in(before: Sequence[str]) -> str:
 def _continuation(lines: Sequence[str]) -> list[str]:
     """Return the further lines of a message: up to a blank one, or the next traceback."""
     kept: list[str] = []
-    for line in lines[:MAX_CONTINUATION]:
+    for line in lines:
         if not line.strip() or line.startswith(("Traceback (most recent", "terminate called")):
             break
         kept.append(line)

@@ -8,6 +8,8 @@ from functools import cached_property
 
 MAX_FIELD = 160
 """Characters of a message that a sentence quotes."""
+MAX_HEAD, MAX_TAIL = 3072, 1024
+"""Characters of a text that patterns are held against: the words that matter stand at either end."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,17 @@ class Recogniser:
 
     def in_exception(self, text: str) -> dict[str, str] | None:
         """Return what the pattern captured of an exception's text; `None` where it is another one."""
-        return _groups(self._raised.match(text)) if self._raised else None
+        return _groups(self._raised.match(_cut(text))) if self._raised else None
 
     def in_line(self, line: str, exit_code: int | None) -> dict[str, str] | None:
         """Return what the pattern captured of a printed line; `None` where it is another one."""
         if self.exit_codes and exit_code not in self.exit_codes:
             return None
-        return _groups(self._printed.search(line)) if self._printed else None
+        return _groups(self._printed.search(_cut(line))) if self._printed else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_HEAD + MAX_TAIL else f"{text[:MAX_HEAD]} … {text[-MAX_TAIL:]}"
 
 
 def _groups(match: re.Match[str] | None) -> dict[str, str] | None:

@@ -33,6 +33,10 @@ _NOT_SENT = N_(
 _T = r"[\w.:]+: "
 """The type of an exception."""
 _WATCHDOG = r"(?:\[[^\]\n]*\] (?:Process group|NCCL) watchdog thread terminated with exception: )?"
+_GAP = r"[^\n]{0,800}?"
+"""Between two words of one line. Unbounded gaps, one after the other, would take minutes over a text made for that."""
+_WIDE_GAP = r".{0,800}?"
+"""The same over lines."""
 _CUDA = rf"{_T}{_WATCHDOG}(?:CUDA error: |cuda runtime error \(\d+\) : )"
 _GLOO_PEER = (
     r"(?:Connection closed by peer|Connection reset by peer|Broken pipe|Software caused connection abort"
@@ -58,16 +62,16 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         N_("The memory of GPU {gpu} was full: {asked} more were asked for, and {free} of {total} were free."),
         (_SMALLER, _SHARED_GPU),
         rf"{_T}(?:CUDA|HIP) out of memory\. Tried to allocate (?P<asked>[\d.]+ \w+) "
-        r"\(GPU (?P<gpu>\d+); (?P<total>[\d.]+ \w+) total capacity; .*?(?P<free>[\d.]+ \w+) free",
+        r"\(GPU (?P<gpu>\d+); (?P<total>[\d.]+ \w+) total capacity; [^\n]*?(?P<free>[\d.]+ \w+) free",
     ),
     Recogniser(
         "cuda-oom",
         N_("The memory of the GPU was full."),
         (_SMALLER, _SHARED_GPU),
         rf"{_T}{_WATCHDOG}(?:(?:CUDA|HIP) out of memory|CUDA error: (?:out of memory|CUBLAS_STATUS_ALLOC_FAILED)"
-        r"|RESOURCE_EXHAUSTED: |.*OOM when allocating tensor|NCCL error.*Cuda failure.*out of memory"
+        rf"|RESOURCE_EXHAUSTED: |.*OOM when allocating tensor|NCCL error{_WIDE_GAP}Cuda failure{_GAP}out of memory"
         r"|cuDNN error: CUDNN_STATUS_ALLOC_FAILED)",
-        r"NCCL WARN Cuda failure.*'out of memory'",
+        rf"NCCL WARN Cuda failure{_GAP}'out of memory'",
     ),
     # Shared memory, before disks: its errors speak of a device that is full too.
     Recogniser(
@@ -119,7 +123,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         N_("There was no room left on a disk of {host}."),
         (FREE_DISK,),
         rf"{_T}(?:.*\[Errno 28\] No space left on device|.*\[Errno 122\] Disk quota exceeded"
-        r"|.*PytorchStreamWriter failed writing file[^\n]*file write failed)",
+        rf"|.*PytorchStreamWriter failed writing file{_GAP}file write failed)",
         r"^(?:\S+: )+(?:write error|cannot [^:]+|error writing [^:]+|[^:]*): No space left on device$",
     ),
     Recogniser(
@@ -157,9 +161,9 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         N_("It waited {seconds} s in a collective ({operation}) that some rank never came to."),
         (_HANGING,),
         rf"{_T}.*Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=(?P<operation>\w+)"
-        r".*?ran for (?P<milliseconds>\d+) milliseconds",
+        rf"{_WIDE_GAP}ran for (?P<milliseconds>\d+) milliseconds",
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=(?P<operation>\w+)"
-        r".*?ran for (?P<milliseconds>\d+) milliseconds",
+        rf"{_WIDE_GAP}ran for (?P<milliseconds>\d+) milliseconds",
         is_consequence=True,
     ),
     Recogniser(
@@ -211,8 +215,8 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         "peer-gone",
         N_("It lost the connection to another rank, which had ended or could not be reached any more."),
         (_LOOK_AT_FIRST, _NETWORK),
-        rf"{_T}(?:\[[^\]\n]*\.cc:\d+\] .*{_GLOO_PEER}|.*NCCL error.*{_NCCL_PEER}|.*{_NCCL_PEER}"
-        rf"|.*gloo.*{_GLOO_PEER}|{_GLOO_PEER} \[[\d.:a-f]+\]"
+        rf"{_T}(?:\[[^\]\n]*\.cc:\d+\] .*{_GLOO_PEER}|.*NCCL error{_WIDE_GAP}{_NCCL_PEER}|.*{_NCCL_PEER}"
+        rf"|.*gloo{_WIDE_GAP}{_GLOO_PEER}|{_GLOO_PEER} \[[\d.:a-f]+\]"
         r"|.*Connection was likely closed\. Did the remote server shutdown or crash"
         r"|(?:recvValue|sendBytes|recvBytes|waitForInput)\w* failed on|.*failed to recv, got 0 bytes)",
         is_consequence=True,
@@ -229,21 +233,21 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         "port-in-use",
         N_("Port {port} of {host} was taken by another process."),
         (N_("Launch again: another port will be chosen. If the script itself chooses it, let it take MASTER_PORT."),),
-        rf"{_T}.*(?:port: (?P<port>\d+), .*EADDRINUSE)",
+        rf"{_T}.*(?:port: (?P<port>\d+), {_WIDE_GAP}EADDRINUSE)",
     ),
     Recogniser(
         "port-in-use",
         N_("A port that the script wanted on {host} was taken by another process."),
         (N_("Let the script take a free port (port 0), one of its own for each rank."),),
-        rf"{_T}.*(?:EADDRINUSE|\[Errno 98\] [^\n]*address already in use|\[Errno 98\] Address already in use"
-        r"|bind\S* [^\n]*: Address already in use|Address already in use$)",
+        rf"{_T}.*(?:EADDRINUSE|\[Errno 98\] {_GAP}address already in use|\[Errno 98\] Address already in use"
+        rf"|bind\S{{0,80}} {_GAP}: Address already in use|Address already in use$)",
         r"(?:EADDRINUSE|[Aa]ddress already in use)$",
     ),
     Recogniser(
         "nccl-error",
         N_("NCCL failed: {last}"),
         (_NCCL_DEBUG, _NETWORK),
-        rf"{_T}.*NCCL (?:error|failure).*Last error:\s*(?P<last>[^\n]+)",
+        rf"{_T}.*NCCL (?:error|failure){_WIDE_GAP}Last error:\s*(?P<last>[^\n]+)",
     ),
     Recogniser(
         "nccl-error",
@@ -416,7 +420,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         N_("A GPU of {host} fell off the bus."),
         (EXCHANGE,),
         rf"{_T}.*(?:GPU is lost|GPU has fallen off the bus)",
-        r"GPU has fallen off the bus|Unable to determine the device handle for GPU.*GPU is lost",
+        rf"GPU has fallen off the bus|Unable to determine the device handle for GPU{_GAP}GPU is lost",
     ),
     Recogniser(
         "device-assert",
@@ -443,9 +447,9 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         r"(?:FloatingPointError: (?P<what>[^\n]+)"
         r"|[\w.:]+: (?P<what2>[^\n]*returned nan values in its[^\n]*"
         r"|Current loss scale already at minimum[^\n]*"
-        r"|[^\n]*\b(?:[Ll]oss(?:es)?|[Gg]rad\w*|norm|logits|activations?|LOSS)\b[^\n]*"
+        rf"|[^\n]*\b(?:[Ll]oss(?:es)?|[Gg]rad\w*|norm|logits|activations?|LOSS)\b{_GAP}"
         r"(?:\b(?:nan|NaN|NAN|inf|Inf)\b|not finite|non-?finite|infinite)[^\n]*"
-        r"|[^\n]*(?:\b(?:nan|NaN|NAN)\b|[Nn]on-?finite|not finite)[^\n]*\b(?:loss|grad\w*|norm|logits)\b[^\n]*))",
+        rf"|[^\n]*(?:\b(?:nan|NaN|NAN)\b|[Nn]on-?finite|not finite){_GAP}\b(?:loss|grad\w*|norm|logits)\b[^\n]*))",
     ),
     # Checkpoints.
     Recogniser(

@@ -96,29 +96,35 @@ class LogCopy:
         Raises:
             OSError: there is no room, say; the copy is as it was.
         """
+        self._append(chunk.stream, self._notice(chunk), data, Cursor(chunk.offset, chunk.inode))
+        self.advance(chunk, data)
+
+    def break_off(self, stream: str) -> None:
+        """Say at the end of a copy that the rest of the log was not fetched; whoever fetches it later goes on here.
+
+        Raises:
+            OSError: there is no room, say; the copy is as it was.
+        """
+        notice = _("… the rest of this log was not fetched: the stop was forced …")
+        self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
+
+    def _append(self, stream: str, notice: bytes, data: bytes, cursor: Cursor) -> None:
+        """Append lines of our own, and the bytes that are at `cursor` on the host."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self._folder / chunk.stream).open("a+b", buffering=0) as copy:
+        with (self._folder / stream).open("a+b", buffering=0) as copy:
             size = copy.seek(0, os.SEEK_END)
-            notice = self._notice(chunk)
             if notice and size:
                 copy.seek(-1, os.SEEK_END)
                 notice = notice if copy.read(1) == b"\n" else b"\n" + notice
-            place = (chunk.offset - size - len(notice), chunk.inode)
-            if self._places.get(chunk.stream, (0, None)) != place:
+            place = (cursor.offset - size - len(notice), cursor.inode)
+            if self._places.get(stream, (0, None)) != place:
                 # After what the copy holds and before what follows: a crash, even of the machine, then loses no byte.
                 os.fdatasync(copy.fileno())
-                self._places[chunk.stream] = place
+                self._places[stream] = place
                 write_atomic(self._places_path, json.dumps(self._places))
             if copy.write(notice + data) < len(notice + data):
                 copy.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)
-        self.advance(chunk, data)
-
-    def break_off(self, stream: str) -> None:
-        """Say at the end of a copy that the rest of the log was not fetched."""
-        notice = _("… the rest of this log was not fetched: the stop was forced …")
-        with (self._folder / stream).open("ab") as copy:
-            copy.write(f"\n{notice}\n".encode())
 
     def _notice(self, chunk: LogChunk) -> bytes:
         lines = []

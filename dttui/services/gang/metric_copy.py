@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from dtagent.protocol.rpc import to_wire
 from pydantic import TypeAdapter, ValidationError
 
 from dttui.files import append_line, cut_torn_line
+from dttui.services.alerts.metric_watch import LOOK_BACK_REPORTS
 from dttui.services.gang.log_copy import Cursor
 from dttui.services.jobs import JobDirectory
 
@@ -37,7 +39,7 @@ class MetricsSoFar:
     cursors: dict[Place, Cursor] = field(default_factory=dict)
     """Behind the last report that was kept of each stream."""
     metrics: list[tuple[Place, Metric]] = field(default_factory=list)
-    """In order."""
+    """In order, of each rank as many as a watch looks back at."""
 
 
 def append_metric(directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor) -> None:
@@ -50,13 +52,17 @@ def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
     """Return what was kept of an attempt; a line that a crash left unfinished is cut off."""
     cut_torn_line(directory.metrics)
     found = MetricsSoFar()
-    for body in _bodies(directory):
+    recent: defaultdict[int, deque[tuple[int, Place, Metric]]] = defaultdict(lambda: deque(maxlen=LOOK_BACK_REPORTS))
+    for index, body in enumerate(_bodies(directory)):
         with contextlib.suppress(ValidationError, KeyError, ValueError, TypeError):
             number, node, stream, offset, inode = body.pop(_SOURCE)
             place = Place(number, node, stream)
             if number == attempt:
-                found.metrics.append((place, _METRIC.validate_python(body)))
+                metric = _METRIC.validate_python(body)
+                recent[metric.rank].append((index, place, metric))
                 found.cursors[place] = Cursor(offset, inode)
+    in_order = sorted((item for items in recent.values() for item in items), key=lambda item: item[0])
+    found.metrics = [(place, metric) for _index, place, metric in in_order]
     return found
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from dtagent.protocol.jobs import (
@@ -21,11 +19,10 @@ from dtagent.protocol.jobs import (
     NodeStatus,
     StopRequest,
 )
-from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
-from dttui.files import append_line, cut_torn_line
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
@@ -35,8 +32,10 @@ from dttui.services.alerts.metric_watch import Alert, MetricWatch
 from dttui.services.awake import has_just_woken
 from dttui.services.gang.log_copy import Cursor, LogCopy
 from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
+from dttui.services.gang.sample_copy import SampleCopy
 from dttui.services.jobs import JobDirectory
 from dttui.services.metrics import MetricStream
+from dttui.services.moments import moment_or
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 RECONNECT_S = 3.0
@@ -46,13 +45,14 @@ DISK_RETRY_S = 5.0
 HURRIED_DRAIN_S = 20.0
 """How long the logs of a node that ended may still take once a stop was forced."""
 FOLLOW_WAIT_S = 10.0
+LEAST_FOLLOW_S = 0.05
+"""From one question to the next where an answer brings little: an agent that answers at once must keep nobody busy."""
+LITTLE_BYTES = 4096
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
 AWAKE_RETRY_S = 0.5
 SAMPLE_PAUSE_S = 0.5
 """Between two requests for samples: a host takes one a second, and one that says otherwise must keep nobody busy."""
-LAST_SAMPLE_BYTES = 256 * 1024
-"""One with hundreds of ranks is shorter."""
 MAX_REFUSALS = 5
 """Times in a row that an agent may answer with an error before the node is given up."""
 RETRY_S = 0.5
@@ -109,6 +109,7 @@ class NodeRun:
 
     def __post_init__(self) -> None:
         self.logs = LogCopy(self.directory.logs(self.key.attempt, self.name))
+        self._samples = SampleCopy(self.directory.samples(self.name))
 
     @property
     def name(self) -> str:
@@ -148,6 +149,10 @@ class NodeRun:
     def has_all_ranks(self) -> bool:
         """Whether every rank runs the user's code, or has already run it."""
         return self.status is not None and set(self.planned.ranks) <= set(self.status.ranks_started)
+
+    def here(self, moment: float) -> float:
+        """Return a point in time of the host's clock on ours; where it tells of none, when it was last heard."""
+        return moment_or(moment, self.heard_at + self.clock_offset_s) - self.clock_offset_s
 
     async def connect(self) -> AgentClient:
         """Connect, or return the connection there is. Raises HostError."""
@@ -249,7 +254,12 @@ class NodeRun:
                     wants_trainer=True,
                     inodes=self.logs.inodes,
                 )
+                asked_at = time.monotonic()
                 reply = await client.call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+                is_late = ended_at is not None and time.monotonic() - ended_at > HURRIED_DRAIN_S
+                if is_late and (reply.chunks or reply.more):
+                    self._break_off(reply)
+                    return
                 is_stored = self._store_if_there_is_room(reply)
                 self._is_catching_up = self._is_catching_up and reply.more
             except HostError as error:
@@ -268,13 +278,10 @@ class NodeRun:
                 return
             if reply.status.state.is_final and self.hurries:
                 ended_at = ended_at or time.monotonic()
-                if time.monotonic() - ended_at > HURRIED_DRAIN_S:
-                    for chunk in reply.chunks:
-                        if chunk.stream not in (METRICS_STREAM, TRAINER_STREAM):
-                            self.logs.break_off(chunk.stream)
-                    return
             if not is_stored:
                 await asyncio.sleep(DISK_RETRY_S)
+            elif sum(len(chunk.data) for chunk in reply.chunks) < LITTLE_BYTES:
+                await asyncio.sleep(asked_at + LEAST_FOLLOW_S - time.monotonic())
 
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""
@@ -303,7 +310,7 @@ class NodeRun:
                 continue
             newest = sample
             with contextlib.suppress(OSError):  # `follow` says that there is no room.
-                append_line(self.directory.samples(self.name), json.dumps(to_wire(sample)))
+                self._samples.append(sample)
             if not (self._is_catching_up or self.is_over):
                 self.own_alerts.see_sample(self.name, sample, self.clock_offset_s)
         if samples and newest is None:
@@ -317,7 +324,7 @@ class NodeRun:
             cursor = so_far.cursors.get(Place(self.key.attempt, self.name, stream))
             if cursor is not None:
                 self.logs.skip(stream, cursor)
-        self._last_sample = last_sample(self.directory.samples(self.name))
+        self._last_sample = self._samples.resume()
         self._is_catching_up = True
 
     def retry_now(self) -> None:
@@ -362,6 +369,14 @@ class NodeRun:
             self.on_change()
         return not trouble
 
+    def _break_off(self, reply: FollowReply) -> None:
+        """Mark the copies of those logs of which there is more than was taken."""
+        for chunk in reply.chunks:
+            name = chunk.stream
+            if chunk.data and name not in (METRICS_STREAM, TRAINER_STREAM) and self._is_own_stream(name):
+                with contextlib.suppress(OSError):  # That there is no room was told.
+                    self.logs.break_off(name)
+
     def _store(self, reply: FollowReply) -> None:
         for chunk in reply.chunks:
             # Names become file names and offsets decide what is new: an agent is not trusted with either.
@@ -405,15 +420,6 @@ def is_undecided(error: HostError) -> bool:
     if isinstance(error, AgentError):
         return error.code in (ErrorCode.TIMED_OUT, ErrorCode.BUSY)
     return isinstance(error, HostUnreachableError)
-
-
-def last_sample(path: Path) -> int | None:
-    """Return the number of the newest sample that is kept, `None` where there is none; an unfinished one is cut off."""
-    cut_torn_line(path)
-    with contextlib.suppress(OSError, ValueError, IndexError, KeyError, TypeError), path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - LAST_SAMPLE_BYTES))
-        return int(json.loads(stream.read().splitlines()[-1])["seq"])
-    return None
 
 
 def _decoded(text: str) -> bytes | None:

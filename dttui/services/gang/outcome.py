@@ -13,14 +13,16 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import told
 from dttui.services.agent_words import agent_text
 from dttui.services.diagnosis.causes import any_is_consequence
-from dttui.services.diagnosis.exceptions import headline
+from dttui.services.diagnosis.exceptions import headline, shortened
 from dttui.services.follow import tail
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import JobDirectory
 from dttui.services.redaction import redact
 
+LAUNCHER = "launcher"
 TAIL_LINES = 30
 MAX_ERROR_LENGTH = 300
+MAX_LEFTOVERS, MAX_COMMAND = 16, 200
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def _had_ended(status: NodeStatus) -> bool:
 
 
 def _left(status: NodeStatus) -> str:
-    return ", ".join(f"{item.pid} ({item.command})" for item in status.leftovers)
+    shown = ", ".join(f"{item.pid} ({item.command[:MAX_COMMAND]})" for item in status.leftovers[:MAX_LEFTOVERS])
+    return f"{shown}, …" if len(status.leftovers) > MAX_LEFTOVERS else shown
 
 
 def last_words(node: NodeRun) -> dict[str, Any]:
@@ -86,11 +89,14 @@ def last_words(node: NodeRun) -> dict[str, Any]:
     status = node.status
     if status is None or not status.state.is_final:
         return {}
+    # Whatever an agent tells, it is of the processes that it was given.
+    names = {LAUNCHER, *map(str, node.planned.ranks)}
+    exits = [item for item in status.exits if item.name in names]
     return {
         "clock_offset_s": node.clock_offset_s,
-        "ranks_started": status.ranks_started,
-        "exits": {item.name: -item.signal if item.signal else item.exit_code for item in status.exits},
-        "ended_at": {item.name: item.ended_at - node.clock_offset_s for item in status.exits},
+        "ranks_started": sorted({*status.ranks_started} & {*node.planned.ranks}),
+        "exits": {item.name: -item.signal if item.signal else item.exit_code for item in exits},
+        "ended_at": {item.name: node.here(item.ended_at) for item in exits},
         "usage": to_wire(status.usage),
     }
 
@@ -131,19 +137,19 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         return []
     logs = directory.logs(node.key.attempt, node.name)
     found = []
-    by_rank = {failure.rank: failure for failure in status.failures}
+    ranks = {str(rank): rank for rank in node.planned.ranks}
+    by_rank = {failure.rank: failure for failure in status.failures if str(failure.rank) in ranks}
     for item in status.exits:
-        if item.name.isdigit() and item.exit_code != 0 and int(item.name) not in by_rank:
-            by_rank[int(item.name)] = RankFailure(int(item.name), item.ended_at, item.exit_code, item.signal)
+        rank = ranks.get(item.name)
+        if rank is not None and item.exit_code != 0 and rank not in by_rank:
+            by_rank[rank] = RankFailure(rank, item.ended_at, item.exit_code, item.signal)
     ended_by_us = status.reason == "stopped"
     for rank, failure in by_rank.items():
         if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
         lines = tail(logs / f"{rank}.err", TAIL_LINES) or tail(logs / f"{rank}.out", TAIL_LINES)
         found.append(_failure(node, rank, failure, lines, secrets))
-    launcher = next(
-        (item for item in status.exits if not item.name.isdigit() and _is_own_fault(item, ended_by_us)), None
-    )
+    launcher = next((item for item in status.exits if item.name == LAUNCHER and _is_own_fault(item, ended_by_us)), None)
     if launcher is not None and not found:
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
         failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
@@ -177,7 +183,8 @@ def _failure(
         how = told("{who} was ended by signal {name}", who=who, name=name)
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
-    error = redact(failure.error, secrets) if failure.error else failure.error
+    # Redacted first: half a secret would not be known for one.
+    error = shortened(redact(failure.error, secrets)) if failure.error else failure.error
     if error and error.strip() and not error.startswith("SystemExit"):
         how = told("{what}: {why}", what=how, why=headline(error)[:MAX_ERROR_LENGTH])
     return FoundFailure(
@@ -185,11 +192,11 @@ def _failure(
         rank,
         how,
         {
-            "time": failure.time - node.clock_offset_s,
+            "time": node.here(failure.time),
             "exit_code": failure.exit_code,
             "signal": failure.signal,
             "error": error,
-            "traceback": redact(failure.traceback, secrets) if failure.traceback else failure.traceback,
+            "traceback": shortened(redact(failure.traceback, secrets)) if failure.traceback else failure.traceback,
             "tail": [redact(line, secrets) for line in lines],
         },
     )

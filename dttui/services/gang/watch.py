@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 
@@ -20,12 +19,16 @@ from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import FoundFailure, ending, last_words, rank_failures, stopped_on_request
 from dttui.services.gang.rendezvous import RendezvousBoard
 from dttui.services.gang.start import GRACE_S
+from dttui.services.gang.stop_order import StopOrder
 from dttui.services.jobs import JobDirectory
 from dttui.spec.findings import warning
 
 STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
 FORCED_STOP_DEADLINE_S = 8.0
+MOST_WARNINGS = 20
+"""Of one node's agent that are passed on."""
+MOST_WARNING_CHARACTERS = 500
 
 
 class GangWatch:
@@ -58,12 +61,13 @@ class GangWatch:
         self._cancelled = False
         self._late: str | None = None
         """Who did not join in time, once that ends the attempt."""
-        self._stops: dict[str, str] = {}
-        """Node → what it was last told: `stop` or `kill`."""
+        self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
         self._broken: dict[str, str] = {}
         """Node → why it could no longer be followed."""
-        self._warned: set[tuple[str, str]] = set()
-        """Node and what its agent warned of."""
+        self._unstopped: dict[str, str] = {}
+        """Node that could be reached and did not end → why."""
+        self._warned: dict[str, set[str]] = {}
+        """Node → what its agent warned of."""
         self._silent: set[str] = set()
         """Nodes that were told to be silent, and not yet to be back."""
 
@@ -92,13 +96,13 @@ class GangWatch:
             follower.add_done_callback(lambda _task: self._changed.set())
         stop_deadline: float | None = None
         try:
-            while not all(follower.done() for follower in followers):
+            while any(map(_is_watched, self._nodes, followers)):
                 await self._wait_for_change(stop_deadline, board.wait_s if self._is_waiting else None)
-                await self._give_up_broken(followers)
+                self._give_up_broken(followers)
                 self.report()
                 if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
                     self._enter(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
-                if self._is_waiting and self._late is None:
+                if self._is_waiting and self._late is None and not self._is_stopping:
                     self._late = await board.look()
                 broken = (
                     self._late is not None
@@ -109,10 +113,11 @@ class GangWatch:
                     grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
                     now = asyncio.get_running_loop().time
                     stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
-                    await self._stop_all()
+                    self._stop_all()
                     if now() > stop_deadline:
-                        self._give_up_silent()
+                        self._give_up_rest(followers)
         finally:
+            await asyncio.gather(*(order.close() for order in self._orders.values()))
             for task in (*followers, *samplers):
                 task.cancel()
             await asyncio.gather(*followers, *samplers, return_exceptions=True)
@@ -129,48 +134,60 @@ class GangWatch:
 
     async def _wait_for_change(self, stop_deadline: float | None, wait_s: float | None) -> None:
         timeout = wait_s if stop_deadline is None else max(0.1, stop_deadline - asyncio.get_running_loop().time())
+        change = asyncio.create_task(self._changed.wait())
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout)
-        except asyncio.TimeoutError:
-            return
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the change.
+            await asyncio.wait({change}, timeout=timeout)
+        finally:
+            change.cancel()
         self._changed.clear()
 
-    async def _stop_all(self) -> None:
-        failed = next((node.name for node in self._nodes if node.has_failed or node.is_lost), None)
+    def _stop_all(self) -> None:
+        """Have every node told. Called after each change: a host that was silent hears of the stop when it is back."""
+        failed = next(
+            (node.name for node in self._nodes if node.has_failed or node.is_lost or node.name in self._broken), None
+        )
         if self._state is not JobState.STOPPING:
             why = told("a failure on {host} ends all", host=failed) if failed else told("stopping on request")
             self._enter(JobState.STOPPING, self._late or why)
             self._cancelled = failed is None and self._late is None
-        word = "kill" if self._force else "stop"
-        # Also called after each change: a host that was silent hears of the stop when it is back.
-        targets = [
-            node
-            for node in self._nodes
-            if not node.is_over and node.silent_since is None and self._stops.get(node.name) != word
-        ]
-        results = await asyncio.gather(*(node.stop(force=self._force) for node in targets), return_exceptions=True)
-        self._stops.update({node.name: word for node, item in zip(targets, results, strict=True) if item is None})
-
-    def _give_up_silent(self) -> None:
         for node in self._nodes:
-            if not node.is_over:
-                node.is_lost = True
-                node.retry_now()  # It notices at once that it is given up.
-                self._log.note(node.name, NodeStanding.LOST, told("could not be reached; what runs there is unknown"))
+            order = self._orders[node.name]
+            if node.name not in self._broken:
+                order.give(force=self._force)
+            if order.refusal and not node.is_over:
+                message = told("{reason}; it is told to stop again", reason=order.refusal)
+                self._log.tell(warning("stop-refused", node.name, message))
 
-    async def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
+    def _give_up_rest(self, followers: list[asyncio.Task[None]]) -> None:
+        for node, follower in zip(self._nodes, followers, strict=True):
+            if node.is_over:
+                continue
+            reason = self._broken.get(node.name) or told("could not be reached; what runs there is unknown")
+            order = self._orders[node.name]
+            if node.silent_since is None and node.name not in self._broken and (order.refusal or order.is_heard):
+                why = order.refusal or told("{host} did not end in time", host=node.name)
+                self._unstopped[node.name] = why
+                reason = told("{reason}; what runs there is unknown", reason=why)
+            node.is_lost = True
+            follower.cancel()  # What it waits for may take longer than the node is given.
+            self._log.note(node.name, NodeStanding.LOST, reason)
+
+    def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
         """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
         for node, follower in zip(self._nodes, followers, strict=True):
-            error = follower.exception() if follower.done() and not follower.cancelled() else None
+            error = _error_of(follower)
             if error is None or node.is_over:
                 continue
-            with contextlib.suppress(HostError):
-                await node.stop(force=True)
-            if not node.is_over:
+            order = self._orders[node.name]
+            if node.name not in self._broken:
+                self._broken[node.name] = (
+                    error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
+                )
+                order.give(force=True, insists=True)
+            if not order.is_under_way:
                 node.is_lost = True
-            reason = error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
-            self._broken[node.name] = reason
-            self._log.note(node.name, NodeStanding.LOST, reason)
+                self._log.note(node.name, NodeStanding.LOST, self._broken[node.name])
 
     def report(self) -> None:
         """Say what is new about each node."""
@@ -225,12 +242,15 @@ class GangWatch:
             self._log.tell(warning(code, node.name, message))
 
     def _report_warnings(self, node: NodeRun) -> None:
-        """Pass on what the agent says of its own records, once each."""
-        for text in node.status.warnings if node.status is not None else ():
-            if (node.name, text) not in self._warned:
-                self._warned.add((node.name, text))
-                message = told("{host}: {message}", host=node.name, message=clean(text))
-                self._log.tell(warning("agent-records", node.name, message))
+        """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
+        warned = self._warned.setdefault(node.name, set())
+        for whole in node.status.warnings if node.status is not None else ():
+            text = clean(whole[:MOST_WARNING_CHARACTERS])
+            if text not in warned and len(warned) < MOST_WARNINGS:
+                warned.add(text)
+                self._log.tell(
+                    warning("agent-records", node.name, told("{host}: {message}", host=node.name, message=text))
+                )
 
     def _conclude(self) -> None:
         """Raise what says how the attempt ended; return when every rank of every node ended well."""
@@ -246,6 +266,11 @@ class GangWatch:
         if self._broken:
             name, reason = next(iter(self._broken.items()))
             raise JobFailedError(told("{host} could not be followed: {reason}", host=name, reason=reason))
+        if self._unstopped and self._cancelled:
+            raise JobFailedError(
+                told("stopped on request, but not ended: {reason}", reason=next(iter(self._unstopped.values()))),
+                told("What runs there is unknown; `dttui stop {job}` asks again.", job=self._directory.job_id),
+            )
         if lost and self._cancelled:
             raise JobFailedError(
                 told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),
@@ -265,6 +290,15 @@ class GangWatch:
     def _tell_failure(self, failure: FoundFailure) -> None:
         fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
+
+
+def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:
+    """Whether something is still to come from a node, or to be done about one that broke."""
+    return not follower.done() or (_error_of(follower) is not None and not node.is_over)
+
+
+def _error_of(follower: asyncio.Task[None]) -> BaseException | None:
+    return follower.exception() if follower.done() and not follower.cancelled() else None
 
 
 def _standing(status: NodeStatus) -> NodeStanding:

@@ -44,7 +44,7 @@ def judge_agent(name: str, version: str) -> Judgement:
 
 
 def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Judgement:
-    """Say whether the GPUs that the job gets report errors; `unknown` where none can be read."""
+    """Say whether the GPUs that the job gets report errors; `unknown` where one does not tell all kinds of them."""
     name = node.name
     if not facts.gpus:
         return Judgement(_("no GPUs"), verdict=Verdict.NONE)
@@ -53,10 +53,9 @@ def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Jud
     gpus = _of_the_job(node, sample)
     if not gpus:
         return Judgement(_("none used"), verdict=Verdict.NONE)
-    found = _gpu_findings(name, gpus)
-    is_known = any(_is_readable(gpu) for gpu in gpus)
-    if not found and not is_known:
-        return Judgement(_("the driver tells neither ECC, Xid nor throttling"), verdict=Verdict.UNKNOWN)
+    found, untold = _gpu_findings(name, gpus), _untold(gpus)
+    if untold:
+        return Judgement(_("not told: {what}").format(what=untold), tuple(found), Verdict.UNKNOWN)
     return Judgement(_("no errors") if not found else "", tuple(found))
 
 
@@ -228,9 +227,22 @@ def _ranges(numbers: Sequence[int]) -> str:
     )
 
 
-def _is_readable(gpu: GpuSample) -> bool:
-    told = (gpu.ecc_uncorrected, gpu.recovery_action, gpu.memory_repair_failed, gpu.throttle_reasons, gpu.xid_count)
-    return any(item is not None for item in told)
+def _untold(gpus: Sequence[GpuSample]) -> str:
+    """Return the kinds of error of which the driver says nothing, each with the GPUs that it says nothing of."""
+    kinds = {
+        "ECC": [gpu.index for gpu in gpus if gpu.ecc_uncorrected is None and not gpu.error],
+        "Xid": [gpu.index for gpu in gpus if gpu.xid_count is None and not gpu.error],
+        _("throttling"): [gpu.index for gpu in gpus if gpu.throttle_reasons is None and not gpu.error],
+    }
+    whole = [kind for kind, indices in kinds.items() if len(indices) == len(gpus)]
+    parts = [
+        ngettext("{kind} of GPU {numbers}", "{kind} of GPUs {numbers}", len(indices)).format(
+            kind=kind, numbers=_ranges(indices)
+        )
+        for kind, indices in kinds.items()
+        if indices and kind not in whole
+    ]
+    return ", ".join([*whole, *parts])
 
 
 def _disk(name: str, path: str, free_mib: int, why: str) -> list[Finding]:

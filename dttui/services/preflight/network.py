@@ -25,8 +25,9 @@ from dtagent.protocol.probes import (
     ReachRequest,
     ReachTarget,
 )
+from dtagent.protocol.rpc import ErrorCode
 
-from dttui.errors import HostError, UsageError
+from dttui.errors import AgentError, HostError, UsageError
 from dttui.i18n import _
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding
@@ -94,6 +95,8 @@ class Network:
         self._master = self.peers[names[0]]
         self._port_range = port_range
         self._load_bytes = LOAD_BYTES if measures_bandwidth else 0
+        self._no_port: Judgement | None = None
+        """Of the master where every port of its range is taken."""
 
     @property
     def master_port(self) -> int | None:
@@ -112,7 +115,7 @@ class Network:
         peer = self.peers[name]
         peer.client, peer.usual_address = client, usual_address
         if peer is self._master:
-            peer.main.set_result(await self._open(peer, client, self._port_range))
+            peer.main.set_result(await self._open_main(peer, client))
         peer.ephemeral.set_result(await self._open(peer, client, None))
 
     async def reach_master(self, name: str, address: str | None) -> Judgement:
@@ -126,6 +129,8 @@ class Network:
         listening = await _within(self._master.main, WAIT_S)
         source = None
         try:
+            if peer is self._master and self._no_port is not None:
+                return self._no_port
             if listening is None or address is None or peer.client is None:
                 return Judgement(_("{host} does not listen").format(host=self._master.name), verdict=Verdict.UNKNOWN)
             found = peer.to_master = await self._reach(peer.client, address, listening, 0)
@@ -213,6 +218,20 @@ class Network:
     def _is_reached_from_afar(self) -> bool:
         others = (peer.to_master for peer in self.peers.values() if peer is not self._master)
         return any(found is not None and found.address and not _is_loopback(found.address) for found in others)
+
+    async def _open_main(self, peer: Peer, client: AgentClient) -> Listening | None:
+        """Open the listener on a port of the master's range; `None` where none is free, which is kept as an error."""
+        try:
+            return await self._open(peer, client, self._port_range)
+        except AgentError as failure:
+            if failure.code != ErrorCode.REFUSED:
+                raise
+        first, last = self._port_range
+        message = _("{host}: no port is free for the master: {first} to {last} are all taken")
+        hint = _("Widen port_range of {host} in the inventory, or free one of these ports.").format(host=peer.name)
+        found = error("no-free-port", peer.name, message.format(host=peer.name, first=first, last=last), hint)
+        self._no_port = Judgement(_("no free port"), (found,))
+        return None
 
     async def _open(self, peer: Peer, client: AgentClient, ports: tuple[int, int] | None) -> Listening:
         token = secrets.token_hex(TOKEN_BYTES)

@@ -1,0 +1,71 @@
+"""One host's telemetry in the job's directory: the newest at its full rate, and the older the thinner."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from pathlib import Path
+
+from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.telemetry import HostSample
+
+from dttui.files import append_line, cut_torn_line
+from dttui.services.follow import newest_line
+
+MOST_BYTES = 32 << 20
+"""Of one host; eight GPUs fill it in about five hours."""
+RECENT_BYTES = 8 << 20
+"""At the end of the file, of which no sample is left out."""
+RETRY_BYTES = 1 << 20
+"""How much more may come until what could not be thinned is tried again."""
+
+
+class SampleCopy:
+    """Appends samples to a host's file and keeps it within `MOST_BYTES`.
+
+    Args:
+        path: of the file; what is there already is gone on from with `resume`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._limit_bytes = _limit_bytes()
+
+    def resume(self) -> int | None:
+        """Cut off an unfinished sample; return the number of the newest one, `None` where there is none."""
+        cut_torn_line(self._path)
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return int(json.loads(newest_line(self._path) or b"")["seq"])
+        return None
+
+    def append(self, sample: HostSample) -> None:
+        """Keep a sample.
+
+        Raises:
+            OSError: there is no room, say; the file is as it was.
+        """
+        append_line(self._path, json.dumps(to_wire(sample)))
+        if self._path.stat().st_size > self._limit_bytes:
+            self._limit_bytes += RETRY_BYTES
+            self._thin()
+            self._limit_bytes = _limit_bytes()
+
+    def _thin(self) -> None:
+        """Leave out every other sample but for the recent ones: those of long ago were thinned many times."""
+        data = self._path.read_bytes()
+        start = data.find(b"\n", max(0, len(data) - RECENT_BYTES)) + 1
+        kept = data[:start].splitlines(keepends=True)[::2]
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(b"".join(kept) + data[start:])
+            temporary.chmod(0o600)
+            temporary.replace(self._path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _limit_bytes() -> int:
+    """Return when to thin: not with all the other hosts at once."""
+    return MOST_BYTES - int(random.random() * RECENT_BYTES)  # noqa: S311  # nothing is to be kept from anyone

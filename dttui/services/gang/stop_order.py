@@ -1,0 +1,85 @@
+"""Telling one node to end its part, apart from all others: again until it has heard, and always the newest word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
+from dttui.services.gang.node_run import NodeRun
+
+STOP_RETRY_S = 1.0
+"""Between two tries; a host that is short of threads or memory for a moment has both again soon."""
+
+
+class StopOrder:
+    """What one node is to be told, and whether it has heard.
+
+    Args:
+        node: is told.
+        on_change: called when it has heard, has refused, or is not asked any longer.
+    """
+
+    def __init__(self, node: NodeRun, on_change: Callable[[], None]) -> None:
+        self.node = node
+        self.is_heard = False
+        """Whether the node has answered to the newest word."""
+        self.refusal = ""
+        """What it said instead, the last time that it was asked."""
+        self._on_change = on_change
+        self._force: bool | None = None
+        self._insists = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the node is being told, or is to be asked again."""
+        return bool(self._tasks) and not self._tasks[-1].done()
+
+    def give(self, *, force: bool, insists: bool = False) -> None:
+        """Tell the node to end, unless it has heard that or is being told; a kill replaces a stop, never the reverse.
+
+        Args:
+            force: whether there is no grace period.
+            insists: whether to go on though the node is silent; else it is told by the next call after it is back.
+        """
+        is_stronger = self._force is None or (force and not self._force)
+        self._insists = self._insists or insists
+        if not is_stronger and (self.is_heard or self.is_under_way):
+            return
+        self._force, self.is_heard = bool(force or self._force), False
+        for task in self._tasks:  # The answer to an older word must not be taken for the newest status.
+            task.cancel()
+        self._tasks = [task for task in self._tasks if not task.done()]
+        if self._may_ask:
+            self._tasks.append(asyncio.create_task(self._tell(self._force, 0.0 if is_stronger else STOP_RETRY_S)))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether asking is no login that fails for want of a person: finding that out is left to `follow`."""
+        node = self.node
+        return not node.is_over and (self._insists or (node.silent_since is None and not node.needs_person))
+
+    async def _tell(self, force: bool, pause_s: float) -> None:
+        try:
+            await asyncio.sleep(pause_s)
+            while self._may_ask and force == self._force:
+                try:
+                    await self.node.stop(force=force)
+                except (AuthenticationError, HostKeyError):
+                    return
+                except HostError as error:
+                    self.refusal = error.message if isinstance(error, AgentError) else ""
+                    self._on_change()
+                else:
+                    self.is_heard, self.refusal = force == self._force, ""
+                    return
+                await asyncio.sleep(STOP_RETRY_S)
+        finally:
+            self._on_change()
