@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# In the order of collection, so that the long ones, which wait more than they compute, come first.
-PYTEST_WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
+PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install demo test faults flood check lint screenshot clean
 
