@@ -98,15 +98,19 @@ def test_a_rank_that_was_killed_leaves_no_shared_memory(tmp_path: Path, name: st
     )
     kept = shared_memory.SharedMemory(f"{name}-kept", create=True, size=4096)
     try:
+        told = []
         with Conversation(tmp_path / "root") as agent:
-            agent.prepare("killed")
-            agent.start("killed", [[sys.executable, "-c", code, name]])
-            assert agent.end_of("killed")["state"] == "ended"
-        assert not (DIRECTORY / name).exists()
-        assert (DIRECTORY / kept.name).exists()
-        records = journal.read(tmp_path / "root/jobs/killed/0/journal.jsonl")
-        (told,) = [record for record in records if record["event"] == "shared_memory_removed"]
-        assert (told["names"], told["count"], told["size_bytes"]) == ([name], 1, 1 << 20)
+            for job in ("killed", "again", "once-more"):
+                agent.prepare(job)
+                agent.start(job, [[sys.executable, "-c", code, name]])
+                assert agent.end_of(job)["state"] == "ended"
+                assert not (DIRECTORY / name).exists()
+                assert (DIRECTORY / kept.name).exists()
+                records = journal.read(tmp_path / f"root/jobs/{job}/0/journal.jsonl")
+                told = [record for record in records if record["event"] == "shared_memory_removed"]
+                if told:  # The supervisor of another test, beside this one, may have found it first.
+                    break
+        assert [(item["names"], item["count"], item["size_bytes"]) for item in told] == [([name], 1, 1 << 20)]
     finally:
         kept.close()
         kept.unlink()
