@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from dtagent.errors import RpcError
-from dtagent.payload.warm import LATE, SENSITIVE
+from dtagent.payload.forking.fitness import is_sensitive
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
 
@@ -184,11 +184,6 @@ def find_python(name: str) -> str:
     if python is None:
         raise RpcError(ErrorCode.REFUSED, "there is no interpreter {python} here", python=name)
     return python
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether a variable says something to Python or torch when they start."""
-    return name.startswith(SENSITIVE) and not name.startswith(LATE)
 
 
 def _mark(path: str) -> tuple[int, ...] | None:

@@ -175,8 +175,10 @@ def test_forked_ranks_draw_numbers_of_their_own_and_report_how_they_end(warm: Co
     numbers = [log(warm, "numbers", f"{rank}.out").split() for rank in (0, 1)]
     assert all(one != other for one, other in zip(*numbers, strict=True)), numbers
     assert [item["exit_code"] for item in status["exits"] if item["name"] == "launcher"] == [1]
-    (failure,) = status["failures"]
-    assert (failure["rank"], failure["exit_code"], failure["error"]) == (1, 1, "ValueError: of rank 1")
+    (failure,) = [failure for failure in status["failures"] if failure["rank"] == 1]
+    assert (failure["exit_code"], failure["error"]) == (1, "ValueError: of rank 1")
+    others = [failure["signal"] for failure in status["failures"] if failure["rank"] == 0]
+    assert others in ([], [signal.SIGTERM])  # Where the launcher ended it before it came to its own end.
     assert "train.py" in failure["traceback"]
     assert "warm.py" not in log(warm, "numbers", "1.err")
     assert status["usage"]["user_cpu_s"] > 0
