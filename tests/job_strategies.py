@@ -108,7 +108,7 @@ def _of_field(model: type[BaseModel], name: str, field: FieldInfo) -> st.SearchS
         return st.sampled_from(["512MiB", "4 GB", "1.5GiB"])
     if name == "on_event":
         return st.none() | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
-    if name in ("dashboard", "settings"):
+    if name in ("dashboard", "settings", "framework_options"):
         return st.dictionaries(NAMES, FREE, max_size=3)
     return _of(field.annotation, tuple(field.metadata))
 

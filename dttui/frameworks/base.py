@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
+from dttui.spec.section import Section
+
+
+class Rank(Enum):
+    """What one rank of a framework drives."""
+
+    SLOT = "slot"
+    """A GPU, or the CPU of a node without."""
+    NODE = "node"
+    """All GPUs of a node."""
+
+
+class NoOptions(Section):
+    """The options of a framework that has none."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +37,17 @@ class NodeLayout:
     address: str
     """Where other nodes reach it."""
     slots: int
-    """Processes on it."""
+    """GPUs of it that the job uses; 1 without GPUs."""
     cuda_slots: int
     """How many of the slots are NVIDIA GPUs."""
     simulated: bool
     """Whether its GPUs are simulated."""
     ranks: tuple[int, ...]
-    """Global ranks, contiguous."""
+    """Global ranks, contiguous; one a slot or one a node, as the framework has it."""
     interface: str | None = None
     """Network interface the job asks for; `None` where the route to the master decides."""
+    role: str = "worker"
+    """`master`, `worker` or `parameter_server`, as the job has it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,8 @@ class JobLayout:
     """Working directory of the processes; may hold holes."""
     dataset: DatasetLocation | None
     """The dataset; `None` for an explicit none."""
+    options: Section = field(default_factory=NoOptions)
+    """`job.framework_options`, as the framework's `options` has them."""
     _files: dict[Callable[[JobLayout], PlannedFile], PlannedFile] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -111,11 +130,26 @@ class Framework(Protocol):
         """Python packages that must be there on every host."""
 
     @property
+    def options(self) -> type[Section]:
+        """What `framework_options` of a job may hold."""
+
+    @property
+    def rank(self) -> Rank:
+        """What one rank drives."""
+
+    @property
+    def needs_ports(self) -> bool:
+        """Whether every node, not the master alone, has to reserve a port; `port_hole` names each."""
+
+    @property
     def available(self) -> bool:
         """Whether this version of dttui can launch it."""
 
     def check(self, job: Job) -> list[Finding]:
         """Return what in the job does not go with this framework."""
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return what does not go with the nodes that were chosen."""
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the generated files of one node."""

@@ -28,7 +28,12 @@ class Hole(str, Enum):
         return "${" + self.value + "}"
 
 
-_HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r")\}")
+_HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r"|NODE[0-9]+_PORT)\}")
+
+
+def port_hole(node_rank: int) -> str:
+    """Return the name of the hole for the port that a node has reserved, where the framework has every node do so."""
+    return f"NODE{node_rank}_PORT"
 
 
 class PlannedFile(BaseModel):
@@ -59,15 +64,17 @@ class PlannedProcess(BaseModel):
     """Working directory."""
     rank: int | None = None
     """Global rank where the process is one."""
+    is_service: bool = False
+    """Whether it only serves the others, and is ended once all that are none have ended well."""
     warm_start: bool = False
     """Whether it is forked from a process that keeps torch imported, where the host has one."""
 
 
-def fill(text: str, values: Mapping[Hole, str]) -> str:
+def fill(text: str, values: Mapping[str, str]) -> str:
     """Replace the holes in a string, once: what a value brings along is not looked at. A hole without one stays."""
-    return _HOLE.sub(lambda match: values.get(Hole(match[1]), match[0]), text)
+    return _HOLE.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-def holes_in(text: str) -> set[Hole]:
-    """Return the holes of a string."""
-    return {Hole(match[1]) for match in _HOLE.finditer(text)}
+def holes_in(text: str) -> set[str]:
+    """Return the names of the holes of a string."""
+    return {match[1] for match in _HOLE.finditer(text)}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
 from dttui.frameworks.environment import process_environment
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
+from dttui.spec.section import Section
 
 
 class Command:
@@ -18,6 +19,9 @@ class Command:
 
     name = "command"
     requires: Sequence[str] = ()
+    options: type[Section] = NoOptions
+    rank = Rank.SLOT
+    needs_ports = False
     available = True
 
     @property
@@ -50,6 +54,10 @@ class Command:
         if job.run is not None and job.run.warm_start:
             message = _("run.warm_start is for torchrun, and the framework command starts any program")
             return [error("run-mismatch", "run.warm_start", message, _("Leave it out, or choose pytorch-ddp."))]
+        return []
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return nothing: what the command makes of its nodes is its own affair."""
         return []
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:

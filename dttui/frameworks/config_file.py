@@ -40,6 +40,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "metrics": list(job.monitoring.metrics),
         "visualization": _plain(job.monitoring.visualization),
         "settings": job.settings,
+        "framework_options": layout.options.model_dump(mode="json"),
         "training": training,
         "distributed": {
             "backend": layout.backend,

@@ -1,21 +1,19 @@
-"""PyTorch DDP: one torchrun a node, on static rendezvous, so that the chosen master is rank 0."""
+"""PyTorch DDP: one torchrun a node, and a file that tells who takes part."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment
+from dttui.frameworks.torchrun import check_run, torchrun
 from dttui.i18n import _
-from dttui.spec.findings import Finding, error, info
+from dttui.spec.findings import Finding
 from dttui.spec.models import Job
+from dttui.spec.section import Section
 
-WARM_MINUTES = 30
-"""How long the agent keeps a process for warm starts that no job asks for, `dtagent.warming.IDLE_S`."""
 CONFIG_FILE = "pytorch_ddp_config.yaml"
 """Who takes part, for a person or script to read; torchrun itself gets all by its arguments."""
 
@@ -26,6 +24,9 @@ class PytorchDdp:
     name = "pytorch-ddp"
     label = "PyTorch DDP"
     requires: Sequence[str] = ("torch",)
+    options: type[Section] = NoOptions
+    rank = Rank.SLOT
+    needs_ports = False
     available = True
 
     @property
@@ -50,22 +51,11 @@ class PytorchDdp:
 
     def check(self, job: Job) -> list[Finding]:
         """Return what in the job does not go with torchrun."""
-        if job.run is not None and job.run.command is not None:
-            message = _("{framework} starts a script or a module, not a command").format(framework=self.label)
-            hint = _("Give run.script or run.module, or choose the framework command.")
-            return [error("run-mismatch", "run.command", message, hint)]
-        if job.run is None or not job.run.warm_start:
-            return []
-        if job.run.prefix:
-            message = _(
-                "run.warm_start cannot be had together with run.prefix: what is forked runs under no other program"
-            )
-            return [error("warm-start-prefix", "run.warm_start", message, _("Leave one of them out."))]
-        message = _(
-            "torchrun and the ranks are forked on each host from a process that keeps torch imported; it stays "
-            "{minutes} minutes after the last launch and holds about 220 MB"
-        ).format(minutes=WARM_MINUTES)
-        return [info("warm-start", "run.warm_start", message)]
+        return check_run(job, self.label)
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return nothing: any number of ranks on any number of nodes will do."""
+        return []
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and who takes part."""
@@ -73,26 +63,7 @@ class PytorchDdp:
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""
-        run = layout.run
-        target = (run.script,) if run.script is not None else ("-m", run.module or "")
-        argv = (
-            *run.prefix,
-            str(Hole.PYTHON),
-            f"{Hole.PAYLOAD}/torchrun.py",
-            f"--nnodes={len(layout.nodes)}",
-            f"--nproc-per-node={node.slots}",
-            f"--node-rank={node.node_rank}",
-            f"--master-addr={layout.master_address}",
-            f"--master-port={Hole.MASTER_PORT}",
-            "--max-restarts=0",
-            f"--rdzv-conf=timeout={math.ceil(2 * layout.job.communication.rendezvous_timeout_s)}",
-            "--",
-            f"{Hole.PAYLOAD}/rank.py",
-            *target,
-            *run.args,
-        )
-        environment = process_environment(layout, node)
-        return (PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start),)
+        return (torchrun(layout, node),)
 
 
 def _participants(layout: JobLayout, node: NodeLayout) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dttui.errors import UsageError
-from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
+from dttui.spec.section import Section
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Upcoming:
     _features: Callable[[], tuple[str, ...]]
     requires: Sequence[str]
     available: bool = False
+    options: type[Section] = NoOptions
+    rank: Rank = Rank.SLOT
+    needs_ports: bool = False
 
     @property
     def summary(self) -> str:
@@ -44,6 +48,10 @@ class Upcoming:
         """Say that it is not there yet."""
         return [error("framework-not-yet", "framework", self._refusal(), _hint())]
 
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Refuse: raises UsageError."""
+        raise UsageError(self._refusal(), _hint())
+
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Refuse: raises UsageError."""
         raise UsageError(self._refusal(), _hint())
@@ -60,14 +68,6 @@ def _hint() -> str:
     return _("Choose pytorch-ddp, or start it yourself with the framework command.")
 
 
-PYTORCH_FSDP = Upcoming(
-    "pytorch-fsdp",
-    "PyTorch FSDP",
-    lambda: _("fully sharded data parallel"),
-    lambda: _("Large models: parameters, gradients and optimizer states are shared out among the ranks."),
-    lambda: (_("sharded parameters"), _("less GPU memory"), _("ZeRO-style optimisation"), _("very large models")),
-    ("torch",),
-)
 DEEPSPEED = Upcoming(
     "deepspeed",
     "DeepSpeed",

@@ -6,7 +6,7 @@ import json
 import posixpath
 
 from dttui.errors import LaunchError
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, holes_in
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, holes_in, port_hole
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 
@@ -19,7 +19,7 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
     Raises:
         LaunchError: a node has no binding, or fewer GPUs than it needs.
     """
-    nodes = []
+    ports: dict[str, str] = {}
     for node in plan.nodes:
         binding = bindings.nodes.get(node.name)
         if binding is None:
@@ -28,8 +28,10 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
             message = _("{node} set aside {given} GPUs of {wanted}")
             message = message.format(node=node.name, given=len(binding.gpu_ids), wanted=node.cuda_slots)
             raise LaunchError(message, _("Other processes may hold them; choose fewer GPUs or another environment."))
-        nodes.append(_bound_node(node, _values(bindings, binding)))
-    return BoundPlan(plan=plan.model_copy(update={"nodes": tuple(nodes)}), bindings=bindings)
+        if binding.port is not None:
+            ports[port_hole(node.node_rank)] = str(binding.port)
+    nodes = tuple(_bound_node(node, ports | _values(bindings, bindings.nodes[node.name])) for node in plan.nodes)
+    return BoundPlan(plan=plan.model_copy(update={"nodes": nodes}), bindings=bindings)
 
 
 def checkpoint_directory(node: PlannedNode) -> str | None:
@@ -40,22 +42,22 @@ def checkpoint_directory(node: PlannedNode) -> str | None:
     return None
 
 
-def _values(bindings: Bindings, binding: NodeBinding) -> dict[Hole, str]:
+def _values(bindings: Bindings, binding: NodeBinding) -> dict[str, str]:
     values = {
-        Hole.JOB_ID: bindings.job_id,
-        Hole.ATTEMPT: str(bindings.attempt),
-        Hole.MASTER_PORT: str(bindings.master_port),
-        Hole.GPU_IDS: ",".join(str(index) for index in binding.gpu_ids),
-        Hole.DIRECTORY: binding.directory,
-        Hole.PAYLOAD: binding.payload,
-        Hole.PYTHON: binding.python,
+        Hole.JOB_ID.value: bindings.job_id,
+        Hole.ATTEMPT.value: str(bindings.attempt),
+        Hole.MASTER_PORT.value: str(bindings.master_port),
+        Hole.GPU_IDS.value: ",".join(str(index) for index in binding.gpu_ids),
+        Hole.DIRECTORY.value: binding.directory,
+        Hole.PAYLOAD.value: binding.payload,
+        Hole.PYTHON.value: binding.python,
     }
     if binding.interface:
-        values[Hole.INTERFACE] = binding.interface
+        values[Hole.INTERFACE.value] = binding.interface
     return values
 
 
-def _bound_node(node: PlannedNode, values: dict[Hole, str]) -> PlannedNode:
+def _bound_node(node: PlannedNode, values: dict[str, str]) -> PlannedNode:
     return node.model_copy(
         update={
             "files": tuple(_bound_file(file, values) for file in node.files),
@@ -64,16 +66,16 @@ def _bound_node(node: PlannedNode, values: dict[Hole, str]) -> PlannedNode:
     )
 
 
-def _bound_file(file: PlannedFile, values: dict[Hole, str]) -> PlannedFile:
+def _bound_file(file: PlannedFile, values: dict[str, str]) -> PlannedFile:
     quoted = {hole: json.dumps(value, ensure_ascii=False)[1:-1] for hole, value in values.items()}
     return file.model_copy(update={"text": fill(file.text, quoted)})
 
 
-def _bound_process(process: PlannedProcess, values: dict[Hole, str]) -> PlannedProcess:
+def _bound_process(process: PlannedProcess, values: dict[str, str]) -> PlannedProcess:
     environment = {
         name: fill(value, values)
         for name, value in process.env.items()
-        if Hole.INTERFACE in values or Hole.INTERFACE not in holes_in(value)
+        if Hole.INTERFACE.value in values or Hole.INTERFACE.value not in holes_in(value)
     }
     return process.model_copy(
         update={

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.planning.cost.collectives import CollectiveChoice, rule_text, timed_text
 from dttui.planning.costing import Costing
 from dttui.spec.findings import Finding, info
@@ -39,7 +39,7 @@ def _advice(choice: CollectiveChoice, declared: str | None, nodes: int) -> Findi
     hints = [rule] if rule is not None else []
     if declared is not None and declared != choice.algorithm:
         hints.append(_("The job says {declared}.").format(declared=declared))
-    return info(f"advice-{choice.collective.replace('_', '-')}", "communication", message, " ".join(hints))
+    return info(f"advice-{choice.collective.replace('_', '-')}", "communication", message, joined(" ", hints))
 
 
 def _seconds(value: float) -> str:

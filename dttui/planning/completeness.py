@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dttui.frameworks import get_framework
+from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.environment import is_reserved
+from dttui.frameworks.options import read_options
 from dttui.i18n import _
 from dttui.spec.effects import keys_without_effect
 from dttui.spec.findings import Finding, error, info
@@ -23,7 +24,7 @@ def check_completeness(job: Job) -> list[Finding]:
         message = _("the job does not say which framework launches it")
         findings.append(error("framework-missing", "framework", message, _("Write framework: pytorch-ddp.")))
     else:
-        findings += get_framework(job.framework).check(job)
+        findings += check_framework(job, get_framework(job.framework))
     servers = {index: node.id for index, node in enumerate(job.cluster.nodes) if node.role == "parameter_server"}
     if servers and job.framework != "tensorflow":
         message = _("{nodes}: parameter_server is a role for TensorFlow alone").format(
@@ -42,6 +43,11 @@ def check_completeness(job: Job) -> list[Finding]:
         hint = _("Set recovery.checkpoint with shared: true, or another on_node_failure.")
         findings.append(error("replace-needs-shared", "recovery.on_node_failure", message, hint))
     return findings
+
+
+def check_framework(job: Job, framework: Framework) -> list[Finding]:
+    """Return what in the job and its options does not go with the framework."""
+    return [*framework.check(job), *read_options(job, framework)[1]]
 
 
 def check_unused(job: Job) -> list[Finding]:

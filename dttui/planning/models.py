@@ -77,13 +77,13 @@ class PlannedNode(_Value):
     python: str
     """Interpreter of the job's processes."""
     slots: int
-    """Processes, one a GPU; 1 without GPUs."""
+    """GPUs that the job uses; 1 without GPUs."""
     cuda_slots: int
     """How many of the slots are NVIDIA GPUs."""
     simulated: bool
     """Whether its GPUs are simulated."""
     ranks: tuple[int, ...]
-    """Global ranks, contiguous."""
+    """Global ranks, contiguous: one a slot, or one a node."""
     zone: str | None = None
     """Availability zone."""
     files: tuple[PlannedFile, ...] = ()
@@ -92,6 +92,8 @@ class PlannedNode(_Value):
     """What runs."""
     required_paths: tuple[str, ...] = ()
     """Absolute paths that must exist on the host."""
+    port_range: tuple[int, int] | None = None
+    """Where its own port is taken from; `None` where only the master needs one."""
 
 
 class Plan(_Value):
@@ -153,6 +155,8 @@ class NodeBinding(_Value):
     """Interface that leads to the master."""
     gpu_ids: tuple[int, ...] = ()
     """GPUs set aside."""
+    port: int | None = None
+    """Port it has reserved; the master's is the rendezvous'."""
 
 
 class Bindings(_Value):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import Framework, get_framework
-from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout
+from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
+from dttui.frameworks.options import read_options
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
@@ -22,9 +22,9 @@ from dttui.planning.estimate import start_estimate_s
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
-from dttui.planning.roster import Member, Roster, make_roster
-from dttui.planning.sources import Sources, locate_dataset, locate_sources, storage_paths
-from dttui.spec.findings import Severity, errors_first
+from dttui.planning.roster import Member, make_roster
+from dttui.planning.sources import Sources, locate_dataset, locate_sources, required_paths
+from dttui.spec.findings import Finding, Severity, errors_first
 from dttui.spec.models import Job
 
 __all__ = ["bind", "plan"]
@@ -59,10 +59,22 @@ def plan(
     backend, findings = choose_backend(job, members)
     dataset, dataset_findings = locate_dataset(job, inventory)
     sources = locate_sources(job.run) if job.run is not None else None
+    framework = get_framework(job.framework) if job.framework is not None else None
+    layouts = _layouts(job, members, framework.rank if framework is not None else Rank.SLOT)
+    required = required_paths(job, dataset, sources)
+    has_ports = framework is not None and framework.needs_ports
+    nodes = tuple(
+        _bare_node(job, member, place, required, has_port=has_ports)
+        for member, place in zip(members, layouts, strict=True)
+    )
+    layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
     costing, of_cost = cost(job, members, gpus or gpu_table(), links)
+    if framework is not None and layout is not None:
+        nodes = tuple(_with_bundle(node, framework, layout) for node in nodes)
     share = costing.estimate.communication_share if costing is not None else None
     findings = [
         *check_completeness(job),
+        *of_framework,
         *dataset_findings,
         *roster.findings,
         *(sources.findings if sources is not None else ()),
@@ -79,11 +91,11 @@ def plan(
         job_name=job.name,
         framework=job.framework or "",
         backend=backend,
-        world_size=roster.world_size,
+        world_size=sum(len(node.ranks) for node in layouts),
         master_address=master_address(members),
         port_range=members[0].environment.ports if members else _DEFAULT_PORTS,
         upload=sources.upload if sources is not None else None,
-        nodes=_nodes(job, roster, backend, dataset, sources),
+        nodes=nodes,
         aggregate=aggregate(member.choice for member in members),
         start_estimate_s=start_estimate_s(len(members)),
         findings=errors_first(findings),
@@ -97,43 +109,48 @@ def plan(
     )
 
 
-def _nodes(
-    job: Job, roster: Roster, backend: str, dataset: DatasetLocation | None, sources: Sources | None
-) -> tuple[PlannedNode, ...]:
-    layouts = _layouts(job, roster.members)
-    required = storage_paths(job)
-    if dataset is not None and posixpath.isabs(dataset.path):
-        required = (dataset.path, *required)
-    if sources is not None:
-        required = (*sources.required_paths, *required)
-    nodes = tuple(
-        _bare_node(job, member, layout, required) for member, layout in zip(roster.members, layouts, strict=True)
-    )
-    framework = get_framework(job.framework) if job.framework is not None else None
-    if framework is None or job.run is None or sources is None:
-        return nodes
-    if any(finding.severity is Severity.ERROR for finding in framework.check(job)):
-        return nodes
+def _layout(
+    job: Job,
+    framework: Framework | None,
+    nodes: tuple[NodeLayout, ...],
+    members: tuple[Member, ...],
+    backend: str,
+    dataset: DatasetLocation | None,
+    sources: Sources | None,
+) -> tuple[JobLayout | None, list[Finding]]:
+    """Return what the framework makes the bundles of, and what it says to that; `None` where it cannot make them."""
+    if framework is None:
+        return None, []
+    options = read_options(job, framework)[0]
+    if options is None or job.run is None or sources is None or not nodes or _has_errors(framework.check(job)):
+        return None, []
     layout = JobLayout(
         job=job,
         run=job.run,
         backend=backend,
-        master_address=master_address(roster.members),
-        world_size=roster.world_size,
-        nodes=layouts,
+        master_address=master_address(members),
+        world_size=sum(len(node.ranks) for node in nodes),
+        nodes=nodes,
         cwd=sources.cwd,
         dataset=dataset,
+        options=options,
     )
-    return tuple(_with_bundle(node, framework, layout) for node in nodes)
+    findings = framework.check_layout(layout)
+    return (None if _has_errors(findings) else layout), findings
 
 
-def _layouts(job: Job, members: tuple[Member, ...]) -> tuple[NodeLayout, ...]:
+def _has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _layouts(job: Job, members: tuple[Member, ...], rank: Rank) -> tuple[NodeLayout, ...]:
     """Give each node its ranks: contiguous, in order of node rank."""
     layouts: list[NodeLayout] = []
     first = 0
     default = job.resources.network.interface if job.resources.network is not None else None
     for node_rank, member in enumerate(members):
         network = member.node.network
+        count = member.slots if rank is Rank.SLOT else 1
         layouts.append(
             NodeLayout(
                 name=member.name,
@@ -142,27 +159,31 @@ def _layouts(job: Job, members: tuple[Member, ...]) -> tuple[NodeLayout, ...]:
                 slots=member.slots,
                 cuda_slots=member.cuda_slots,
                 simulated=member.environment.simulated,
-                ranks=tuple(range(first, first + member.slots)),
+                ranks=tuple(range(first, first + count)),
                 interface=(network.interface if network is not None else None) or default,
+                role=member.node.role,
             )
         )
-        first += member.slots
+        first += count
     return tuple(layouts)
 
 
-def _bare_node(job: Job, member: Member, layout: NodeLayout, required: tuple[str, ...]) -> PlannedNode:
+def _bare_node(
+    job: Job, member: Member, place: NodeLayout, required: tuple[str, ...], *, has_port: bool
+) -> PlannedNode:
     own = job.run.python if job.run is not None else None
     return PlannedNode(
-        name=layout.name,
-        node_rank=layout.node_rank,
-        address=layout.address,
+        name=place.name,
+        node_rank=place.node_rank,
+        address=place.address,
         python=own or member.environment.python or DEFAULT_PYTHON,
-        slots=layout.slots,
-        cuda_slots=layout.cuda_slots,
-        simulated=layout.simulated,
-        ranks=layout.ranks,
+        slots=place.slots,
+        cuda_slots=place.cuda_slots,
+        simulated=place.simulated,
+        ranks=place.ranks,
         zone=member.environment.zone,
-        required_paths=tuple(dict.fromkeys(required)),
+        required_paths=required,
+        port_range=member.environment.ports if has_port else None,
     )
 
 

@@ -83,11 +83,13 @@ def locate_dataset(job: Job, inventory: Inventory) -> tuple[DatasetLocation | No
     return DatasetLocation(dataset.id, version.id, version.path), []
 
 
-def storage_paths(job: Job) -> tuple[str, ...]:
-    """Return the absolute paths of the job's declared storage."""
+def required_paths(job: Job, dataset: DatasetLocation | None, sources: Sources | None) -> tuple[str, ...]:
+    """Return the absolute paths that must exist on every host: of the program, the dataset and declared storage."""
     storage = job.resources.storage
     places = (storage.local, storage.shared) if storage is not None else ()
-    return tuple(item.path for item in places if item is not None and item.path and posixpath.isabs(item.path))
+    stored = (item.path for item in places if item is not None and item.path and posixpath.isabs(item.path))
+    data = (dataset.path,) if dataset is not None and posixpath.isabs(dataset.path) else ()
+    return tuple(dict.fromkeys((*(sources.required_paths if sources is not None else ()), *data, *stored)))
 
 
 def _hint(word: str, known: list[str]) -> str:

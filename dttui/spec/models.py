@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from dttui.i18n import _
+from dttui.spec.added import added_frameworks
 from dttui.spec.cluster import (
     Cluster,
     CpuRequest,
@@ -72,6 +82,7 @@ __all__ = [
     "Node",
     "NodeGroup",
     "NodeResources",
+    "OwnFramework",
     "PipelineParallel",
     "Recovery",
     "ReduceScatter",
@@ -87,7 +98,21 @@ __all__ = [
     "Visualization",
 ]
 
-FrameworkName = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
+OwnFramework = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
+"""The frameworks that come with dttui."""
+
+
+def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError:
+        if value in added_frameworks():
+            return value
+        raise
+
+
+FrameworkName = Annotated[OwnFramework, WrapValidator(_of_others_too)]
+"""A framework that comes with dttui, or one that an installed package adds."""
 
 
 class Run(Section):
@@ -220,6 +245,8 @@ class Job(Section):
     """Version of the document, the person's own."""
     framework: FrameworkName | None = None
     """How it is launched."""
+    framework_options: FreeValues = Field(default_factory=dict, json_schema_extra=LAUNCHED)
+    """What the framework itself can be told; which keys there are is the framework's affair."""
     run: Run | None = None
     """What runs."""
     dataset: DatasetChoice | None = None

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dttui.errors import UsageError
-from dttui.frameworks import FRAMEWORKS, get_framework
+from dttui.frameworks import frameworks, get_framework
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
@@ -21,10 +21,10 @@ from dttui.spec.models import (
     DataParallel,
     DatasetRef,
     DataSharding,
-    FrameworkName,
     Logging,
     Model,
     Monitoring,
+    OwnFramework,
     Recovery,
     Run,
     Strategy,
@@ -44,12 +44,12 @@ def file_of(node: PlannedNode, path: str) -> str:
     return next(file.text for file in node.files if file.path == path)
 
 
-def test_all_seven_are_listed_in_order_and_two_can_be_launched() -> None:
-    assert [item.name for item in FRAMEWORKS] == list(get_args(FrameworkName))
-    assert [item.name for item in FRAMEWORKS if item.available] == ["pytorch-ddp", "command"]
+def test_all_seven_are_listed_in_order_and_three_can_be_launched() -> None:
+    assert [item.name for item in frameworks()] == list(get_args(OwnFramework))
+    assert [item.name for item in frameworks() if item.available] == ["pytorch-ddp", "pytorch-fsdp", "command"]
 
 
-@pytest.mark.parametrize("name", get_args(FrameworkName))
+@pytest.mark.parametrize("name", get_args(OwnFramework))
 def test_each_says_what_it_is(name: str) -> None:
     item = get_framework(name)
     assert item.label
@@ -204,7 +204,7 @@ def test_names_of_any_kind_leave_the_ddp_configuration_valid() -> None:
     assert entry == {"name": name, "rank": 0, "ip": "h", "gpus": []}
 
 
-@pytest.mark.parametrize("framework", ["pytorch-ddp", "command"])
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "pytorch-fsdp", "command"])
 def test_everything_meant_for_the_script_is_in_its_configuration(framework: str) -> None:
     nodes = nodes_of(
         A,
@@ -248,6 +248,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "metrics": ["loss"],
         "visualization": None,
         "settings": {},
+        "framework_options": get_framework(framework).options().model_dump(mode="json"),
         "training": {"batch_size": 256, "num_workers": 4},
         "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2},
         "resources": {"gpu_count": 6},

@@ -91,7 +91,7 @@ def test_errors_come_first_then_warnings_then_the_rest() -> None:
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.INFO]
 
 
-@pytest.mark.parametrize("framework", ["pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow"])
+@pytest.mark.parametrize("framework", ["deepspeed", "horovod", "megatron-lm", "tensorflow"])
 def test_a_framework_that_is_not_there_yet_is_an_error(framework: str) -> None:
     finding = only("framework-not-yet", findings(make_job(A, framework=framework)), Severity.ERROR)
     assert finding.hint

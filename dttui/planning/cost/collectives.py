@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.planning.cost.hardware import Hardware, Link
 
 Algorithm = Literal["ring", "tree", "butterfly"]
@@ -175,7 +175,7 @@ def timed_text(choice: CollectiveChoice, written: Callable[[float], str]) -> str
     """Return the seconds of each algorithm, the least first; the one that no library has is named as such."""
     ranked = sorted(choice.seconds.items(), key=lambda item: item[1])
     names = {"butterfly": _("butterfly (NCCL and gloo have none)")}
-    return ", ".join(f"{names.get(algorithm, algorithm)} {written(value)}" for algorithm, value in ranked)
+    return joined(", ", (names.get(algorithm, algorithm) + f" {written(value)}" for algorithm, value in ranked))
 
 
 def rule_text(choice: CollectiveChoice, nodes: int) -> str | None:

@@ -205,6 +205,7 @@ class GangStart:
                     python=reply.python,
                     interface=reply.interface,
                     gpu_ids=tuple(reply.gpu_ids),
+                    port=reply.master_port,
                 )
                 for node, reply in zip(self._nodes, replies, strict=True)
             },

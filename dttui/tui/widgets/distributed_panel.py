@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Label, OptionList, Select, Static
 
-from dttui.frameworks import FRAMEWORKS, get_framework
+from dttui.frameworks import frameworks, get_framework
 from dttui.i18n import _
 from dttui.planning.summary import network_note
 from dttui.tui.messages import FrameworkChosen, MasterChosen
@@ -22,7 +22,7 @@ class DistributedPanel(Vertical):
 
     def __init__(self, framework: str | None, *, id: str) -> None:
         super().__init__(id=id)
-        self._framework = framework or FRAMEWORKS[0].name
+        self._framework = framework or frameworks()[0].name
         self.border_title = _("Distributed training settings")
         self.display = False
         self._names: list[tuple[str, str]] = []
@@ -45,7 +45,7 @@ class DistributedPanel(Vertical):
     def on_mount(self) -> None:
         """Make those frameworks that are not there yet impossible to choose."""
         options = self.query_one("#framework", Select).query_one(OptionList)
-        for index, framework in enumerate(FRAMEWORKS):
+        for index, framework in enumerate(frameworks()):
             if not framework.available:
                 options.disable_option_at_index(index)
 
@@ -83,4 +83,4 @@ class DistributedPanel(Vertical):
 
 def _framework_options() -> list[tuple[str, str]]:
     later = _("not yet there")
-    return [(item.label if item.available else f"{item.label} · {later}", item.name) for item in FRAMEWORKS]
+    return [(item.label if item.available else f"{item.label} · {later}", item.name) for item in frameworks()]

@@ -1,0 +1,203 @@
+"""PyTorch FSDP2: torchrun, or `accelerate launch` where the script wants it, and the sharding's settings as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.config_file import config_file
+from dttui.frameworks.environment import process_environment
+from dttui.frameworks.torchrun import RANK, check_cold_run, check_run, program, torchrun
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error
+from dttui.spec.models import Job
+from dttui.spec.section import Section
+from dttui.spec.text import Text
+from dttui.spec.yaml_writer import dump_yaml
+
+CONFIG_FILE = "fsdp_config.json"
+"""The sharding's settings, for the script."""
+ACCELERATE_FILE = "accelerate_config.yaml"
+"""The same in the form of accelerate."""
+_DTYPES = {"fp32": None, "tf32": None, "fp16": "float16", "bf16": "bfloat16", "fp8": "bfloat16"}
+"""In what parameters are gathered, by the model's precision; `None` for as they are."""
+_ACCELERATE_PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+
+
+class FsdpOptions(Section):
+    """What can be told about sharding (torch.distributed.fsdp.fully_shard)."""
+
+    launcher: Literal["torchrun", "accelerate"] = "torchrun"
+    """Program that starts the ranks; accelerate's sets what a script with an `Accelerator` reads."""
+    wrap: Literal["layers", "size", "whole"] = "layers"
+    """What is sharded as a unit: each layer of `layer_classes`, modules of `min_parameters` and more, or the whole."""
+    layer_classes: tuple[Text, ...] = ()
+    """Names of the classes of layers, such as LlamaDecoderLayer; without any, what the script takes for layers."""
+    min_parameters: Annotated[int, Field(gt=0)] = 100_000_000
+    """Parameters from which on a module is a unit, for wrap: size."""
+    reshard_after_forward: bool | None = None
+    """Whether parameters are freed after the forward pass; by default as `strategy.zero_stage` says: 3 yes, 2 no."""
+    shard_group: Literal["all", "node"] = "all"
+    """Share out among all ranks, or among those of a node and keep a copy on each node (HSDP)."""
+    reduce_dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
+    """In what gradients are summed."""
+    cpu_offload: bool = False
+    """Keep parameters, gradients and optimizer states in the host's memory."""
+    state_dict: Literal["sharded", "full"] = "sharded"
+    """Form of checkpoints."""
+
+
+class PytorchFsdp:
+    """Launches torchrun, or accelerate's launcher, on every node."""
+
+    name = "pytorch-fsdp"
+    label = "PyTorch FSDP"
+    options: type[Section] = FsdpOptions
+    requires: Sequence[str] = ("torch",)
+    rank = Rank.SLOT
+    needs_ports = False
+    available = True
+
+    @property
+    def summary(self) -> str:
+        """Its kind of parallelism."""
+        return _("fully sharded data parallel")
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return _("Large models: parameters, gradients and optimizer states are shared out among the ranks.")
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What it offers."""
+        return (
+            _("sharded parameters"),
+            _("less GPU memory"),
+            _("ZeRO-style optimisation"),
+            _("very large models"),
+        )
+
+    def check(self, job: Job) -> list[Finding]:
+        """Return what in the job does not go with sharding, or with the launcher."""
+        by_accelerate = job.framework_options.get("launcher") == "accelerate"
+        findings = (check_cold_run if by_accelerate else check_run)(job, self.label)
+        if job.strategy.zero_stage in (0, 1):
+            stage = job.strategy.zero_stage
+            message = _("FSDP shards parameters or gradients: ZeRO stage 3 or 2, not {stage}").format(stage=stage)
+            hint = _("Write zero_stage: 3 or 2, or choose pytorch-ddp (0) or deepspeed (1).")
+            findings.append(error("zero-stage", "strategy.zero_stage", message, hint))
+        return findings
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return an error where the ranks of the nodes cannot be shared out as the options ask."""
+        options = _options(layout)
+        if len({node.slots for node in layout.nodes}) == 1:
+            return []
+        least = min(node.slots for node in layout.nodes)
+        hint = _("Use {count} on each: resources.gpu.count.").format(count=least)
+        if options.shard_group == "node":
+            message = _("shard_group: node needs the same number of GPUs on every node")
+            return [error("unequal-slots", "framework_options.shard_group", message, hint)]
+        if options.launcher == "accelerate":
+            message = _("accelerate launch starts the same number of processes on every node")
+            return [error("unequal-slots", "framework_options.launcher", message, hint)]
+        return []
+
+    def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
+        """Return the script's settings, and the sharding's in both forms."""
+        return layout.shared_file(config_file), layout.shared_file(_settings_file), _accelerate_file(layout, node)
+
+    def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
+        """Return the one launcher of a node."""
+        own = {"DTTUI_FSDP_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}"}
+        if _options(layout).launcher == "torchrun":
+            return (torchrun(layout, node, own=own),)
+        if layout.backend != "nccl":
+            own["ACCELERATE_USE_CPU"] = "true"
+        argv = (
+            *layout.run.prefix,
+            str(Hole.PYTHON),
+            "-m",
+            "accelerate.commands.launch",
+            f"--config_file={Hole.DIRECTORY}/{ACCELERATE_FILE}",
+            RANK,
+            *program(layout.run),
+        )
+        environment = process_environment(layout, node, own)
+        return (PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd),)
+
+
+def _options(layout: JobLayout) -> FsdpOptions:
+    return layout.options if isinstance(layout.options, FsdpOptions) else FsdpOptions()
+
+
+def _reshards(layout: JobLayout) -> bool:
+    said = _options(layout).reshard_after_forward
+    return layout.job.strategy.zero_stage != 2 if said is None else said
+
+
+def _settings_file(layout: JobLayout) -> PlannedFile:
+    """Return what `fully_shard` can be told, by its own names where it has them."""
+    options = _options(layout)
+    model = layout.job.model
+    per_node = layout.nodes[0].slots
+    in_node = options.shard_group == "node" and len(layout.nodes) > 1
+    document: dict[str, Any] = {
+        "wrap": options.wrap,
+        "layer_classes": list(options.layer_classes),
+        "min_parameters": options.min_parameters,
+        "reshard_after_forward": _reshards(layout),
+        "mesh": [len(layout.nodes), per_node] if in_node else [layout.world_size],
+        "mesh_dim_names": ["replicate", "shard"] if in_node else ["shard"],
+        "mp_policy": {
+            "param_dtype": _DTYPES[model.precision] if model is not None and model.precision is not None else None,
+            "reduce_dtype": {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[options.reduce_dtype],
+        },
+        "cpu_offload": options.cpu_offload,
+        "activation_checkpointing": layout.job.strategy.recomputation not in (None, "none"),
+        "state_dict": options.state_dict,
+    }
+    return PlannedFile(path=CONFIG_FILE, text=json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+
+
+def _accelerate_file(layout: JobLayout, node: NodeLayout) -> PlannedFile:
+    """Return accelerate's configuration of this node (accelerate/commands/config/config_args.py)."""
+    options, model = _options(layout), layout.job.model
+    policies = {"layers": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP", "whole": "NO_WRAP"}
+    fsdp: dict[str, Any] = {
+        "fsdp_version": 2,
+        "fsdp_auto_wrap_policy": policies[options.wrap],
+        "fsdp_reshard_after_forward": _reshards(layout),
+        "fsdp_offload_params": options.cpu_offload,
+        "fsdp_state_dict_type": {"sharded": "SHARDED_STATE_DICT", "full": "FULL_STATE_DICT"}[options.state_dict],
+        "fsdp_cpu_ram_efficient_loading": False,
+        "fsdp_activation_checkpointing": layout.job.strategy.recomputation not in (None, "none"),
+    }
+    if options.wrap == "layers" and options.layer_classes:
+        fsdp["fsdp_transformer_layer_cls_to_wrap"] = ",".join(options.layer_classes)
+    if options.wrap == "size":
+        fsdp["fsdp_min_num_params"] = options.min_parameters
+    document = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP",
+        "mixed_precision": _ACCELERATE_PRECISIONS.get(model.precision or "", "no") if model is not None else "no",
+        "use_cpu": False,
+        "num_machines": len(layout.nodes),
+        "num_processes": layout.world_size,
+        "machine_rank": node.node_rank,
+        "main_process_ip": layout.master_address,
+        "main_process_port": "PORT",
+        "rdzv_backend": "static",
+        "same_network": True,
+        "main_training_function": "main",
+        "fsdp_config": fsdp,
+    }
+    # A number, and not known yet.
+    text = dump_yaml(document).replace("main_process_port: PORT", f"main_process_port: {Hole.MASTER_PORT}")
+    return PlannedFile(path=ACCELERATE_FILE, text=text)

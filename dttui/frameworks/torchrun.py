@@ -1,0 +1,91 @@
+"""One torchrun a node, on static rendezvous, so that the chosen master is rank 0: what several frameworks start by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import Hole, PlannedProcess
+from dttui.frameworks.environment import process_environment
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error, info
+from dttui.spec.models import Job, Run
+
+WARM_MINUTES = 30
+"""How long the agent keeps a process for warm starts that no job asks for, `dtagent.warming.IDLE_S`."""
+RANK = f"{Hole.PAYLOAD}/rank.py"
+"""Runs a script or module as one rank, with logs and an end of its own."""
+
+
+def check_program(job: Job, label: str) -> list[Finding]:
+    """Return what in `run` does not go with a framework that starts a script or module on every rank."""
+    if job.run is not None and job.run.command is not None:
+        message = _("{framework} starts a script or a module, not a command").format(framework=label)
+        hint = _("Give run.script or run.module, or choose the framework command.")
+        return [error("run-mismatch", "run.command", message, hint)]
+    return []
+
+
+def check_run(job: Job, label: str) -> list[Finding]:
+    """Return what in `run` does not go with torchrun, and what is to be said about warm starts."""
+    if findings := check_program(job, label):
+        return findings
+    if job.run is None or not job.run.warm_start:
+        return []
+    if job.run.prefix:
+        message = _("run.warm_start cannot be had together with run.prefix: what is forked runs under no other program")
+        return [error("warm-start-prefix", "run.warm_start", message, _("Leave one of them out."))]
+    message = _(
+        "torchrun and the ranks are forked on each host from a process that keeps torch imported; it stays "
+        "{minutes} minutes after the last launch and holds about 220 MB"
+    ).format(minutes=WARM_MINUTES)
+    return [info("warm-start", "run.warm_start", message)]
+
+
+def check_cold_run(job: Job, label: str) -> list[Finding]:
+    """Return what in `run` does not go with a framework that is started by another program than torchrun."""
+    if findings := check_program(job, label):
+        return findings
+    if job.run is not None and job.run.warm_start:
+        message = _("run.warm_start is for torchrun, and {framework} is started without it").format(framework=label)
+        return [error("run-mismatch", "run.warm_start", message, _("Leave it out."))]
+    return []
+
+
+def program(run: Run) -> tuple[str, ...]:
+    """Return the script or module with its arguments, as an interpreter takes them."""
+    target = (run.script,) if run.script is not None else ("-m", run.module or "")
+    return (*target, *run.args)
+
+
+def torchrun(
+    layout: JobLayout, node: NodeLayout, *, arguments: Sequence[str] = (), own: Mapping[str, str] | None = None
+) -> PlannedProcess:
+    """Return the one torchrun of a node.
+
+    Args:
+        layout: the job.
+        node: the node.
+        arguments: what the framework adds after the script's own.
+        own: variables of the framework.
+    """
+    run = layout.run
+    argv = (
+        *run.prefix,
+        str(Hole.PYTHON),
+        f"{Hole.PAYLOAD}/torchrun.py",
+        f"--nnodes={len(layout.nodes)}",
+        f"--nproc-per-node={node.slots}",
+        f"--node-rank={node.node_rank}",
+        f"--master-addr={layout.master_address}",
+        f"--master-port={Hole.MASTER_PORT}",
+        "--max-restarts=0",
+        f"--rdzv-conf=timeout={math.ceil(2 * layout.job.communication.rendezvous_timeout_s)}",
+        "--",
+        RANK,
+        *program(run),
+        *arguments,
+    )
+    environment = process_environment(layout, node, own)
+    return PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start)
