@@ -4,15 +4,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FRAMEWORKS := .venv-frameworks
+FRAMEWORKS_STAMP := $(FRAMEWORKS)/.installed
+TENSORFLOW := .venv-tensorflow
+TENSORFLOW_STAMP := $(TENSORFLOW)/.installed
+HOROVOD := .venv-horovod
+HOROVOD_STAMP := $(HOROVOD)/.installed
 # In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
+# make test AGAIN=1: those alone that failed the last time.
+PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 
-.PHONY: help install demo test faults flood check lint screenshot clean
+.PHONY: help install demo test faults frameworks horovod slurm podman flood check lint screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
-	@echo "make test        set everything up and pass all tests but those of faults"
+	@echo "make test        set everything up and pass all tests but those of faults and frameworks"
 	@echo "make faults      inject every fault of docs/faults.md for real, and pass"
+	@echo "make frameworks  install DeepSpeed, accelerate, Megatron and TensorFlow beside it, and train with each"
+	@echo "make horovod     build Horovod beside it, some minutes with cmake and g++, and train with it for real"
+	@echo "make slurm       run rendered jobs under a real Slurm of two nodes; needs root, slurm-wlm and munge"
+	@echo "make podman      run jobs in containers of a real podman; needs root and podman"
 	@echo "make flood       let a rank print a million lines a second for 10 s; make test does 2 s of it"
 	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
 	@echo "make screenshot  draw the README's pictures from the real app"
@@ -33,10 +45,64 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults
+	$(PYTEST) $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/podman --ignore=tests/frameworks
 
 faults: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults
+	$(PYTEST) $(PYTEST_WORKERS) tests/faults
+
+frameworks: $(STAMP) $(FRAMEWORKS_STAMP) $(TENSORFLOW_STAMP)
+	DTTUI_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(PYTEST_WORKERS) tests/frameworks
+
+# Megatron-LM's argument parser is in wheels for Python 3.12 alone; it runs on 3.11, too, out of a directory of its own.
+# DeepSpeed compiles an operator at its first start on a CPU, which would take more of a test than the test itself.
+$(FRAMEWORKS_STAMP): constraints-frameworks.txt
+	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	@echo "installing the frameworks into $(FRAMEWORKS) (the first time takes some minutes)"
+	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
+	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+		deepspeed accelerate megatron-core
+	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+		--python-version 3.12 --upgrade --target $(FRAMEWORKS)/megatron-training megatron-core==0.17.1
+	@PATH="$(CURDIR)/$(FRAMEWORKS)/bin:$$PATH" TORCH_EXTENSIONS_DIR="$(CURDIR)/$(FRAMEWORKS)/torch_extensions" DS_ACCELERATOR=cpu \
+		python -c "from deepspeed.ops.op_builder import ShareMemCommBuilder; ShareMemCommBuilder().load()" >/dev/null
+	@touch $@
+
+horovod: $(STAMP) $(HOROVOD_STAMP)
+	DTTUI_REQUIRE_HOROVOD=1 $(BIN)/python -m pytest tests/frameworks/test_horovod.py
+
+# Horovod 0.28.1 is written for C++14, and torch's headers want C++17. Its setup.py wants setuptools before 70, which
+# torch says it does not go with: so one after the other.
+$(HOROVOD_STAMP): constraints-frameworks.txt
+	@command -v cmake >/dev/null && command -v c++ >/dev/null || \
+		{ echo "Horovod is built with cmake and a C++ compiler: apt-get install cmake g++" >&2; exit 1; }
+	@test -x $(HOROVOD)/bin/python || $(PYTHON) -m venv $(HOROVOD)
+	@echo "building Horovod in $(HOROVOD) (about five minutes of one core)"
+	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
+	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
+		numpy packaging psutil PyYAML cloudpickle==3.1.2 setuptools==69.5.1 wheel==0.48.0
+	@rm -rf $(HOROVOD)/src && mkdir $(HOROVOD)/src
+	@$(HOROVOD)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+		--no-build-isolation -d $(HOROVOD)/src horovod==0.28.1
+	@tar -xzf $(HOROVOD)/src/horovod-0.28.1.tar.gz --strip-components=1 -C $(HOROVOD)/src
+	@sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
+		$(HOROVOD)/src/CMakeLists.txt $(HOROVOD)/src/horovod/torch/CMakeLists.txt
+	@HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
+		HOROVOD_WITHOUT_MXNET=1 $(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-build-isolation --no-deps $(HOROVOD)/src
+	@rm -rf $(HOROVOD)/src
+	@touch $@
+
+$(TENSORFLOW_STAMP): constraints-frameworks.txt
+	@test -x $(TENSORFLOW)/bin/python || $(PYTHON) -m venv $(TENSORFLOW)
+	@echo "installing TensorFlow into $(TENSORFLOW) (the first time takes a minute and 1.5 GB)"
+	@$(TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check -c $< tensorflow-cpu
+	@touch $@
+
+slurm: $(STAMP)
+	DTTUI_REQUIRE_SLURM=1 $(PYTEST) tests/slurm
+
+podman: $(STAMP)
+	DTTUI_REQUIRE_PODMAN=1 $(BIN)/python -m pytest tests/podman
 
 flood: $(STAMP)
 	DTTUI_TEST_FLOOD_S=10 $(BIN)/python -m pytest -s tests/agent/test_flood.py
@@ -53,4 +119,4 @@ screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(HOROVOD) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

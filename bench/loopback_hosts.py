@@ -77,6 +77,11 @@ class LoopbackHosts:
         """CPU time of the servers and of the sessions that have ended."""
         return sum(_cpu_s(server.pid) for server in self.servers)
 
+    def await_idle(self) -> None:
+        """Return once all sessions have ended, and so are counted."""
+        while any(_descendants(server.pid) for server in self.servers):
+            time.sleep(0.01)
+
 
 @contextlib.contextmanager
 def loopback_hosts(directory: Path, count: int) -> Iterator[LoopbackHosts]:
@@ -117,6 +122,7 @@ def _start(sshd: str, hosts: LoopbackHosts, first: int) -> subprocess.Popen[byte
         f"HostKey {hosts.directory / 'host'}",
         f"AuthorizedKeysFile {hosts.directory / 'client.pub'}",
         f"SetEnv HOME={hosts.directory}",  # The person's shell start-up files are not what is measured.
+        "Subsystem sftp internal-sftp",
         "PidFile none",
         "UsePAM no",
         "StrictModes no",

@@ -7,9 +7,15 @@ import errno
 import os
 import secrets
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 TAIL_BYTES = 64 * 1024
+_APPENDING = threading.Lock()
+"""Held while a line is appended and while a thinned file takes the place of another: no line goes to the old one."""
+_thinning: set[Path] = set()
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -44,16 +50,77 @@ def append_line(path: Path, line: str, *, durable: bool = False) -> None:
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with _APPENDING:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            data = line.encode() + b"\n"
+            if (written := os.write(descriptor, data)) < len(data):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            if durable:
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def thin_out(path: Path, recent_bytes: int, thin: Callable[[bytes], bytes]) -> threading.Thread | None:
+    """Have lines of a file left out, on a thread of its own; what `append_line` adds meanwhile is kept.
+
+    Where it cannot be written the file is as it was.
+
+    Args:
+        path: of the file; nobody but this process writes to it.
+        recent_bytes: at its end, of which every line stays.
+        thin: of the lines before those, returns what stays.
+
+    Returns:
+        The thread; `None` where it is being done already, or this host lets no more threads start.
+    """
+
+    def run() -> None:
+        try:
+            with contextlib.suppress(OSError):
+                _replace_thinned(path, recent_bytes, thin)
+        finally:
+            _thinning.discard(path)
+
+    if path in _thinning:
+        return None
+    _thinning.add(path)
+    thread = threading.Thread(target=run, name="thin-out")
     try:
-        data = line.encode() + b"\n"
-        if (written := os.write(descriptor, data)) < len(data):
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        if durable:
-            os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
+        thread.start()
+    except RuntimeError:
+        _thinning.discard(path)
+        return None
+    return thread
+
+
+def _replace_thinned(path: Path, recent_bytes: int, thin: Callable[[bytes], bytes]) -> None:
+    temporary = path.with_suffix(".tmp")
+    try:
+        with path.open("rb") as source, _opened_private(temporary) as target:
+            data = source.read()
+            start = data.find(b"\n", max(0, len(data) - recent_bytes)) + 1
+            target.write(thin(data[:start]))
+            target.write(data[start:])
+            target.flush()
+            os.fsync(target.fileno())
+            with _APPENDING:
+                target.write(source.read())  # A few lines, so that who appends hardly waits.
+                target.flush()
+                os.fsync(target.fileno())
+                temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # As above.
+        _flush_directory(path.parent)
+
+
+def _opened_private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
 
 
 def cut_torn_line(path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gettext
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ def set_language(wanted: str | None) -> None:
     """Choose the language of all later messages: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
     global _catalogue, _language
     _language = wanted or _from_environment()
-    directory = Path(__file__).with_name("locale")
-    _catalogue = gettext.translation("dttui", directory, languages=[_language], fallback=True)
+    _catalogue = _catalogue_of(_language)
     _messages.clear()
 
 
@@ -50,10 +49,13 @@ class Told(str):
 
     def format(self, *args: object, **values: object) -> str:
         """Fill the placeholders."""
-        text = super().format(*args, **values)
         if args or "values" in self.recipe:
-            return text
-        return Told.of(text, {**self.recipe, "values": _plain(values)})
+            return super().format(*args, **values)
+        return self.filled(values)
+
+    def filled(self, values: Mapping[str, object]) -> Told:
+        """Fill the placeholders of a message, for the first time."""
+        return Told.of(super().format(**values), {**self.recipe, "values": _plain(values)})
 
     def __add__(self, other: str) -> str:
         return _both(self, other)
@@ -68,10 +70,12 @@ _messages: dict[str, Told] = {}
 
 def _(message: str) -> str:
     """Return the message in the chosen language. Placeholders are filled afterwards: `_("no {x}").format(x=…)`."""
-    known = _messages.get(message)
-    if known is None:
-        known = _messages[message] = Told.of(_catalogue.gettext(message) if message else "", {"id": message})
-    return known
+    return _message(message)
+
+
+def in_all_languages(message: str) -> tuple[str, ...]:
+    """Return a message, its placeholders empty, in each of the languages; for what was written in one of them."""
+    return tuple(_catalogue_of(name).gettext(message) for name in LANGUAGES)
 
 
 def N_(message: str) -> str:
@@ -81,18 +85,25 @@ def N_(message: str) -> str:
 
 def ngettext(singular: str, plural: str, count: int) -> str:
     """Return the form of the message for `count` in the chosen language."""
-    text = _catalogue.ngettext(singular, plural, count)
-    return Told.of(text, {"id": singular, "plural": plural, "count": count})
+    return _form(singular, plural, count)
 
 
 def told(message: str, /, **values: object) -> Told:
     """Return the message in the chosen language, its placeholders filled; for what is stored and read again later."""
-    return _tell({"id": message, "values": _plain(values)})
+    return _message(message).filled(values)
 
 
 def ntold(singular: str, plural: str, count: int, /, **values: object) -> Told:
     """Return `told` of the form of the message for `count`, which fills `{count}`."""
-    return _tell({"id": singular, "plural": plural, "values": {"count": count, **_plain(values)}})
+    return _form(singular, plural, count).filled({"count": count, **values})
+
+
+def joined(separator: str, parts: Iterable[str]) -> str:
+    """Return `separator.join(parts)`; the messages among them can be told again."""
+    whole = ""
+    for number, part in enumerate(parts):
+        whole = whole + (separator + part) if number else part
+    return whole
 
 
 def retell(recipe: Mapping[str, Any]) -> str:
@@ -102,8 +113,7 @@ def retell(recipe: Mapping[str, Any]) -> str:
         name: retell(value) if isinstance(value, dict) else value
         for name, value in dict(recipe.get("values", {})).items()
     }
-    count = recipe.get("count", values.get("count"))
-    message = str(ngettext(identity, str(plural), int(count)) if plural else _catalogue.gettext(identity))
+    message = str(_form(identity, str(plural), int(recipe["count"])) if plural else _catalogue.gettext(identity))
     return message.format(**values) if "values" in recipe else message
 
 
@@ -127,8 +137,16 @@ def retell_within(data: dict[str, Any], found: object) -> None:
             inner[name] = retell(recipe)
 
 
-def _tell(recipe: dict[str, Any]) -> Told:
-    return Told.of(retell(recipe), recipe)
+def _message(message: str) -> Told:
+    known = _messages.get(message)
+    if known is None:
+        known = _messages[message] = Told.of(_catalogue.gettext(message) if message else "", {"id": message})
+    return known
+
+
+def _form(singular: str, plural: str, count: int) -> Told:
+    text = _catalogue.ngettext(singular, plural, count)
+    return Told.of(text, {"id": singular, "plural": plural, "count": count})
 
 
 def _both(first: str, second: str) -> str:
@@ -142,7 +160,7 @@ def _plain(values: Mapping[str, object]) -> dict[str, object]:
     def plain(value: object) -> object:
         if isinstance(value, Told):
             return value.recipe
-        if value is None or isinstance(value, (bool, dict)):
+        if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
             return int(value)
@@ -151,6 +169,10 @@ def _plain(values: Mapping[str, object]) -> dict[str, object]:
         return format(value) if type(value) is not str else value
 
     return {name: plain(value) for name, value in values.items()}
+
+
+def _catalogue_of(name: str) -> gettext.NullTranslations:
+    return gettext.translation("dttui", Path(__file__).with_name("locale"), languages=[name], fallback=True)
 
 
 def _from_environment() -> str:

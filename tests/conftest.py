@@ -32,10 +32,16 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # As xdist reads the marks in this same hook.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep on one worker what shares a fixture: the tests of a file, and all those of the shared isolated hosts."""
+    """Keep on one worker what shares a fixture: the tests of a file, and all those of the shared isolated hosts.
+
+    A file may name another group: its worker then has isolated hosts of its own.
+    """
     for item in items:
-        group = "lab" if "lab3" in getattr(item, "fixturenames", ()) else str(item.path)
+        if item.get_closest_marker("xdist_group"):
+            continue
+        group = "lab" if "lab3" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
 
 

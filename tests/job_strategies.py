@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
-from dttui.spec.text import DURATION, ENV_NAME, INTERFACE_NAME, MODULE_NAME
+from dttui.spec.text import DURATION, ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
 from dttui.spec.units import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.yaml_writer import flow
 
@@ -27,6 +27,8 @@ PATTERNS = {
     MODULE_NAME: st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5})?", fullmatch=True),
     INTERFACE_NAME: st.from_regex(r"[a-z]{1,5}[0-9]{0,3}", fullmatch=True),
     DURATION: st.sampled_from(["30s", "5m", "1.5 h", "10min"]),
+    MOUNT: st.sampled_from(["/a:/b", "/a:/b:ro", "/x y:/x:rw"]),
+    IMAGE: st.sampled_from(["torch:2", "registry.example.org:5000/a/b@sha256:0", "docker://torch", "/images/t.sif"]),
 }
 WATCHED = st.one_of(
     st.tuples(st.just("log"), st.sampled_from(["NCCL WARN", r"(?i)error: \d+", "'a\"b|#: c$"])),

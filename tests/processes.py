@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,24 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
 
 
+@pytest.fixture(scope="module")
+def demo_root() -> Iterator[Path]:
+    """A root of the embedded cluster for the tests of a module, whose daemons end after the last of them."""
+    root = tempfile.mkdtemp(prefix="dttui-")  # Short, as sockets are made below it.
+    yield Path(root)
+    _end_daemons(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def shared_agents(isolated_environment: None, demo_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the embedded cluster's daemons serve one test after the other: their start is most of a small job's time.
+
+    For every test of a module that imports it, whose jobs have to be over when a test is; with `demo_root`.
+    """
+    monkeypatch.setenv("DTTUI_DEMO_ROOT", str(demo_root))
+
+
 @pytest.fixture(autouse=True)
 def ended_agents(isolated_environment: None) -> Iterator[None]:
     """End the embedded cluster's daemons after the test; on their own they would wait some minutes.
@@ -40,6 +60,10 @@ def ended_agents(isolated_environment: None) -> Iterator[None]:
     """
     root = os.environ["DTTUI_DEMO_ROOT"]
     yield
+    _end_daemons(root)
+
+
+def _end_daemons(root: str) -> None:
     for pid in processes_like("daemon", root):
         os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not processes_like("daemon", root), "the daemons to end", END_DEADLINE_S)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dtagent import history, job_files, journal, linger, processes, supervisor
+from dtagent import history, job_files, journal, linger, processes, removal, supervisor
 from dtagent.cgroup import SCOPE_PREFIX, Cgroup
 from dtagent.locations import AttemptFiles, own_python
 from dtagent.processes import Family, ProcessId
@@ -122,6 +122,8 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
             path = told.get("cgroup")
             family = Family(key, node_rank, members=members, cgroup=Cgroup(Path(path)) if path else None)
         left = processes.kill_all(family, KILL_DEADLINE_S)
+        if is_this_boot:
+            removal.carry_out(files, removal.asked_for(files))
         if told and is_this_boot and not left:
             supervisor.clear_up(files, family, set(told.get("shared_memory", [])))
         if told is None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import contextlib
 import importlib.resources
+import itertools
 import json
 import logging
 import os
@@ -45,6 +46,8 @@ from dtagent.work import Work
 LOG = logging.getLogger("dtagent")
 MAX_RANKS = 4096
 """Of an attempt on one host, told with its status."""
+MOST_FOLDERS = 1000
+"""Of checkpoints, that are looked into for a file."""
 
 
 class Attempts:
@@ -93,6 +96,7 @@ class Attempts:
             source_address=source,
             master_port=self._leases.take_port(request) if request.reserve_port else None,
             gpu_ids=gpu_ids,
+            user_ids=f"{os.getuid()}:{os.getgid()}",
         )
         preparation.write(files, request, reply)
         self._leases.renew(request.key)
@@ -185,7 +189,8 @@ class Attempts:
         before = ""
         with contextlib.suppress(OSError):
             before = job_files.read(files.stop).decode(errors="replace")
-        wanted = "kill" if request.force or before == "kill" else "stop"
+        wanted = "kill" if request.force else "served" if request.services_only else "stop"
+        wanted = max({wanted, before} & supervisor.WORDS.keys(), key=list(supervisor.WORDS).index)
         identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
         try:
             write_atomic(files.stop, wanted)
@@ -195,7 +200,7 @@ class Attempts:
             LOG.warning("cannot write %s; the signal says it too", files.stop)
         identity = adoption.identity(files) if adoption.is_locked(files.lock) else None
         if identity is not None:
-            processes.send(identity, supervisor.KILL if request.force else supervisor.STOP)
+            processes.send(identity, supervisor.WORDS[wanted])
 
     def status(self, key: AttemptKey) -> NodeStatus:
         """Tell where an attempt stands; clears up after a supervisor that vanished.
@@ -213,7 +218,8 @@ class Attempts:
             adoption.bury(files, key, self._node_rank(files))
             told = history.read(files)
         ranks = {rank for path in files.ranks.glob("*.json") if (rank := job_files.rank_of(path)) is not None}
-        failed = failures.read(files)
+        well = {item.name for item in told.exits if item.exit_code == 0}
+        failed = [item for item in failures.read(files) if str(item.rank) not in well]
         known = {item.name for item in told.exits} | {str(failure.rank) for failure in failed}
         return NodeStatus(
             key,
@@ -227,6 +233,8 @@ class Attempts:
             leftovers=told.leftovers,
             usage=told.usage,
             warnings=told.warnings,
+            cut_logs=told.cut_logs,
+            has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
         )
 
     def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
@@ -295,6 +303,19 @@ class Attempts:
             raise RpcError(ErrorCode.REFUSED, f"cannot write {path}: {error.strerror}") from error
 
 
+def _has_checkpoints(files: AttemptFiles) -> bool | None:
+    """Whether a file lies among the attempt's checkpoints; `None` where they are elsewhere, or nobody can tell."""
+    try:
+        specs = job_files.read_object(files.start, job_files.RECORD_BYTES)["processes"]
+        told = {os.path.join(spec["cwd"], spec["env"]["DTTUI_CHECKPOINT_DIR"]) for spec in specs}
+        if {os.path.normpath(path) for path in told} != {str(files.checkpoints)} or files.checkpoints.is_symlink():
+            return None
+        folders = itertools.islice(os.walk(files.checkpoints), MOST_FOLDERS)
+        return any(names for _folder, _folders, names in folders)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _inside(directory: Path, relative: str) -> Path:
     pure = PurePosixPath(relative)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in relative:
@@ -305,5 +326,5 @@ def _inside(directory: Path, relative: str) -> Path:
 def _copy_payload(target: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     for item in importlib.resources.files("dtagent.payload").iterdir():
-        if re.fullmatch(r"[a-z]+\.py", item.name):
+        if re.fullmatch(r"[a-z][a-z_]*\.py", item.name):
             (target / item.name).write_bytes(item.read_bytes())

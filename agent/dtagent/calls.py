@@ -7,8 +7,8 @@ import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -17,7 +17,6 @@ from dacite import Config, DaciteError, MissingValueError, WrongTypeError, from_
 from dtagent import __version__
 from dtagent.errors import RpcError
 from dtagent.protocol.bounds import OutOfRangeError, check_numbers
-from dtagent.protocol.jobs import AttemptKey
 from dtagent.protocol.rpc import ErrorCode
 
 LOG = logging.getLogger("dtagent")
@@ -48,8 +47,10 @@ class Method:
     """Longest request frame."""
 
 
-async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int) -> Any:
+async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, brought: bytes = b"") -> Any:
     """Carry out the call that a frame of `size` bytes asks for; return its result or a `Later`.
+
+    What bytes it brought along are the `data` of its params.
 
     Raises:
         RpcError: it cannot be carried out, or not within its limits.
@@ -60,7 +61,10 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int) 
         raise RpcError(ErrorCode.UNKNOWN_METHOD, f"no method {str(name)[:100]!r} in dtagent {__version__}")
     if size > method.max_bytes:
         raise RpcError(ErrorCode.TOO_LARGE, f"{name}: a request of {size} bytes; the limit is {method.max_bytes}")
-    request = _decode(str(name), method.request, frame.get("params", {}))
+    params = frame.get("params", {})
+    if brought and isinstance(params, dict):
+        params = {**params, "data": brought}
+    request = _decode(str(name), method.request, params)
     try:
         return await asyncio.wait_for(method.call(request), method.limit_s)
     except asyncio.TimeoutError as error:
@@ -143,50 +147,3 @@ class Workers:
             self._places.release()
             raise RpcError(ErrorCode.BUSY, "this host lets no more threads start") from error
         return await future
-
-
-class AttemptLocks:
-    """One change at a time for each attempt: a call that hangs on one holds up no other."""
-
-    def __init__(self, patience_s: float = LIMIT_S - 5.0) -> None:
-        self._patience_s = patience_s
-        self._guard = threading.Lock()
-        self._locks: dict[AttemptKey | None, _SharedLock] = {}
-        """Of the attempts that somebody holds or waits for."""
-
-    @contextlib.contextmanager
-    def hold(self, *keys: AttemptKey | None) -> Iterator[None]:
-        """Hold the locks, taken in the order given, on the thread that acts; `None` is what all prepares share.
-
-        Raises:
-            RpcError: BUSY, an earlier call has not come back.
-        """
-        with contextlib.ExitStack() as stack:
-            for key in keys:
-                stack.enter_context(self._hold_one(key))
-            yield
-
-    @contextlib.contextmanager
-    def _hold_one(self, key: AttemptKey | None) -> Iterator[None]:
-        with self._guard:
-            shared = self._locks.setdefault(key, _SharedLock())
-            shared.users += 1
-        try:
-            if not shared.lock.acquire(timeout=self._patience_s):
-                what = f"attempt {key.attempt} of {key.job_id}" if key else "another attempt"
-                raise RpcError(ErrorCode.BUSY, f"an earlier call on {what} has not come back")
-            try:
-                yield
-            finally:
-                shared.lock.release()
-        finally:
-            with self._guard:
-                shared.users -= 1
-                if not shared.users:
-                    del self._locks[key]
-
-
-@dataclass
-class _SharedLock:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0

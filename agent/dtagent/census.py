@@ -78,9 +78,13 @@ class Census:
         told = self._local_ranks.get(files.directory)
         if told is None:
             told = {}
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            try:
                 ranks = job_files.read_object(files.start, job_files.RECORD_BYTES)["ranks"]
                 told = {rank: local_rank for local_rank, rank in enumerate(ranks)}
+            except (job_files.UnusableFileError, ValueError, TypeError, KeyError):
+                pass  # It will never tell.
+            except OSError:  # It is not there yet, or there are no file handles at the moment.
+                return told
             with self._lock:
                 self._local_ranks[files.directory] = told
         return told

@@ -1,4 +1,4 @@
-"""What a preflight asks of a host beyond its facts: paths, and the listeners of others. Each answer has a deadline."""
+"""What a preflight asks of a host beyond its facts: paths, listeners of others, frameworks. Each has a deadline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from typing import TypeVar
 
 from dtagent.calls import Workers
 from dtagent.errors import RpcError
+from dtagent.images import TIMEOUT_S, look_for
 from dtagent.protocol.probes import (
     MAX_LOAD_S,
     MAX_PATHS,
     MAX_TARGETS,
+    ImageReply,
+    ImageRequest,
     PathsReply,
     PathsRequest,
     PathState,
@@ -23,15 +26,22 @@ from dtagent.protocol.probes import (
     ReachReply,
     ReachRequest,
     ReachTarget,
+    VerdictReply,
+    VerdictRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.reach import reach
+from dtagent.units import MIB
+from dtagent.verdicts import judge
 
-MIB = 1024 * 1024
 MAX_SECONDS = 15.0
 MAX_PROBES = 64
 MAX_LOOKS = 64
 """Looks at paths under way; those that hang count."""
+MAX_VERDICTS = 2
+"""Each is an interpreter with a framework in it."""
+MAX_VERDICT_BYTES = 1024 * 1024
+VERDICT_LIMIT_S = 90.0
 
 _Value = TypeVar("_Value")
 
@@ -43,6 +53,7 @@ class Checks:
         self._root = root
         self._probes = Workers("probe", MAX_PROBES)
         self._looks = Workers("look", MAX_LOOKS)
+        self._verdicts = Workers("verdict", MAX_VERDICTS)
 
     async def reach(self, request: ReachRequest) -> ReachReply:
         """Connect to the targets. Raises RpcError with too many."""
@@ -53,20 +64,41 @@ class Checks:
 
     async def paths(self, request: PathsRequest) -> PathsReply:
         """Look at paths. Raises RpcError with too many, or for one that is not absolute."""
-        if len(request.paths) > MAX_PATHS:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"{len(request.paths)} paths; the limit is {MAX_PATHS}")
+        if len(request.paths) + len(request.programs) > MAX_PATHS:
+            count = len(request.paths) + len(request.programs)
+            raise RpcError(ErrorCode.INVALID_PARAMS, f"{count} paths; the limit is {MAX_PATHS}")
         for path in request.paths:
             if not os.path.isabs(path) or "\0" in path:
                 raise RpcError(ErrorCode.INVALID_PARAMS, f"not an absolute path: {path!r}")
         seconds = _bounded(request.seconds)
         asked = [*request.paths, str(self._root)]
-        *found, root = await asyncio.gather(*(self._look(path, seconds) for path in asked))
-        return PathsReply(list(found), root)
+        looking = asyncio.gather(*(self._look(path, seconds) for path in asked))
+        searching = self._search(request.programs, request.search_path, seconds)
+        (*found, root), missing = await asyncio.gather(looking, searching)
+        return PathsReply(list(found), root, missing)
+
+    async def image(self, request: ImageRequest) -> ImageReply:
+        """Ask a container engine for an image. Raises RpcError for an engine that is none."""
+        late = ImageReply(has_engine=True, detail=f"no answer within {TIMEOUT_S:g} s")
+        return await _within(self._looks, lambda: look_for(request), TIMEOUT_S + 2.0, late)
+
+    async def verdict(self, request: VerdictRequest) -> VerdictReply:
+        """Ask frameworks about a job. Raises RpcError for a file without a name."""
+        return await self._verdicts.run(lambda: judge(request, self._root))
 
     async def _reach(self, target: ReachTarget, seconds: float) -> Reached:
         limit_s = seconds + 1.0 + (MAX_LOAD_S if target.load_bytes > 0 else 0.0)
         late = Reached(Reach.UNRESOLVED, detail=f"not looked up within {limit_s:g} s")
         return await _within(self._probes, lambda: reach(target, seconds), limit_s, late)
+
+    async def _search(self, programs: list[str], search_path: str | None, seconds: float) -> list[str] | None:
+        if any("\0" in name for name in (*programs, search_path or "")):
+            raise RpcError(ErrorCode.INVALID_PARAMS, "the name of a program has a zero byte")
+
+        def search() -> list[str] | None:
+            return [name for name in programs if shutil.which(name, path=search_path) is None]
+
+        return await _within(self._looks, search, seconds, None)
 
     async def _look(self, path: str, seconds: float) -> PathState:
         late = PathState(path, detail=f"no answer within {seconds:g} s")

@@ -16,8 +16,8 @@ from dtagent.protocol.rpc import (
     MAX_FRAME_BYTES,
     ErrorCode,
     FrameError,
-    FrameReader,
     NotARequestError,
+    RequestReader,
     decode,
     encode,
     to_wire,
@@ -119,21 +119,21 @@ class Connection:
             self._writer.transport.abort()
 
     async def _read(self) -> None:
-        frames = FrameReader()
+        frames = RequestReader()
         slots = asyncio.Semaphore(MAX_CALLS)
         leave = _nothing
         deadline: float | None = None
         loop = asyncio.get_running_loop()
         try:
             while data := await self._next(deadline):
-                for line in frames.feed(data):
+                for line, brought in frames.feed(data):
                     if not self._has_greeted:  # Nothing else goes on meanwhile.
-                        await self._answer(line)
+                        await self._answer(line, brought)
                         leave()
                         leave, deadline = _nothing, None
                         continue
                     await slots.acquire()
-                    call = asyncio.create_task(self._answer(line))
+                    call = asyncio.create_task(self._answer(line, brought))
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
                     call.add_done_callback(lambda _done: slots.release())
@@ -154,7 +154,7 @@ class Connection:
         except asyncio.TimeoutError as error:
             raise FrameError(f"a frame that was not whole after {FRAME_LIMIT_S:g} s") from error
 
-    async def _answer(self, line: bytes) -> None:
+    async def _answer(self, line: bytes, brought: bytes) -> None:
         number: Any = None
         wants_answer = True
         try:
@@ -163,7 +163,7 @@ class Connection:
             wants_answer = "id" in frame
             if not self._has_greeted and frame.get("method") != GREETING:
                 raise RpcError(ErrorCode.INVALID_REQUEST, f"the first call must be {GREETING}")
-            result = await perform(self._methods, frame, len(line))
+            result = await perform(self._methods, frame, len(line) + len(brought), brought)
             self._has_greeted = True
             if callable(result):
                 if wants_answer:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-import time
+import select
 from pathlib import Path
 
 from dtagent.census import Census
@@ -16,7 +17,6 @@ from dtagent.preparation import key_of
 NOT_RUNNING = 3
 """Exit status of `status` without a daemon, as of other services."""
 END_S = 10.0
-LOOK_S = 0.05
 
 
 def status(root: Path) -> int:
@@ -49,26 +49,29 @@ def stop(root: Path) -> int:
         print(error)
         return 0
     pid = daemon.hello.pid
-    daemon.call("shutdown", {})
-    daemon.close()
-    if not _is_free(root):
+    with contextlib.closing(daemon):
+        try:
+            process = os.pidfd_open(pid)  # Before it is told to end: later the pid may be another's.
+        except ProcessLookupError as error:
+            raise AgentError(f"the daemon, pid {pid}, is not among the processes that can be seen here") from error
+        try:
+            daemon.call("shutdown", {})
+            has_ended = bool(select.select([process], [], [], END_S)[0])
+        finally:
+            os.close(process)
+    if not has_ended:
         raise AgentError(f"the daemon, pid {pid}, has not ended within {END_S:g} s; see {root / ERROR_LOG}")
-    print(f"the daemon, pid {pid}, has ended; jobs go on")
+    print(f"the daemon, pid {pid}, has ended; {'jobs go on' if _is_free(root) else 'another one serves by now'}")
     return 0
 
 
 def _is_free(root: Path) -> bool:
-    """Wait for the lock that a daemon holds for as long as it lives."""
-    deadline = time.monotonic() + END_S
+    """Whether nobody holds the lock that a daemon holds for as long as it lives."""
     lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(LOOK_S)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     finally:
         os.close(lock)
+    return True

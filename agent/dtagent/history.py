@@ -29,6 +29,7 @@ class History:
     leftovers: list[Leftover] = field(default_factory=list)
     usage: Usage | None = None
     warnings: list[str] = field(default_factory=list)
+    cut_logs: list[str] = field(default_factory=list)
 
 
 def read(files: AttemptFiles) -> History:
@@ -61,6 +62,7 @@ def read(files: AttemptFiles) -> History:
         _decoded(Leftover, last.get("leftovers")),
         next(iter(_decoded(Usage, [last.get("usage")])), None),
         warnings,
+        [record["stream"] for record in told if record["event"] == "log_cut" and isinstance(record.get("stream"), str)],
     )
 
 

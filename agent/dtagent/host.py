@@ -44,6 +44,7 @@ class HostProbe:
         self._proc = proc
         self._stat = or_none(lambda: KeptFile(proc / "stat"))
         self._memory = or_none(lambda: KeptFile(proc / "meminfo"))
+        self._events = or_none(lambda: KeptFile(proc / "vmstat"))
         self._network = or_none(lambda: NetworkRates(proc))
         self._disks = or_none(lambda: DiskRates(proc, sys))
         self._rdma = RdmaRates(sys)
@@ -92,6 +93,7 @@ class HostProbe:
             network_transmit_bytes_per_s=dict(transmit),
             network_errors=errors,
             rdma=self._rated(self._rdma, now) or None,
+            oom_kills=or_none(self._oom_kills),
             gpus=gpus,
             ranks=self._ranks.read(processes, now),
         )
@@ -122,6 +124,12 @@ class HostProbe:
             if name in wanted:
                 found[name.decode()] = int(value.split()[0]) // (MIB // KIB)
         return found
+
+    def _oom_kills(self) -> int | None:
+        if self._events is None:
+            return None
+        _before, name, rest = self._events.read().partition(b"\noom_kill ")
+        return int(rest.partition(b"\n")[0]) if name else None
 
     def _rated(self, devices: DiskRates | RdmaRates | None, now: float) -> list[DeviceRate] | None:
         return None if devices is None else or_none(lambda: devices.read(now))

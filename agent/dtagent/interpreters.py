@@ -98,6 +98,13 @@ for name in sys.argv[2:] if metadata else []:
             editable.append(name)
     except failures:
         continue
+# One package that is published under many names.
+for name in ("tensorflow-cpu", "tensorflow-rocm", "tensorflow-intel", "tensorflow-aarch64", "tf-nightly"):
+    try:
+        if "tensorflow" in sys.argv[2:] and "tensorflow" not in found:
+            found["tensorflow"] = metadata.version(name)
+    except failures:
+        continue
 try:
     # The spec of a package that is not inside another one is found without running anything of it.
     from importlib.util import find_spec
@@ -160,17 +167,17 @@ def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
         path: an absolute path, `~/…`, or a bare name looked up on PATH.
         timeout_s: after which it, and all it started, is killed.
     """
-    found = _resolve(path)
+    found = resolve(path)
     if found.error is not None or found.executable is None:
         return found
     known = _CACHE.get(path, found.executable)
     if known is not None:
         return known
     try:
-        code, output, errors = _run([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
+        code, output, errors = run_bounded([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
     except subprocess.TimeoutExpired:
         return _unusable(path, f"gave no answer within {timeout_s:g} s")
-    except _FloodError:
+    except FloodError:
         return _unusable(path, "does not answer as Python does: it prints without end")
     except OSError as error:
         return _unusable(path, f"cannot be run: {error.strerror or error}")
@@ -243,7 +250,8 @@ _CACHE = _Cache()
 _READINGS = Readings(most=2 * MOST_AT_ONCE)
 
 
-def _resolve(path: str) -> PythonFacts:
+def resolve(path: str) -> PythonFacts:
+    """Return where an interpreter lies, or why it cannot be used, and nothing else of it."""
     expanded = os.path.expanduser(path)
     if not path or "\0" in path:
         return _unusable(path, "is not a path")
@@ -261,19 +269,28 @@ def _resolve(path: str) -> PythonFacts:
     return PythonFacts(path, expanded, None)
 
 
-class _FloodError(Exception):
+class FloodError(Exception):
     """More was printed than any Python says of itself."""
 
 
-def _run(argv: list[str], timeout_s: float) -> tuple[int, str, str]:
-    """Return exit code (negative: a signal), stdout and stderr."""
+def run_bounded(
+    argv: list[str], timeout_s: float, *, cwd: str = "/", env: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Return exit code (negative: a signal), stdout and stderr of a program.
+
+    Raises:
+        OSError: it cannot be run.
+        FloodError: it prints without end.
+        subprocess.TimeoutExpired: it was killed, with all it started.
+    """
     deadline = time.monotonic() + timeout_s
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd="/",
+        cwd=cwd,
+        env=env,
         start_new_session=True,
     ) as process:
         try:
@@ -288,7 +305,7 @@ def _run(argv: list[str], timeout_s: float) -> tuple[int, str, str]:
 
 
 def _outputs(process: subprocess.Popen[bytes], argv: list[str], deadline: float) -> list[bytes]:
-    """Return all of stdout and stderr. Raises _FloodError or TimeoutExpired."""
+    """Return all of stdout and stderr. Raises FloodError or TimeoutExpired."""
     streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
     found = {stream.fileno(): bytearray() for stream in streams}
     with selectors.DefaultSelector() as selector:
@@ -302,7 +319,7 @@ def _outputs(process: subprocess.Popen[bytes], argv: list[str], deadline: float)
                 part = os.read(key.fd, MAX_OUTPUT_BYTES)
                 found[key.fd] += part
                 if len(found[key.fd]) > MAX_OUTPUT_BYTES:
-                    raise _FloodError
+                    raise FloodError
                 if not part:
                     selector.unregister(key.fd)
     return [bytes(data) for data in found.values()]

@@ -44,15 +44,20 @@ def opened(path: Path) -> BinaryIO:
         OSError: it cannot be opened.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        number = descriptor(path)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise UnusableFileError(errno.EINVAL, "not a regular file", str(path)) from error
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
         raise UnusableFileError(errno.EINVAL, "not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(number, "rb")
+
+
+def descriptor(path: Path) -> int:
+    """Open whatever lies there to be read, but no link; a pipe is not waited for. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def read_object(path: Path, limit_bytes: int = SMALL_BYTES) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from dtagent import allocation
 
-DEFAULT_CAP_BYTES = 2 << 30
-"""Kept of a stream where the request does not say."""
 MIN_CAP_BYTES = 1 << 20
 REPORT_CAP_BYTES = 256 << 20
 """Kept of the metrics that a job or its logs report."""
@@ -31,6 +29,9 @@ SCARCE_CAP_BYTES = 16 << 20
 FULL_BYTES = 64 * 1024
 """With less than this free a disk is full."""
 
+MOST_CUT = 1024
+"""Logs that are told to have been cut: a script may make as many files there as it likes."""
+
 _FAR = 1 << 40
 """An offset where no log has come to at its first second."""
 
@@ -43,16 +44,24 @@ class LogCap:
         cap_bytes: kept of each file; an eighth of that from its beginning, where a program says what it is.
         warn: told, once each, what a person has to know.
         reports: files of numbers elsewhere, that are kept within `REPORT_CAP_BYTES` as well.
+        on_cut: told the name of each log, once, when it first loses its middle.
     """
 
     def __init__(
-        self, directory: Path, cap_bytes: int, warn: Callable[[str], None], reports: tuple[Path, ...] = ()
+        self,
+        directory: Path,
+        cap_bytes: int,
+        warn: Callable[[str], None],
+        reports: tuple[Path, ...] = (),
+        on_cut: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._directory = directory
         self._reports = reports
         self._cap_bytes = max(cap_bytes, MIN_CAP_BYTES)
         self._warn = warn
         self._told: set[str] = set()
+        self._on_cut = on_cut
+        self._cut: set[str] = set()
         self._can_punch: bool | None = None
         self._kept_from: dict[tuple[str, int], int] = {}
         """File name and inode → end of the hole."""
@@ -127,6 +136,9 @@ class LogCap:
             end = (size - (cap - head - cap // 16)) // block * block
             if end > kept_from and self._punch(descriptor, kept_from, end):
                 self._kept_from[path.name, info.st_ino] = end
+                if path.parent == self._directory and path.name not in self._cut and len(self._cut) < MOST_CUT:
+                    self._cut.add(path.name)
+                    self._on_cut(path.name)
         finally:
             os.close(descriptor)
 
@@ -136,8 +148,10 @@ class LogCap:
         except OSError as error:
             if error.errno not in (errno.EINTR, errno.ENOSPC):
                 self._can_punch = False
-                where = f"the file system of {self._directory} cannot drop part of a file"
-                self._tell("punch", f"logs are not capped: {where} ({error.strerror})")
+                path, why = self._directory, error.strerror
+                self._tell(
+                    "punch", f"logs are not capped: the file system of {path} cannot drop part of a file ({why})"
+                )
             return False
         return True
 

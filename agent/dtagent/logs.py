@@ -1,4 +1,4 @@
-"""Reading the streams of an attempt from byte offsets: logs of ranks and launcher, metrics, and what is gone."""
+"""Reading the streams of an attempt from byte offsets: logs of its processes, metrics, and what is gone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent import job_files
 from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import FollowRequest, LogChunk
+from dtagent.protocol.jobs import PROCESS_NAME, FollowRequest, LogChunk
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 
 METRICS = "metrics"
 TRAINER = "trainer"
-_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)")
+_STREAM = re.compile(rf"{PROCESS_NAME}\.(out|err)")
 
 
 Sizes = dict[str, tuple[int, int]]
@@ -118,8 +119,7 @@ def _streams(found: Sizes, request: FollowRequest) -> dict[str, _Stream]:
 
 def _read_at(path: Path, stream: _Stream, most: int, *, knows_gaps: bool) -> tuple[int, bytes]:
     """Return the first offset from where the client is on whose bytes are kept, and bytes from there."""
-    # Not blocking: a script may have put a pipe in the file's place.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = job_files.descriptor(path)
     try:
         start = stream.offset
         while True:

@@ -55,6 +55,8 @@ class _Watched:
     seen: Look | None = None
     changed_at: float = float("-inf")
     due_at: float = float("-inf")
+    failure: str = ""
+    """Why the last look failed, which is logged once."""
 
 
 class Lookout:
@@ -96,7 +98,7 @@ class Lookout:
         try:
             thread.start()
         except RuntimeError as error:
-            raise RpcError(ErrorCode.BUSY, "this host is short of threads") from error
+            raise RpcError(ErrorCode.BUSY, "this host lets no more threads start") from error
         self._thread = thread
 
     def _forget(self, files: AttemptFiles, waiter: _Waiter) -> None:
@@ -113,8 +115,12 @@ class Lookout:
             for files, watched, new in self._next():
                 try:
                     self._see(watched, look_at(files), new)
-                except Exception:  # The top of a worker: who waits is answered when the time is up.
-                    LOG.exception("cannot look at %s", files.directory)
+                    watched.failure = ""
+                except Exception as error:  # The top of a worker: who waits is answered by a later look.
+                    watched.seen = None  # Which is then news to all of them.
+                    if repr(error) != watched.failure:
+                        watched.failure = repr(error)
+                        LOG.exception("cannot look at %s", files.directory)
 
     def _next(self) -> list[tuple[AttemptFiles, _Watched, list[_Waiter]]]:
         """Wait until attempts are due; return them, each with those that have come since the last look."""

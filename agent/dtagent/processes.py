@@ -13,9 +13,9 @@ from pathlib import Path
 
 from dtagent import proc_stat
 from dtagent.cgroup import Cgroup
+from dtagent.patience import PAUSE_S
 from dtagent.protocol.jobs import AttemptKey, Leftover
 
-FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 WATCHED = 16
 """Processes whose end is waited for at a time: each takes a file handle."""
@@ -62,17 +62,6 @@ class Family:
         found |= {pid for pid in stats.keys() - found if marks <= _environment(pid) and owner_of(pid) == os.getuid()}
         found -= {os.getpid(), self.supervisor or 0, *keepers}
         return [_id(stats[pid]) for pid in sorted(found) if stats[pid].is_alive]
-
-    def scan_patiently(self, limit_s: float) -> list[ProcessId]:
-        """As `scan`, but a moment without file handles is waited out. Raises OSError where it is longer than that."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                return self.scan()
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(FIRST_PAUSE_S)
 
 
 def boot_id() -> str:
@@ -153,7 +142,7 @@ def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = la
     """
     deadline = time.monotonic() + deadline_s
     empty = 0
-    pause_s = FIRST_PAUSE_S
+    pause_s = PAUSE_S
     before: list[ProcessId] = []
     while True:
         try:
@@ -168,7 +157,7 @@ def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = la
             for process in found:
                 send(process, signal.SIGKILL)
             # What stays although it was killed waits in the kernel: looking again at once would not help.
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else FIRST_PAUSE_S
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else PAUSE_S
             wait_for_ends(found, pause_s)
             before = found
         except OSError:
@@ -176,7 +165,7 @@ def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = la
             empty = 0
             if time.monotonic() > deadline:
                 raise
-            time.sleep(FIRST_PAUSE_S)
+            time.sleep(PAUSE_S)
         on_wait()
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
-
-MIB = 1024 * 1024
+from dtagent.units import MIB
 
 Labels = dict[str, str]
 

@@ -6,7 +6,7 @@ import contextlib
 
 import psutil
 
-from dtagent import adoption
+from dtagent import adoption, job_files
 from dtagent.locations import AttemptFiles
 from dtagent.preparation import key_of
 from dtagent.processes import Family
@@ -24,9 +24,25 @@ def look(files: AttemptFiles, node_rank: int, port: int) -> RendezvousReply:
     supervisor = adoption.identity(files)
     family = Family(key_of(files), node_rank, supervisor.pid if supervisor is not None else None)
     is_listening = is_connected = False
+    ranks = _ranks(files)
+    connected = set()
     for process in family.scan():
         with contextlib.suppress(psutil.Error, OSError):  # It has ended meanwhile.
             for link in psutil.Process(process.pid).net_connections("tcp"):
                 is_listening |= link.status == psutil.CONN_LISTEN and link.laddr.port == port
-                is_connected |= link.status == psutil.CONN_ESTABLISHED and bool(link.raddr) and link.raddr.port == port
-    return RendezvousReply(is_listening, is_connected)
+                if link.status == psutil.CONN_ESTABLISHED and link.raddr and link.raddr.port == port:
+                    is_connected = True
+                    connected |= {rank for rank in [ranks.get((process.pid, process.start_time))] if rank is not None}
+    return RendezvousReply(is_listening, is_connected, sorted(connected))
+
+
+def _ranks(files: AttemptFiles) -> dict[tuple[int, int], int]:
+    """Return which process, by pid and start time, is which rank: as the job's own processes wrote it."""
+    found = {}
+    for path in files.ranks.glob("*.json"):
+        rank = job_files.rank_of(path)
+        if rank is not None:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                told = job_files.read_object(path)
+                found[int(told["pid"]), int(told["start_time"])] = rank
+    return found

@@ -127,11 +127,6 @@ class Sampler:
             self._lock.wait_for(lambda: self._latest is not None and is_good(self._latest), timeout_s)
             return self._latest
 
-    async def follow(self, request: TelemetryRequest) -> TelemetryReply:
-        """Wait as `wait` does, then read."""
-        await self.wait(request)
-        return self.read(request)
-
     async def wait(self, request: TelemetryRequest) -> None:
         """Wait until there is a sample newer than the request's, or `wait_s` is over.
 

@@ -10,6 +10,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtagent import job_files
+
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - nothing is made there
 _OTHERS = 0o077
 
@@ -61,7 +63,7 @@ def _remove(path: Path, inode: int) -> int:
     Raises:
         OSError: somebody uses it, or it is another one now.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = job_files.descriptor(path)
     try:
         # The kernel gives this lease only where no other process, of whatever user, has the file open or mapped, and
         # lets nobody open it meanwhile. It tells of a try by a signal, which would be the deadly SIGIO.

@@ -26,6 +26,8 @@ MEET_S = 15.0
 READY_S = 3.0
 """How long one may take that has done so."""
 START_S = 10.0
+MOST_BYTES = 1 << 20
+"""Of what it has told and is not read yet."""
 _LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
 
 
@@ -99,13 +101,17 @@ class Stem:
             raise WarmError(f"it does not answer: {error}") from error
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield what it has told since; `{"gone": True}` is the last word."""
+        """Yield what it has told since; `{"gone": True}` is the last word, also of one that tells nonsense."""
         while b"\n" in self._rest or select.select([self.connection], [], [], 0)[0]:
-            body = self._receive()
+            # Not `_receive`: where only half a line has come, nobody waits for the rest.
+            if b"\n" not in self._rest and self._read():
+                continue
+            body = self._parse()
             if body is None:
                 yield {"gone": True}
                 return
-            self._take(body)
+            if "usage" in body and "exit" not in body:
+                self.below = usage_of(body)
             yield body
 
     def _expect(self, key: str, timeout_s: float) -> int:
@@ -127,23 +133,30 @@ class Stem:
                 return int(body[key])
         raise WarmError(f"it has not answered within {timeout_s:g} s")
 
-    def _take(self, body: dict[str, Any]) -> None:
-        if "usage" in body and "exit" not in body:
-            self.below = usage_of(body)
-
     def _receive(self) -> dict[str, Any] | None:
         while b"\n" not in self._rest:
-            try:
-                data = self.connection.recv(65536)
-            except ConnectionError:
+            if not self._read():
                 return None
-            if not data:
-                return None
-            self._rest += data
+        return self._parse()
+
+    def _read(self) -> bool:
+        """Take what comes next; return whether anything does."""
+        try:
+            data = self.connection.recv(65536)
+        except ConnectionError:
+            return False
+        self._rest += data
+        return bool(data) and len(self._rest) <= MOST_BYTES
+
+    def _parse(self) -> dict[str, Any] | None:
+        """Return the next message; `None` for none, or one that no stem sends."""
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             body = json.loads(line)
-        except ValueError:
+            if "exit" in body or "usage" in body:
+                usage_of(body)
+                int(body.get("exit", 0))
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
         return body if isinstance(body, dict) else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import errno
 import json
 import os
 import select
@@ -18,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent import cgroup, job_files, journal, logcap, processes, shared_memory, usage
+from dtagent import cgroup, job_files, journal, logcap, processes, removal, shared_memory, usage
 from dtagent.locations import AttemptFiles, make_private, write_atomic
-from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, ProcessSpec, StartRequest
+from dtagent.patience import patiently
+from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.stem import Stem, WarmError, usage_of
 
@@ -40,6 +40,10 @@ STOP = signal.SIGTERM
 """Ends the attempt after its grace period."""
 KILL = signal.SIGUSR1
 """Ends it at once."""
+SERVED = signal.SIGUSR2
+"""Ends services that have nothing on this node to serve: all of it has ended well elsewhere."""
+WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
+"""What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
 
 
 def supervise(directory: Path, warm: Stem | None = None) -> int:
@@ -74,8 +78,11 @@ class _Supervisor:
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
         reports = (files.metrics, files.trainer)
-        self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports)
+        self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports, self._cut)
         self._children: dict[int, str] = {}
+        self._services = {spec.name for spec in request.processes if spec.is_service}
+        self._has_served = False
+        """Whether services are needed no more, so that it does not matter how they end."""
         self._handles: list[subprocess.Popen[bytes]] = []
         self._failed = False
         self._signals: list[int] = []
@@ -85,15 +92,15 @@ class _Supervisor:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, lambda *_: None)  # Not SIG_IGN: that would be inherited.
-        for number in (STOP, signal.SIGINT, KILL):
+        for number in (STOP, signal.SIGINT, KILL, SERVED):
             signal.signal(number, lambda received, _: self._signals.append(received))
         # In this order: whoever asks for a stop writes it down first and then looks for whom to signal.
         self._announce()
         if self._files.stop.exists():
-            self._signals.append(KILL if self._files.stop.read_text() == "kill" else STOP)
+            self._signals.append(WORDS.get(self._files.stop.read_text(), STOP))
         self._record(NodeState.RUNNING)
         for spec in self._request.processes:
-            if self._signals or not self._spawn(spec):
+            if self._is_told_to_stop or not self._spawn(spec):
                 break
         stop_reason = self._wait_for_end()
         leftovers = self._end(stop_reason)
@@ -102,6 +109,7 @@ class _Supervisor:
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
+        removal.carry_out(self._files, self._request.processes)
         self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=self._usage())
 
     def _announce(self) -> None:
@@ -197,19 +205,31 @@ class _Supervisor:
         path = self._files.logs / f"{name}.{stream}"
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb", 0)
 
-    def _wait_for_end(self) -> str | None:
-        """Wait until all own processes have ended well, or something calls for a stop; return why."""
-        while self._children and not self._failed and not self._signals:
+    def _wait_for_end(self) -> EndReason | None:
+        """Wait until all own processes but services have ended well, or something calls for a stop; return why."""
+        while self._is_needed and not self._failed and not self._is_told_to_stop:
             self._wait(self._memory.wait_s())
             self._memory.look()
-        if self._signals:
-            return "stopped"
-        return "a process failed" if self._failed else None
+        if self._is_told_to_stop:
+            return EndReason.STOPPED
+        self._has_served = not self._failed
+        return EndReason.PROCESS_FAILED if self._failed else None
 
-    def _end(self, reason: str | None) -> list[Leftover]:
-        if reason == "stopped" and KILL not in self._signals:
+    @property
+    def _is_told_to_stop(self) -> bool:
+        return any(number != SERVED for number in self._signals)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether something runs that is no service, or, where there never was, services that others may need."""
+        if all(spec.is_service for spec in self._request.processes):
+            return bool(self._children) and SERVED not in self._signals
+        return any(name not in self._services for name in self._children.values())
+
+    def _end(self, reason: EndReason | None) -> list[Leftover]:
+        if reason is EndReason.STOPPED and KILL not in self._signals:
             self._record(NodeState.STOPPING)
-        if reason and KILL not in self._signals:
+        if (reason or self._children) and KILL not in self._signals:
             # Only the own processes hear TERM: torchrun passes it on, and a data loader that dies of it
             # would make its rank fail before the rank has written its checkpoint.
             for pid in list(self._children):
@@ -220,12 +240,12 @@ class _Supervisor:
                     continue
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-            needs_grace = reason == "stopped" and not self._waits_for_others()
+            needs_grace = self._has_served or (reason is EndReason.STOPPED and not self._waits_for_others())
             grace_s = self._request.grace_s if needs_grace else LEFTOVER_GRACE_S
             self._wait_while(lambda: bool(self._children), self._wait, grace_s)
         # Without file handles nobody can be told to end: then all are killed once there are some.
         with contextlib.suppress(OSError):
-            if not self._children and (left := self._family.scan_patiently(LEFTOVER_GRACE_S)):
+            if not self._children and (left := patiently(self._family.scan, LEFTOVER_GRACE_S)):
                 for process in left:
                     processes.send(process, signal.SIGTERM)
                 self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
@@ -311,6 +331,8 @@ class _Supervisor:
                     self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used))
 
     def _exited(self, name: str, code: int, used: dict[str, Any] | None = None) -> None:
+        if self._has_served and name in self._services:
+            code = 0
         self._failed = self._failed or code != 0
         self._note(
             "exit",
@@ -324,20 +346,15 @@ class _Supervisor:
     def _warn(self, text: str) -> None:
         self._note("warning", time=time.time(), text=text)
 
+    def _cut(self, stream: str) -> None:
+        self._note("log_cut", stream=stream)
+
     def _record(self, state: NodeState, **more: Any) -> None:
         self._note("state", state=state.value, time=time.time(), **more)
 
     def _note(self, event: str, **more: Any) -> None:
-        """Add a record to the journal. It takes a file handle; a moment without any is waited out."""
-        deadline = time.monotonic() + HANDLES_S
-        while True:
-            try:
-                journal.append(self._files.journal, {"event": event, **more})
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
-                    raise
-            time.sleep(processes.FIRST_PAUSE_S)
+        """Add a record to the journal, which takes a file handle."""
+        patiently(lambda: journal.append(self._files.journal, {"event": event, **more}), HANDLES_S)
 
 
 def _request(path: Path) -> StartRequest:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dtagent import job_files
 from dtagent.locations import AttemptFiles
 from dtagent.trainer_lines import MAX_LINE_BYTES, MOST_BARS, Bar, LineReader, bars, spans, untitled_bar
 
@@ -208,8 +209,7 @@ class _Attempt:
             limit = MAX_CATCH_UP_BYTES
         self._caught_up.add(stream)
         try:
-            # Not blocking: a script may have put a pipe in the file's place.
-            descriptor = os.open(self._files.logs / stream, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = job_files.descriptor(self._files.logs / stream)
         except OSError:
             return []
         try:

@@ -21,6 +21,7 @@ from dtagent.errors import RpcError
 from dtagent.payload.forking.fitness import is_sensitive
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.readings import Readings
 
 IDLE_S = 1800.0
 """How long one stays that no job asks for."""
@@ -28,6 +29,9 @@ MAX_TOLD_BYTES = 4 * 1024 * 1024
 MOST = 2
 """How many there may be: each holds the memory of an imported torch."""
 END_S = 2.0
+LOOK_S = 5.0
+"""How long looking at the files of one may take: there are thousands, perhaps on a network disk that hangs."""
+_SILENT = "the file system of its packages does not answer"
 
 
 class WarmStarts:
@@ -36,6 +40,7 @@ class WarmStarts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._templates: dict[str, _Template] = {}
+        self._looks = Readings(most=2 * MOST)
 
     def ask(self, request: WarmRequest) -> WarmReply:
         """See to it that there is one for an interpreter, without waiting until it is ready; tell how it stands.
@@ -46,7 +51,8 @@ class WarmStarts:
         python = find_python(request.python)
         env = {name: value for name, value in {**os.environ, **request.env}.items() if is_sensitive(name)}
         known = self._templates.get(python)
-        if known is not None and (known.env != env or known.has_changed()):
+        has_changed = self._has_changed(known) if known is not None else False
+        if known is not None and (known.env != env or known.is_spent or has_changed):
             self._drop(known)
         if (template := self._templates.get(python)) is None:
             made = _Template(python, env)
@@ -57,6 +63,8 @@ class WarmStarts:
         template.used_at = time.monotonic()
         for other in sorted(self._all(), key=lambda item: item.used_at)[:-MOST]:
             self._drop(other)
+        if template is known and has_changed is None:
+            return WarmReply(python, WarmState.FAILED, _SILENT)
         return template.tell()
 
     def hand_over(self, python: str) -> socket.socket:
@@ -65,13 +73,16 @@ class WarmStarts:
         template = self._templates.get(python)
         with theirs:
             reason = "no process with torch imported is there"
-            if template is not None and template.has_changed():
-                self._drop(template)
-                template, reason = None, "its packages have changed since torch was imported"
-            elif template is not None:
-                reason = template.fork(theirs)
             if template is not None:
                 template.used_at = time.monotonic()
+                has_changed = self._has_changed(template)
+                if has_changed is None:
+                    reason = _SILENT
+                elif has_changed:
+                    self._drop(template)
+                    reason = "its packages have changed since torch was imported"
+                else:
+                    reason = template.fork(theirs)
             if reason:
                 theirs.sendall(json.dumps({"refused": reason}).encode() + b"\n")
         return ours
@@ -79,13 +90,18 @@ class WarmStarts:
     def expire(self) -> None:
         """End those that nobody has asked for in a long time, and those that have changed under them."""
         for template in self._all():
-            if time.monotonic() - template.used_at > IDLE_S or template.has_changed():
+            if time.monotonic() - template.used_at > IDLE_S or self._has_changed(template):
                 self._drop(template)
 
     def close(self) -> None:
         """End all."""
         for template in self._all():
             self._drop(template)
+
+    def _has_changed(self, template: _Template) -> bool | None:
+        """Whether what it was made of has changed; `None` where that cannot be found out in time."""
+        has_changed: bool | None = self._looks.within(str(template.pid), template.has_changed, LOOK_S)
+        return has_changed
 
     def _all(self) -> list[_Template]:
         with self._lock:
@@ -103,9 +119,12 @@ class _Template:
         self.python = python
         self.env = env
         self.used_at = time.monotonic()
+        self.is_spent = False
+        """Whether it was told that nothing comes of this one: the next that is asked for may go better."""
         self._error = ""
         self._torch: str | None = None
         self._marks: dict[str, tuple[int, ...] | None] = {}
+        self._reading = threading.Lock()
         self._rest = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -123,10 +142,15 @@ class _Template:
                 pass_fds=[theirs.fileno()],
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def fork(self, end: socket.socket) -> str:
         """Have a stem forked that has this socket; return why that cannot be, where it cannot."""
-        self._read()
         if self._error or self._process.poll() is not None:
+            self.is_spent = True
             return self._error or "it ended"
         try:
             if self._torch is not None:
@@ -137,19 +161,22 @@ class _Template:
         return ""
 
     def has_changed(self) -> bool:
-        """Whether the interpreter, a file that was loaded, or a directory that modules came from has changed."""
+        """Whether the interpreter, a file that was loaded, or a directory that modules came from has changed.
+
+        Takes in first what it has told of those. Hangs where their file system does.
+        """
+        self._read()
         return any(_mark(path) != mark for path, mark in self._marks.items())
 
     def tell(self) -> WarmReply:
-        """Tell how it stands."""
-        self._read()
+        """Tell how it stands, as of the last look at it."""
         if self._process.poll() is not None and not self._error:
             self._error = "it ended while torch was imported" if self._torch is None else "it ended"
         state = WarmState.STARTING if self._torch is None else WarmState.READY
         if self._error:
-            state = WarmState.FAILED
+            state, self.is_spent = WarmState.FAILED, True
         memory_mib = _memory_mib(self._process.pid) if state is not WarmState.FAILED else None
-        return WarmReply(self.python, state, self._error, self._torch, self._process.pid, memory_mib)
+        return WarmReply(self.python, state, self._error, self._torch, self.pid, memory_mib)
 
     def close(self) -> None:
         """End it; what was forked from it goes on."""
@@ -161,21 +188,24 @@ class _Template:
 
     def _read(self) -> None:
         """Take what it has told, if it has."""
-        if self._torch is not None or self._error:
-            return
-        with contextlib.suppress(OSError):
-            while len(self._rest) < MAX_TOLD_BYTES and (data := self._channel.recv(65536)):
-                self._rest += data
-        if b"\n" not in self._rest:
-            return
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            body = json.loads(self._rest)
-            self._error = str(body.get("error", ""))
-            if not self._error:
-                self._torch = str(body["torch"])
-                self._marks = {path: _mark(path) for path in (self.python, *map(str, body["paths"]))}
-        if self._error:
-            self.close()
+        with self._reading:
+            if self._torch is not None or self._error:
+                return
+            with contextlib.suppress(OSError):
+                while len(self._rest) < MAX_TOLD_BYTES and (data := self._channel.recv(65536)):
+                    self._rest += data
+            if b"\n" not in self._rest and len(self._rest) < MAX_TOLD_BYTES:
+                return
+            try:
+                body = json.loads(self._rest)
+                self._error = str(body.get("error", ""))
+                if not self._error:
+                    self._marks = {path: _mark(path) for path in (self.python, *map(str, body["paths"]))}
+                    self._torch = str(body["torch"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self._error = "it tells nonsense of what it has imported"
+            if self._error:
+                self.close()
 
 
 def find_python(name: str) -> str:

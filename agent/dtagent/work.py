@@ -65,7 +65,8 @@ class Work:
         if incoming is None or incoming.received != request.offset:
             raise RpcError(ErrorCode.WRONG_STATE, "this part was not asked for")
         try:
-            incoming.feed(base64.b64decode(request.data, validate=True))
+            data = request.data
+            incoming.feed(data if isinstance(data, bytes) else base64.b64decode(data, validate=True))
         except (binascii.Error, ValueError) as error:
             self.forget(request.key)
             raise RpcError(ErrorCode.INVALID_PARAMS, str(error)) from error
@@ -116,5 +117,6 @@ class Work:
     def _require_room(self, size: int) -> None:
         free = free_bytes(self._root)
         if size + SPARE_BYTES > free:
-            told = f"{size / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free"
-            raise RpcError(ErrorCode.REFUSED, f"no room for the files: {told} below {self._root}")
+            message = "no room for the files: {needed} MB are needed and {free} MB are free below {path}"
+            needed_mb, free_mb = f"{size / 1e6:.0f}", f"{free / 1e6:.0f}"
+            raise RpcError(ErrorCode.REFUSED, message, needed=needed_mb, free=free_mb, path=str(self._root))

@@ -1,121 +1,19 @@
-"""The `dttui` command. Wiring only: arguments to use cases, errors to exit codes."""
+"""The `dttui` command. What it is made of is imported only here, so that Ctrl-C meanwhile leaves no stack trace."""
 
 from __future__ import annotations
 
-import gc
-import json
-import logging
-import os
 import sys
-from argparse import Namespace
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from importlib import import_module
-
-from dttui.cli.arguments import parse_arguments, refuse_conflicts
-from dttui.cli.interrupting import run_interruptibly
-from dttui.errors import DttuiError, ExitCode
-from dttui.i18n import _, set_language
-from dttui.sanitize import clean
-from dttui.services.controller.starting import SpareController
-from dttui.spec.problems import DocumentError, format_path
-
-_COMMANDS = {
-    "apply": ("run", "apply"),
-    "stop": ("run", "stop"),
-    "attach": ("attach", "attach"),
-    "preflight": ("preflight", "preflight"),
-    "plan": ("run", "show_plan"),
-    "validate": ("run", "validate"),
-    "ps": ("inspect", "ps"),
-    "status": ("inspect", "status"),
-    "logs": ("inspect", "logs"),
-    "diagnose": ("diagnosing", "diagnose_job"),
-    "envs": ("hosts", "envs"),
-    "agents": ("agents", "agents"),
-    "schema": ("language", "show_schema"),
-    "fmt": ("language", "format_files"),
-    "import": ("importing", "import_job"),
-    "estimate": ("estimating", "show_estimate"),
-    "recommend": ("estimating", "show_recommendation"),
-}
-"""Verb → module of this package, and the function in it."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run dttui; return the exit status of DESIGN §4.1."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    set_language(_language_of(arguments))
-    options = parse_arguments(arguments)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.DEBUG if options.verbose else logging.ERROR, format="%(levelname)s %(message)s"
-    )
-    logging.getLogger("paramiko").setLevel(logging.DEBUG if options.verbose > 1 else logging.CRITICAL)
     try:
-        return int(_run(options))
-    except DttuiError as error:
-        _print_error(error, options)
-        return int(error.exit_code)
+        from dttui.cli.command import run
+
+        return run(argv)
     except KeyboardInterrupt:
+        from dttui.errors import ExitCode
+        from dttui.i18n import _
+
+        sys.stderr.write("dttui: " + _("interrupted before anything was done") + "\n")
         return int(ExitCode.CANCELLED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.OK)
-    except Exception as error:  # The top of the program: a stack trace is not what a person should see.
-        logging.getLogger("dttui").debug("internal error", exc_info=True)
-        told = _("internal error: {error}").format(error=f"{type(error).__name__}: {error}")
-        hint = _("Run again with -v for the details, and report it.")
-        _print_error(DttuiError(told, hint), options)
-        return int(ExitCode.INTERNAL)
-
-
-def _run(options: Namespace) -> int:
-    refuse_conflicts(options)
-    verb = options.verb or ("apply" if options.apply else "tui")
-    if verb == "tui":
-        from dttui.cli.screen import open_screen
-
-        return open_screen(options)
-    if verb != "apply" or options.dry_run:
-        return _command(verb)(options)
-    with SpareController() as options.spare:  # Its imports take as long as ours do.
-        return _command(verb)(options)
-
-
-def _command(verb: str) -> Callable[[Namespace], int]:
-    """Return what does it. The other verbs are not imported."""
-    module, name = _COMMANDS[verb]
-    gc.disable()  # What is imported stays; to look through it again and again takes a tenth of the time.
-    command: Callable[[Namespace], int | Awaitable[int]] = getattr(import_module(f"dttui.cli.{module}"), name)
-    gc.enable()
-
-    def run(options: Namespace) -> int:
-        result = command(options)
-        return result if isinstance(result, int) else run_interruptibly(result)
-
-    return run
-
-
-def _language_of(arguments: list[str]) -> str | None:
-    """Find --lang before the parser is made, since its own help is in that language."""
-    for index, argument in enumerate(arguments):
-        if argument == "--":  # What follows is no option of ours.
-            return None
-        if argument == "--lang" and index + 1 < len(arguments):
-            return arguments[index + 1]
-        if argument.startswith("--lang="):
-            return argument.partition("=")[2]
-    return None
-
-
-def _print_error(error: DttuiError, options: Namespace) -> None:
-    if options.output in ("json", "jsonl"):
-        body: dict[str, object] = {"error": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
-        if isinstance(error, DocumentError):
-            body["problems"] = [{**asdict(problem), "path": format_path(problem.path)} for problem in error.problems]
-        print(json.dumps(body))
-    # Problems of a document begin with its place, as compilers have it, for editors to find.
-    who = "" if isinstance(error, DocumentError) else "dttui: "
-    sys.stderr.write(f"{who}{clean(error.message)}\n")
-    if error.hint:
-        sys.stderr.write(f"  → {clean(error.hint)}\n")

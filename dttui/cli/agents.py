@@ -11,7 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dttui.cli.printing import one_line, print_rows, table_text
+import dtagent
+
+from dttui.cli.printing import one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
@@ -102,9 +104,7 @@ def _print(
     # What went wrong is a note, whatever the columns are.
     whole = [[*row[:-1], *["–"] * (len(header) - len(row)), row[-1]] for row in rows]
     print(table_text(header, whole), end="")
-    for item in results:
-        if isinstance(item, HostError) and item.hint:
-            sys.stderr.write(f"  → {item.host}: {one_line(item.hint)}\n")
+    print_hints([(item.host, item.hint) for item in results if isinstance(item, HostError)])
     counts = Counter(agent_outcome_name(_outcome(item)) for item in results)
     total = ngettext("{count} host", "{count} hosts", len(results)).format(count=len(results))
     print(f"{total}: " + " · ".join(f"{count} {name}" for name, count in counts.items()))
@@ -157,6 +157,10 @@ def _status_columns(item: AgentStatus) -> list[str]:
     notes = []
     if seen.probe.broken:
         notes.append(clean(seen.probe.broken).strip().splitlines()[-1])
+    if item.state == "outdated" and seen.probe.version != dtagent.__version__:
+        notes.append(_("this dttui brings {version}: dttui agents upgrade").format(version=dtagent.__version__))
+    elif item.state == "outdated":
+        notes.append(_("of this version, but with other files than this dttui's: dttui agents upgrade"))
     if seen.daemon is not None and seen.daemon.digest not in (None, seen.probe.current):
         notes.append(_("the daemon is of an older version"))
     if seen.daemon is not None and seen.daemon.warm:

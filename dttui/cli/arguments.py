@@ -46,7 +46,7 @@ def make_parser() -> ArgumentParser:
         ),
     )
     _add_common(parser)
-    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0, spare=None)
+    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0, spare=None, interrupted="")
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
     parser.add_argument("--detach", action="store_true", help=_("return once the job has started or was refused"))
@@ -87,6 +87,10 @@ def make_parser() -> ArgumentParser:
     )
     validate.add_argument("file", metavar="JOB.YAML")
 
+    _add_render(verbs.add_parser("render", parents=[common], help=_("write a directory that runs a job without dttui")))
+
+    start_help = _("write a script that trains, and a job file that runs it; --list shows the templates")
+    _add_init(verbs.add_parser("init", parents=[common], help=start_help))
     verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files, for editors"))
     fmt = verbs.add_parser(
         "fmt", parents=[common], help=_("bring job files into one form: order of keys, indentation; comments stay")
@@ -156,6 +160,18 @@ def make_parser() -> ArgumentParser:
     stop_help = _("job id, the start of it, or `last`; the one that runs by default")
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
+    remove = verbs.add_parser(
+        "remove", parents=[common], help=_("remove jobs that are over from this login node; hosts are left alone")
+    )
+    remove.add_argument("job", nargs="*", metavar="JOB", help=_("job id, the start of it, or `last`"))
+    remove.add_argument("--finished-before", metavar="30d|TIME", help=_("instead of names: all that had ended by then"))
+    remove.add_argument(
+        "--keep", type=_natural, metavar="N", help=_("instead of names: all that are over but for the newest N")
+    )
+    remove.add_argument(
+        "--force", action="store_true", help=_("also a job that is named of which nobody knows what has become")
+    )
+    remove.add_argument("--yes", action="store_true", help=_("do not ask first"))
     return parser
 
 
@@ -238,6 +254,26 @@ def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
             action.add_argument("--force", action="store_true", help=_("stop the jobs that run there first"))
             action.add_argument("--jobs", action="store_true", help=_("also what jobs left, but for checkpoints"))
             action.add_argument("--checkpoints", action="store_true", help=_("with --jobs: checkpoints there too"))
+
+
+def _add_render(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="JOB.YAML")
+    parser.add_argument("-o", dest="into", metavar="DIR", required=True, help=_("where to write it"))
+    target_help = _("scripts: run.sh for each node (the default); slurm: a batch script besides; kubernetes: manifests")
+    parser.add_argument("--target", default="scripts", metavar="TARGET", help=target_help)
+    parser.add_argument("--image", metavar="IMAGE", help=_("kubernetes: instead of run.container.image"))
+    parser.add_argument("--yes", action="store_true", help=_("replace what DIR holds of it already, without asking"))
+
+
+def _add_init(parser: ArgumentParser) -> None:
+    directory_help = _("where to write it; a new directory of the template's name by default")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=directory_help)
+    parser.add_argument("--framework", metavar="F", help=_("the template of this framework"))
+    parser.add_argument("--template", metavar="T", help=_("this template"))
+    nodes_help = _("the environments to run on, the master first; the first of the inventory by default")
+    parser.add_argument("--nodes", metavar="A,B", help=nodes_help)
+    parser.add_argument("--list", action="store_true", help=_("show the templates, and write nothing"))
+    parser.add_argument("--yes", action="store_true", help=_("replace what DIR holds of it already, without asking"))
 
 
 def _add_ignore(parser: ArgumentParser, default: object = SUPPRESS) -> None:

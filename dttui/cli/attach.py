@@ -33,8 +33,7 @@ async def attach(options: Namespace) -> int:
     if options.output != "jsonl":
         earlier = [event for event in earlier if event.kind is not EventKind.METRIC][-LAST_EVENTS:]
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
-    for event in earlier:
-        printer.event(event)
+    printer.events(earlier)
     if follower.is_over:
         if ensure_controller(directory, looks_again=True):
             await show_to_the_end(follower, printer)

@@ -9,8 +9,9 @@ from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.services import jobs
 from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.document import document
 from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.report import document, sections
+from dttui.services.diagnosis.report import sections
 from dttui.services.follow import JobFollower
 from dttui.services.words import state_name
 

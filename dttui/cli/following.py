@@ -181,8 +181,7 @@ async def _show(
     # Asked before reading: what a controller wrote last is read before it is missed.
     alive = follower.directory.has_controller()
     new = follower.poll()
-    for event in in_order(new):
-        printer.event(event)
+    printer.events(in_order(new))
     if until() or (follower.is_over and not past_the_end):
         return True
     if not alive and not new:

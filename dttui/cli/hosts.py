@@ -9,7 +9,7 @@ import time
 from argparse import Namespace
 
 from dttui import locations
-from dttui.cli.printing import one_line, print_document, print_rows
+from dttui.cli.printing import one_line, print_document, print_hints, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
@@ -52,8 +52,8 @@ async def envs(options: Namespace) -> int:
     if options.output == "human":
         for status in statuses:
             print(one_line(_row(status)))
-            if status.hint:
-                sys.stderr.write(f"    → {one_line(status.hint)}\n")
+        sys.stdout.flush()
+        print_hints([(status.environment.name, status.hint) for status in statuses])
     else:
         print_rows([_as_data(status) for status in statuses], options.output)
     return ExitCode.OK if all(status.sample for status in statuses) else ExitCode.UNREACHABLE

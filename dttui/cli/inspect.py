@@ -17,6 +17,7 @@ from dttui.services import jobs
 from dttui.services.controller.control import ensure_controller
 from dttui.services.curves import speed_of
 from dttui.services.follow import JobFollower, LogFollower
+from dttui.services.log_marks import retold
 from dttui.services.log_times import parse_since
 from dttui.services.words import measure_name, node_state_name, state_name
 
@@ -166,7 +167,8 @@ def _rows(node: str, stream: str, lines: list[bytes], options: Namespace) -> lis
         return []
     rank = int(name) if name.isdigit() else None
     return [
-        {"node": node, "rank": rank, "stream": kind, "line": clean(line.decode(errors="replace"))} for line in lines
+        {"node": node, "rank": rank, "stream": kind, "line": retold(clean(line.decode(errors="replace")))}
+        for line in lines
     ]
 
 

@@ -11,6 +11,7 @@ from dttui.i18n import _, ngettext
 from dttui.planning.models import Severity
 from dttui.sanitize import clean
 from dttui.services.preflight.board import Board, Cell, Check, Verdict, cell_text, check_name
+from dttui.services.preflight.folding import folded
 
 COLUMN = 6
 """Cells of a check, a blank included; where there is room they get one more."""
@@ -47,7 +48,7 @@ def result_lines(board: Board, seconds: float) -> Iterator[str]:
     """Yield what there is to say below the board: routes, differences, findings, the sum."""
     routes = [(name, board.rows[name][Check.MASTER], board.rows[name][Check.PEERS]) for name in board.names]
     shown = [item for item in routes if item[1].text and item[1].verdict is not Verdict.NONE]
-    if shown:
+    if shown and len(board.names) > 1:
         yield ""
         head = (_("route"), _("to {node}").format(node=clean(board.names[0])), _("to the next"))
         yield from _table([head, *((clean(name), master.text, peers.text) for name, master, peers in shown)])
@@ -56,7 +57,7 @@ def result_lines(board: Board, seconds: float) -> Iterator[str]:
         yield from _drift_lines(board)
     if board.findings:
         yield ""
-    for finding in board.findings:
+    for finding in folded(board.findings):
         hint = f" → {finding.hint}" if finding.hint else ""
         yield one_line(f"{_MARKS[finding.severity]} {finding.code}: {finding.message}{hint}")
     yield ""

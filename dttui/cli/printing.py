@@ -6,16 +6,20 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.rpc import to_wire
 
+from dttui.frameworks.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.sanitize import clean
 from dttui.services.jobs import JobDirectory
+from dttui.services.preflight.folding import Saying, fold
 from dttui.services.view import JobView
 from dttui.services.words import node_state_name, state_name
 from dttui.spec.problems import text_width
@@ -54,6 +58,16 @@ class Printer:
         """Say something to the person, not to the reader of results."""
         self._close_line()
         sys.stderr.write(f"{text}\n")
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Show events that came together; findings that are alike on several nodes are told once."""
+        for is_findings, group in groupby(events, lambda event: event.kind is EventKind.FINDING):
+            found = list(group)
+            if is_findings and self._output != "jsonl":
+                self._note_errors(found)
+                found = _folded(found)
+            for event in found:
+                self.event(event)
 
     def event(self, event: Event) -> None:
         """Show one event."""
@@ -100,6 +114,11 @@ class Printer:
         print(" · ".join(parts))
         print(places_text(view, directory), end="")
 
+    def _note_errors(self, findings: Iterable[Event]) -> None:
+        for event in findings:
+            if event.data["severity"] == Severity.ERROR.value and event.message.strip():
+                self._errors.add(one_line(event.message))
+
     def _was_said(self, text: str) -> bool:
         return any(error in one_line(text) for error in self._errors)
 
@@ -117,16 +136,15 @@ class Printer:
             state = node_state_name(NodeStanding(event.data["state"]))
             return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
-            if event.data["severity"] == Severity.ERROR.value and event.message.strip():
-                self._errors.add(one_line(event.message))
+            self._note_errors([event])
             hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
             mark = _MARKS.get(event.data["severity"], "·")
             place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
             return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
         if event.kind is EventKind.METRIC_ALERT:
             return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}"
-        if event.kind in (EventKind.ALERT, EventKind.METRIC_ALERT):
-            return f"{_MARKS['warning']} {event.message}"
+        if event.kind is EventKind.ALERT:
+            return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
         if event.kind is EventKind.OUTCOME:
             return ""
         return event.message
@@ -180,6 +198,13 @@ def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) ->
         place = f"{finding.place}: {finding.place.path}" if finding.place is not None else f"({finding.subject})"
         text = one_line(f"{mark} {finding.code} {place}: {finding.message}{hint}")
         print(text, file=stream or sys.stdout)
+
+
+def print_hints(hints: Iterable[tuple[str, str]]) -> None:
+    """Print what to do about hosts, by name; the same for several of them once."""
+    found = [Saying(host, f"{host}: {hint}", hint, "") for host, hint in hints if hint]
+    for _index, message, _hint in fold(found):
+        sys.stderr.write(f"  → {one_line(message)}\n")
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -247,7 +272,27 @@ def plan_text(plan: Plan) -> str:
         )
         for process in node.processes:
             lines.append(f"      {process.name}: {' '.join(process.argv)}")
+    lines += _variables(plan)
     return clean("\n".join(lines))
+
+
+def _variables(plan: Plan) -> Iterator[str]:
+    """Yield the variables that have a reason to be told: those that all nodes have alike, then what differs."""
+    nodes = [
+        {name: (value, reason(name, value, plan.own_variables)) for name, value in node.processes[-1].env.items()}
+        for node in plan.nodes
+        if node.processes
+    ]
+    told = {name: value for node in nodes for name, value in node.items() if value[1]}
+    if told:
+        yield _("variables (all others: --output json):")
+    for name, (value, why) in told.items():
+        if all(node.get(name) == (value, why) for node in nodes):
+            yield f"      {name}={value}  # {why}"
+        else:
+            for planned in plan.nodes:
+                if planned.processes and name in (env := planned.processes[-1].env):
+                    yield f"      {planned.name}: {name}={env[name]}  # {why}"
 
 
 def failure_text(view: JobView, directory: JobDirectory) -> str:
@@ -320,6 +365,23 @@ def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
     from dttui.services.diagnosis.evidence import read_evidence
 
     return diagnose(read_evidence(directory, view))
+
+
+def _folded(events: Sequence[Event]) -> list[Event]:
+    """Return findings, those that differ in nothing but their node as one."""
+    found = [
+        Saying(
+            subject=str(event.data.get("subject", "")),
+            message=event.message,
+            hint=str(event.data.get("hint", "")),
+            kind=(event.data.get("code"), event.data.get("severity")),
+        )
+        for event in events
+    ]
+    return [
+        replace(events[index], message=message, data={**events[index].data, "hint": hint})
+        for index, message, hint in fold(found)
+    ]
 
 
 def _metric_parts(data: dict[str, Any]) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
+
+from dtagent.protocol.events import NodeStanding
 
 from dttui.cli.following import STARTED, Interrupts, follow_job, show_to_the_end, tell_detached
 from dttui.cli.printing import Printer, job_document, plan_document, plan_text, print_document, print_findings
@@ -12,6 +15,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode
 from dttui.i18n import _
+from dttui.planning.models import Plan
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.compose.open_points import check_open_points
@@ -19,34 +23,45 @@ from dttui.services.controller.control import stop_job
 from dttui.services.follow import JobFollower
 from dttui.services.gang.lost_nodes import lost_nodes
 from dttui.services.jobs import JobDirectory
-from dttui.services.launch.same_job import changed_files, one_submission_at_a_time
-from dttui.services.launch.submit import find_same, make_local_plan, submit
+from dttui.services.launch.same_job import changed_files, find_earlier, one_submission_at_a_time
+from dttui.services.launch.submit import Submission, find_same, make_local_plan, submit
 from dttui.services.preflight.board import check_ignored
+from dttui.services.view import JobView
 from dttui.services.words import listed, state_name
 from dttui.spec import DocumentError, load_document
 from dttui.spec.places import as_problem
 
 MAX_NAMES = 5
+LOOKS = 2
+"""Times that a controller is asked to look at lost hosts."""
 
 
-async def apply(options: Namespace) -> int:
-    """Run a job and follow it to its end; return its outcome."""
+def apply(options: Namespace) -> Coroutine[object, object, int]:
+    """Check a job here, where Ctrl-C just ends it; what is returned runs the job and gives its outcome."""
     file = options.apply if options.verb is None else options.file
-    if options.dry_run:
-        options.file = file
-        return show_plan(options)
     ignored = check_ignored(options.ignore)
     submission = replace(read_submission(options, file), ignored=ignored)
     plan = make_local_plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
+    return _run_job(submission, plan, options)
+
+
+async def _run_job(submission: Submission, plan: Plan, options: Namespace) -> int:
+    """Submit a job, or find it running, and follow it to its end; return its outcome."""
     printer = Printer("human" if options.detach else options.output)
     interrupts = Interrupts(printer, TerminalPrompter())
     interrupts.install()
     with one_submission_at_a_time():
         same = None if options.new else find_same(submission, plan)
+        earlier = None
+        if same is None and not options.new and submission.file is not None:
+            earlier = find_earlier(submission.job, submission.base, submission.file)
         directory = same or submit(submission, plan, expects_client=True, spare=options.spare)
+    options.interrupted = _("interrupted; `dttui status {id}` tells what became of the job").format(id=directory.job_id)
     printer.note(_("job {id}").format(id=directory.job_id))
+    if earlier is not None:
+        _tell_earlier(printer, *earlier)
     if same is not None:
         _tell_attached(printer, same, submission.base / plan.upload if plan.upload is not None else None)
     follower = JobFollower(directory)
@@ -82,10 +97,39 @@ async def stop(options: Namespace) -> int:
     else:
         printer.note(_("stopping {id}").format(id=directory.job_id))
     if not follower.is_over or lost_nodes(follower.view.events):
-        await stop_job(directory, force=options.force, prompter=TerminalPrompter())
-        await show_to_the_end(follower, printer)
+        options.interrupted = _("interrupted; whether it is stopped tells `dttui status {id}`").format(
+            id=directory.job_id
+        )
+        await _stop_to_the_end(follower, printer, force=options.force)
     printer.summary(follower.view, directory)
-    return ExitCode.OK
+    return _tell_unstopped(follower.view, printer)
+
+
+async def _stop_to_the_end(follower: JobFollower, printer: Printer, *, force: bool) -> None:
+    """Have the job stopped, its lost hosts looked at again, and show that."""
+    for _attempt in range(LOOKS):
+        told = len(follower.view.events)
+        await stop_job(follower.directory, force=force, prompter=TerminalPrompter())
+        await show_to_the_end(follower, printer)
+        # A controller that was about to go took the request, and has not looked.
+        if len(follower.view.events) > told or not lost_nodes(follower.view.events):
+            return
+
+
+def _tell_unstopped(view: JobView, printer: Printer) -> int:
+    """Name the hosts where something of the job may be running still; return the exit code that says so."""
+    unkillable = [name for name, node in view.nodes.items() if node.state is NodeStanding.UNKILLABLE]
+    told = {
+        _("not known to be stopped on {hosts}, which could not be reached"): lost_nodes(view.events),
+        _("processes on {hosts} cannot be ended"): unkillable,
+    }
+    for message, hosts in told.items():
+        if hosts:
+            printer.note("✗ " + message.format(hosts=listed(hosts, MAX_NAMES)))
+    if not any(told.values()):
+        return ExitCode.OK
+    printer.note("  → " + _("`dttui stop {id}` looks there again.").format(id=view.job_id))
+    return ExitCode.UNREACHABLE
 
 
 def show_plan(options: Namespace) -> int:
@@ -126,6 +170,17 @@ def validate(options: Namespace) -> int:
         }
         print_document(document, options.output)
     return ExitCode.OK
+
+
+def _tell_earlier(printer: Printer, directory: JobDirectory, keys: list[str]) -> None:
+    """Say that another job runs from the same file, and in what that one was another."""
+    if keys:
+        text = _("⚠ {id} runs from this file as it was before (changed since: {keys}); this is another job")
+    else:
+        text = _("⚠ {id} runs from this file too; this is another job")
+    shown = clean(listed(keys, MAX_NAMES))
+    printer.note(text.format(id=directory.job_id, keys=shown))
+    printer.note("  → " + _("`dttui stop {id}` ends that one").format(id=directory.job_id))
 
 
 def _tell_attached(printer: Printer, directory: JobDirectory, upload: Path | None) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from dtagent.protocol.telemetry import RdmaPort
+
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
@@ -48,6 +50,10 @@ class NodeLayout:
     """Network interface the job asks for; `None` where the route to the master decides."""
     role: str = "worker"
     """`master`, `worker` or `parameter_server`, as the job has it."""
+    rdma: tuple[RdmaPort, ...] | None = None
+    """Its InfiniBand and RoCE ports; `None` where nothing is known of them."""
+    torch: str | None = None
+    """Version of torch that its interpreter has, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class JobLayout:
     run: Run
     """What runs; `job.run`, known to be there."""
     backend: str
-    """`nccl`, `gloo` or `mpi`."""
+    """`nccl`, `gloo` or `mpi`; of TensorFlow `nccl` or `grpc`."""
     master_address: str
     """Where the rendezvous store listens."""
     world_size: int
@@ -140,6 +146,13 @@ class Framework(Protocol):
     @property
     def needs_ports(self) -> bool:
         """Whether every node, not the master alone, has to reserve a port; `port_hole` names each."""
+
+    @property
+    def verdicts(self) -> Sequence[str]:
+        """What a preflight has read by the framework's own code on a host, where it is there; it may be left out.
+
+        Each is a name of `dtagent.payload.verdict`, or `module:function` of a package that the job's interpreter has.
+        """
 
     @property
     def available(self) -> bool:

@@ -23,17 +23,30 @@ class Hole(str, Enum):
     PAYLOAD = "PAYLOAD"
     """Directory of dtagent's payload scripts on the host."""
     PYTHON = "PYTHON"
+    """The job's interpreter; with a container, the one inside."""
+    USER_IDS = "USER_IDS"
+    """Numbers of the agent's user and group, `1000:1000`."""
 
     def __str__(self) -> str:
         return "${" + self.value + "}"
 
 
-_HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r"|NODE[0-9]+_PORT)\}")
+_HOLE = re.compile(r"\$\{(" + "|".join(hole.value for hole in Hole) + r"|NODE[0-9]+_(?:PORT|ADDRESS)|GPU[0-9]+_ID)\}")
 
 
 def port_hole(node_rank: int) -> str:
     """Return the name of the hole for the port that a node has reserved, where the framework has every node do so."""
     return f"NODE{node_rank}_PORT"
+
+
+def address_hole(node_rank: int) -> str:
+    """Return the name of the hole for the address of a node; plans hold the address itself, but for rendered ones."""
+    return f"NODE{node_rank}_ADDRESS"
+
+
+def gpu_hole(index: int) -> str:
+    """Return the name of the hole for one of the ids in `GPU_IDS`, counted from 0."""
+    return f"GPU{index}_ID"
 
 
 class PlannedFile(BaseModel):
@@ -68,6 +81,10 @@ class PlannedProcess(BaseModel):
     """Whether it only serves the others, and is ended once all that are none have ended well."""
     warm_start: bool = False
     """Whether it is forked from a process that keeps torch imported, where the host has one."""
+    engine_words: int = 0
+    """How many words of `argv` start the container that the rest is run in."""
+    removal: tuple[str, ...] = ()
+    """Command that removes what a daemon may go on running although the process is gone; may hold holes."""
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment
+from dttui.frameworks.environment import process_environment, rank_environment
+from dttui.frameworks.nccl import torch_environment
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
@@ -22,6 +23,7 @@ class Command:
     options: type[Section] = NoOptions
     rank = Rank.SLOT
     needs_ports = False
+    verdicts: Sequence[str] = ()
     available = True
 
     @property
@@ -32,7 +34,7 @@ class Command:
     @property
     def summary(self) -> str:
         """Its kind of parallelism."""
-        return _("any command, once a slot")
+        return _("once a slot")
 
     @property
     def description(self) -> str:
@@ -66,27 +68,14 @@ class Command:
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return one process a slot, named by its rank."""
+        of_torch = torch_environment(layout, node)
         return tuple(
             PlannedProcess(
                 name=str(rank),
                 argv=(*layout.run.prefix, *(layout.run.command or ())),
-                env=process_environment(layout, node, _place(layout, node, local_rank, rank)),
+                env=process_environment(layout, node, {**of_torch, **rank_environment(layout, node, local_rank, rank)}),
                 cwd=layout.cwd,
                 rank=rank,
             )
             for local_rank, rank in enumerate(node.ranks)
         )
-
-
-def _place(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(local_rank),
-        "WORLD_SIZE": str(layout.world_size),
-        "LOCAL_WORLD_SIZE": str(node.slots),
-        "GROUP_RANK": str(node.node_rank),
-        "MASTER_ADDR": layout.master_address,
-        "MASTER_PORT": str(Hole.MASTER_PORT),
-        # Where it is Python, a crash in compiled code leaves a traceback.
-        "PYTHONFAULTHANDLER": "1",
-    }

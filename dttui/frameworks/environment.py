@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole
+from dttui.frameworks.nccl import network_environment
 
 CONFIG_FILE = "dttui_config.json"
 """The file that `DTTUI_CONFIG` names, relative to the attempt's directory."""
@@ -47,16 +48,13 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
 
     A variable whose interface stays unknown is dropped when the plan is bound.
     """
-    interface = node.interface or str(Hole.INTERFACE)
     checkpoint = layout.job.recovery.checkpoint
     default_checkpoints = f"{Hole.DIRECTORY}/checkpoints"
     variables = {
         "PYTHONUNBUFFERED": "1",
         # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores.
         "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": interface,
-        # Without the "=" NCCL takes the name for a prefix, and eth1 would also mean eth10.
-        "NCCL_SOCKET_IFNAME": f"={interface}",
+        **network_environment(layout, node),
         "DTTUI_JOB_ID": str(Hole.JOB_ID),
         "DTTUI_ATTEMPT": str(Hole.ATTEMPT),
         "DTTUI_NODE_RANK": str(node.node_rank),
@@ -74,6 +72,21 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         # NVML, which the ids come from, counts in the order of the bus; CUDA by itself counts the fastest first.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return {**variables, **(own or {}), **layout.run.env}
+
+
+def rank_environment(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> dict[str, str]:
+    """Return what torchrun would set on a rank, for one that is started without it."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": str(layout.world_size),
+        "LOCAL_WORLD_SIZE": str(len(node.ranks)),
+        "GROUP_RANK": str(node.node_rank),
+        "MASTER_ADDR": layout.master_address,
+        "MASTER_PORT": str(Hole.MASTER_PORT),
+        # Where it is Python, a crash in compiled code leaves a traceback.
+        "PYTHONFAULTHANDLER": "1",
+    }
 
 
 def _address(node: NodeLayout) -> str:

@@ -27,6 +27,7 @@ class PytorchDdp:
     options: type[Section] = NoOptions
     rank = Rank.SLOT
     needs_ports = False
+    verdicts: Sequence[str] = ("torchrun",)
     available = True
 
     @property
@@ -37,7 +38,7 @@ class PytorchDdp:
     @property
     def description(self) -> str:
         """What it is for."""
-        return _("Small and medium models: each rank holds the whole model and gradients are averaged.")
+        return _("Below 1 B parameters: each rank holds the whole model, gradients are averaged.")
 
     @property
     def features(self) -> Sequence[str]:
@@ -45,7 +46,7 @@ class PytorchDdp:
         return (
             _("easy to use"),
             _("one process a GPU"),
-            _("gradients synchronised automatically"),
+            _("automatic gradient sync"),
             _("many hosts, many GPUs"),
         )
 

@@ -12,6 +12,7 @@ from dttui.frameworks.base import JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
 from dttui.frameworks.environment import process_environment
+from dttui.frameworks.nccl import torch_environment
 from dttui.frameworks.torchrun import RANK, check_cold_run, check_run, program, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
@@ -61,17 +62,18 @@ class PytorchFsdp:
     requires: Sequence[str] = ("torch",)
     rank = Rank.SLOT
     needs_ports = False
+    verdicts: Sequence[str] = ("torchrun", "accelerate")
     available = True
 
     @property
     def summary(self) -> str:
         """Its kind of parallelism."""
-        return _("fully sharded data parallel")
+        return _("fully sharded")
 
     @property
     def description(self) -> str:
         """What it is for."""
-        return _("Large models: parameters, gradients and optimizer states are shared out among the ranks.")
+        return _("1 to 10 B parameters: model, gradients and optimizer are shared out among the ranks.")
 
     @property
     def features(self) -> Sequence[str]:
@@ -129,7 +131,7 @@ class PytorchFsdp:
             RANK,
             *program(layout.run),
         )
-        environment = process_environment(layout, node, own)
+        environment = process_environment(layout, node, {**torch_environment(layout, node), **own})
         return (PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd),)
 
 

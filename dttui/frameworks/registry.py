@@ -8,10 +8,13 @@ from importlib.metadata import EntryPoint, entry_points
 from dttui.errors import UsageError
 from dttui.frameworks.base import Framework
 from dttui.frameworks.command import Command
+from dttui.frameworks.deepspeed import DeepSpeed
+from dttui.frameworks.horovod import Horovod
+from dttui.frameworks.megatron_lm import MegatronLm
 from dttui.frameworks.pytorch_ddp import PytorchDdp
 from dttui.frameworks.pytorch_fsdp import PytorchFsdp
+from dttui.frameworks.tensorflow import TensorFlow
 from dttui.frameworks.unavailable import Unavailable
-from dttui.frameworks.upcoming import DEEPSPEED, HOROVOD, MEGATRON_LM, TENSORFLOW
 from dttui.i18n import _
 from dttui.spec.added import FRAMEWORKS as GROUP
 from dttui.spec.problems import did_you_mean
@@ -19,10 +22,10 @@ from dttui.spec.problems import did_you_mean
 _OWN: tuple[Framework, ...] = (
     PytorchDdp(),
     PytorchFsdp(),
-    DEEPSPEED,
-    HOROVOD,
-    MEGATRON_LM,
-    TENSORFLOW,
+    DeepSpeed(),
+    Horovod(),
+    MegatronLm(),
+    TensorFlow(),
     Command(),
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole, PlannedProcess
 from dttui.frameworks.environment import process_environment
+from dttui.frameworks.nccl import torch_environment
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
@@ -87,5 +88,5 @@ def torchrun(
         *program(run),
         *arguments,
     )
-    environment = process_environment(layout, node, own)
+    environment = process_environment(layout, node, {**torch_environment(layout, node), **(own or {})})
     return PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start)

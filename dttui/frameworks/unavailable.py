@@ -28,6 +28,7 @@ class Unavailable:
     options: type[Section] = NoOptions
     rank: Rank = Rank.SLOT
     needs_ports: bool = False
+    verdicts: Sequence[str] = ()
     available: bool = False
 
     def check(self, job: Job) -> list[Finding]:

@@ -6,7 +6,7 @@ import json
 import posixpath
 
 from dttui.errors import LaunchError
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, holes_in, port_hole
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, address_hole, fill, gpu_hole, holes_in, port_hole
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 
@@ -19,7 +19,7 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
     Raises:
         LaunchError: a node has no binding, or fewer GPUs than it needs.
     """
-    ports: dict[str, str] = {}
+    shared: dict[str, str] = {}
     for node in plan.nodes:
         binding = bindings.nodes.get(node.name)
         if binding is None:
@@ -28,9 +28,13 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
             message = _("{node} set aside {given} GPUs of {wanted}")
             message = message.format(node=node.name, given=len(binding.gpu_ids), wanted=node.cuda_slots)
             raise LaunchError(message, _("Other processes may hold them; choose fewer GPUs or another environment."))
+        shared[address_hole(node.node_rank)] = node.address
         if binding.port is not None:
-            ports[port_hole(node.node_rank)] = str(binding.port)
-    nodes = tuple(_bound_node(node, ports | _values(bindings, bindings.nodes[node.name])) for node in plan.nodes)
+            shared[port_hole(node.node_rank)] = str(binding.port)
+    inside = plan.python_inside
+    nodes = tuple(
+        _bound_node(node, shared | _values(bindings, bindings.nodes[node.name], inside)) for node in plan.nodes
+    )
     return BoundPlan(plan=plan.model_copy(update={"nodes": nodes}), bindings=bindings)
 
 
@@ -42,7 +46,7 @@ def checkpoint_directory(node: PlannedNode) -> str | None:
     return None
 
 
-def _values(bindings: Bindings, binding: NodeBinding) -> dict[str, str]:
+def _values(bindings: Bindings, binding: NodeBinding, python: str | None) -> dict[str, str]:
     values = {
         Hole.JOB_ID.value: bindings.job_id,
         Hole.ATTEMPT.value: str(bindings.attempt),
@@ -50,8 +54,11 @@ def _values(bindings: Bindings, binding: NodeBinding) -> dict[str, str]:
         Hole.GPU_IDS.value: ",".join(str(index) for index in binding.gpu_ids),
         Hole.DIRECTORY.value: binding.directory,
         Hole.PAYLOAD.value: binding.payload,
-        Hole.PYTHON.value: binding.python,
+        Hole.PYTHON.value: python or binding.python,
+        **{gpu_hole(index): str(gpu_id) for index, gpu_id in enumerate(binding.gpu_ids)},
     }
+    if binding.user_ids:
+        values[Hole.USER_IDS.value] = binding.user_ids
     if binding.interface:
         values[Hole.INTERFACE.value] = binding.interface
     return values
@@ -82,5 +89,6 @@ def _bound_process(process: PlannedProcess, values: dict[str, str]) -> PlannedPr
             "argv": tuple(fill(argument, values) for argument in process.argv),
             "env": environment,
             "cwd": fill(process.cwd, values),
+            "removal": tuple(fill(argument, values) for argument in process.removal),
         }
     )

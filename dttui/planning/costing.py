@@ -24,7 +24,7 @@ from dttui.planning.cost.layout import Layout, faults, usual_batch
 from dttui.planning.cost.links import Links, NodeLink, slowest_link
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, parameter_count
-from dttui.planning.parallelism import pipeline_degree
+from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import Job, Strategy
@@ -64,6 +64,9 @@ def cost(
     model = job.model
     if model is None or not members or any(member.environment.simulated for member in members):
         return None, []
+    if context_degree(job) > 1:
+        message = _("there is no estimate: {reason}").format(reason=_("it does not know context parallelism"))
+        return None, [info("no-estimate", "model", message)]
     claim = ModelClaim(
         model.parameters, model.layers, model.hidden_size, model.heads, model.seq_length, model.vocab_size
     )

@@ -10,6 +10,7 @@ from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
+from dttui.spec.container import Container
 from dttui.spec.findings import Finding, Severity
 
 __all__ = [
@@ -26,6 +27,9 @@ __all__ = [
     "Severity",
     "fill",
 ]
+
+DEFAULT_PYTHON = "python3"
+"""Interpreter of jobs, where nothing else is said."""
 
 
 class _Value(BaseModel):
@@ -104,7 +108,7 @@ class Plan(_Value):
     framework: str
     """Framework that made the commands; empty where the job names none, which is an error of the plan."""
     backend: str
-    """`nccl`, `gloo` or `mpi`."""
+    """`nccl`, `gloo` or `mpi`; of TensorFlow `nccl` or `grpc`."""
     world_size: int
     """Ranks in all."""
     master_address: str
@@ -131,15 +135,29 @@ class Plan(_Value):
     """The job in the terms of seed 001."""
     python: str | None = None
     """Interpreter that the job itself names, for every node."""
+    own_variables: tuple[str, ...] = ()
+    """Names of the variables that the job itself sets."""
     rendezvous_timeout_s: float = 300.0
     """How long ranks may take until all have started."""
+    container: Container | None = None
+    """What the processes run in; `None` where that is the host itself."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
+
+    @property
+    def slots(self) -> int:
+        """GPUs in all, one for a node without; ranks where each drives one."""
+        return sum(node.slots for node in self.nodes)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         """Findings that forbid the launch."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    @property
+    def python_inside(self) -> str | None:
+        """Interpreter of the job in its container; `None` without one."""
+        return (self.python or DEFAULT_PYTHON) if self.container is not None else None
 
 
 class NodeBinding(_Value):
@@ -157,6 +175,8 @@ class NodeBinding(_Value):
     """GPUs set aside."""
     port: int | None = None
     """Port it has reserved; the master's is the rendezvous'."""
+    user_ids: str | None = None
+    """Numbers of the agent's user and group, `1000:1000`; `None` from an agent that does not tell."""
 
 
 class Bindings(_Value):
@@ -179,3 +199,9 @@ class BoundPlan(_Value):
     """Nodes' processes are filled in."""
     bindings: Bindings
     """What they were filled with."""
+
+    @property
+    def own_ports(self) -> dict[str, int]:
+        """The port of each node that has reserved one because its framework wants that, by name."""
+        ports = {node.name: self.bindings.nodes[node.name].port for node in self.plan.nodes if node.port_range}
+        return {name: port for name, port in ports.items() if port is not None}

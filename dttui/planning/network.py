@@ -7,7 +7,7 @@ import ipaddress
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.cost.links import NodeLink, describe_link
-from dttui.planning.roster import Member
+from dttui.planning.roster import Member, computing
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
 
@@ -18,26 +18,36 @@ LOOPBACK = "127.0.0.1"
 
 
 def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Finding]]:
-    """Return `nccl` or `gloo`, and what is to be said about it: NCCL needs a CUDA GPU in every slot."""
+    """Return `nccl`, or `gloo`, or TensorFlow's `grpc`, and what is to be said about it.
+
+    NCCL needs a CUDA GPU in every slot that computes.
+    """
     protocol = job.communication.protocol
     subject = "communication.protocol"
-    without = [member.name for member in members if not member.cuda_slots]
-    backend = "nccl" if members and not without else "gloo"
+    is_tensorflow = job.framework == "tensorflow"
+    workers = computing(members)
+    without = [member.name for member in workers if not member.cuda_slots]
+    other = "gRPC" if is_tensorflow else "gloo"
+    backend = "nccl" if workers and not without else other.lower()
     findings: list[Finding] = []
-    if without and len(without) < len(members):
-        message = _("no CUDA GPU on {nodes}, unlike the others: all talk by gloo, which is slower")
-        hint = _("Choose environments of one kind.")
-        findings.append(warning("mixed-devices", subject, message.format(nodes=", ".join(without)), hint))
-    if protocol == "NCCL" and backend == "gloo" and members:
-        message = _("gloo is used instead of NCCL, which needs a CUDA GPU in every slot")
-        findings.append(info("gloo-instead-of-nccl", subject, message))
+    if without and len(without) < len(workers):
+        message = _("no CUDA GPU on {nodes}, unlike the others: all talk by {protocol}, which is slower")
+        message = message.format(nodes=", ".join(without), protocol=other)
+        findings.append(warning("mixed-devices", subject, message, _("Choose environments of one kind.")))
+    if protocol == "NCCL" and backend != "nccl" and members:
+        message = _("{protocol} is used instead of NCCL, which needs a CUDA GPU in every slot").format(protocol=other)
+        findings.append(info(f"{backend}-instead-of-nccl", subject, message))
     elif protocol == "MPI":
         message = _("torch as installed from its packages has no MPI")
+        if is_tensorflow:
+            message = _("TensorFlow has no MPI")
         findings.append(error("mpi", subject, message, _("Write protocol: NCCL, or leave it out.")))
-    elif protocol == "gRPC" and job.framework != "tensorflow":
+    elif protocol == "gRPC" and not is_tensorflow:
         backend = "gloo"
         message = _("gRPC is TensorFlow's; gloo is used")
         findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
+    if is_tensorflow and (protocol == "gRPC" or len(workers) < len(members)):
+        backend = "grpc"  # Parameters and gradients go to the servers and back.
     return backend, findings
 
 
@@ -117,7 +127,9 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
         if first is not None:
             message = _("two nodes with one address: {one} and {other} are both {address}")
             message = message.format(one=first.name, other=member.name, address=member.address)
-            hint = _("Untick one, or set `address` of each in the inventory to the one the others reach it by.")
+            hint = _(
+                "Leave one of them out, or set `address` of each in the inventory to the one the others reach it by."
+            )
             findings.append(error("same-address", member.name, message, hint, path=(*member.path, "id")))
         for mark in marks:
             seen.setdefault(mark, member)

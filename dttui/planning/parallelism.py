@@ -12,16 +12,19 @@ from dttui.spec.models import Job, Strategy
 from dttui.spec.problems import PathKey, format_path
 
 _SPLITTING = ("model_parallel", "pipeline_parallel", "hybrid")
+_DATA: PathKey = ("strategy", "data_parallel_size")
+_CONTEXT: PathKey = ("framework_options", "context_parallel_size")
 
 
 def check_degrees(job: Job, world_size: int) -> list[Finding]:
     """Return what is wrong with the degrees a job gives.
 
-    Where the data parallel degree is given, data × tensor × pipeline is the world size, a missing one being 1.
-    Where it is not, it is whatever is left, and tensor × pipeline divides the world size.
+    Where the data parallel degree is given, data × tensor × pipeline is the world size, a missing one being 1; the
+    context degree of Megatron-LM multiplies them. Where it is not, it is whatever is left, and the others' product
+    divides the world size.
     """
     strategy = job.strategy
-    spellings = _pipeline_spellings(strategy)
+    spellings = strategy.pipeline_spellings
     if len(set(spellings.values())) > 1:
         told = ", ".join(f"{format_path(key)}: {value}" for key, value in spellings.items())
         message = _("the pipeline degree is given in several places, and they disagree: {places}").format(places=told)
@@ -29,7 +32,7 @@ def check_degrees(job: Job, world_size: int) -> list[Finding]:
         path = next(key for key, value in others if value != first[1])
         hint = _("Give it once, as pipeline_parallel_size.")
         return [error("degrees-disagree", "strategy", message, hint, path=("strategy", *path))]
-    degrees = _degrees(strategy)
+    degrees = _degrees(job)
     if not degrees or not world_size:
         return []
     product = prod(degree.value for degree in degrees)
@@ -43,7 +46,7 @@ def check_degrees(job: Job, world_size: int) -> list[Finding]:
     message = message.format(degrees=told, product=product, world_size=world_size)
     hint = _("Change the degrees, or how many GPUs the nodes use.")
     culprit = _culprit(degrees, world_size)
-    return [error("degrees", "strategy", message, hint, path=("strategy", *culprit.path))]
+    return [error("degrees", "strategy", message, hint, path=culprit.path)]
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,19 @@ class _Degree:
     name: str
     value: int
     path: PathKey
-    """Its key, from the strategy."""
+    """Its key, from the job's top."""
 
 
-def _degrees(strategy: Strategy) -> list[_Degree]:
+def _degrees(job: Job) -> list[_Degree]:
     """Return the degrees that are given, the outermost first."""
-    pipeline = next(iter(_pipeline_spellings(strategy)), ("pipeline_parallel_size",))
-    given = (
-        (_("data"), strategy.data_parallel_size, ("data_parallel_size",)),
-        (_("tensor"), strategy.tensor_parallel_size, ("tensor_parallel_size",)),
-        (_("pipeline"), pipeline_degree(strategy), pipeline),
+    strategy = job.strategy
+    pipeline = next(iter(strategy.pipeline_spellings), ("pipeline_parallel_size",))
+    context = context_degree(job)
+    given: tuple[tuple[str, int | None, PathKey], ...] = (
+        (_("data"), strategy.data_parallel_size, _DATA),
+        (_("tensor"), strategy.tensor_parallel_size, ("strategy", "tensor_parallel_size")),
+        (_("context"), context if context > 1 else None, _CONTEXT),
+        (_("pipeline"), pipeline_degree(strategy), ("strategy", *pipeline)),
     )
     return [_Degree(name, value, path) for name, value, path in given if value is not None]
 
@@ -73,7 +79,7 @@ def _culprit(degrees: Sequence[_Degree], world_size: int) -> _Degree:
     Tensor parallel ranks are innermost. Where all degrees divide, it is the data parallel one that is wrong.
     """
     product = 1
-    for degree in (*degrees[1:], degrees[0]) if degrees[0].path == ("data_parallel_size",) else degrees:
+    for degree in (*degrees[1:], degrees[0]) if degrees[0].path == _DATA else degrees:
         product *= degree.value
         if world_size % product:
             return degree
@@ -86,9 +92,9 @@ def check_splitting(job: Job) -> list[Finding]:
     Of a framework that keeps a whole model in each rank it is a warning where the job splits tensors or stages.
     """
     strategy = job.strategy
-    degrees = (strategy.tensor_parallel_size, *_pipeline_spellings(strategy).values())
+    degrees = (strategy.tensor_parallel_size, *strategy.pipeline_spellings.values())
     splits = any(degree is not None and degree > 1 for degree in degrees)
-    if splits and job.framework in ("pytorch-ddp", "horovod"):
+    if splits and job.framework in ("pytorch-ddp", "horovod", "tensorflow"):
         message = _("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
         hint = _("Run a script that splits the model itself, by what DTTUI_CONFIG says; or set the degrees to 1.")
         return [warning("split-by-script", "strategy", message.format(framework=job.framework), hint)]
@@ -105,15 +111,10 @@ def check_splitting(job: Job) -> list[Finding]:
 
 def pipeline_degree(strategy: Strategy) -> int | None:
     """Return the pipeline degree, from whichever of its places has it; `None` where none has."""
-    return next(iter(_pipeline_spellings(strategy).values()), None)
+    return strategy.pipeline_degree
 
 
-def _pipeline_spellings(strategy: Strategy) -> dict[tuple[str, ...], int]:
-    """Return the pipeline degree by the keys, from the strategy, that give it."""
-    model, pipeline = strategy.model_parallel, strategy.pipeline_parallel
-    spellings = {
-        ("pipeline_parallel_size",): strategy.pipeline_parallel_size,
-        ("model_parallel", "pipeline_stages"): model.pipeline_stages if model else None,
-        ("pipeline_parallel", "pipeline_stages"): pipeline.pipeline_stages if pipeline else None,
-    }
-    return {path: value for path, value in spellings.items() if value is not None}
+def context_degree(job: Job) -> int:
+    """Return over how many ranks each sequence is spread; 1 but for Megatron-LM."""
+    said = job.framework_options.get("context_parallel_size") if job.framework == "megatron-lm" else None
+    return said if type(said) is int and said > 0 else 1

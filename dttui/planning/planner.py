@@ -8,6 +8,8 @@ from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
+from dttui.frameworks.container import check_container, contain
+from dttui.frameworks.nccl import check_nccl
 from dttui.frameworks.options import read_options
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
@@ -19,17 +21,16 @@ from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links
 from dttui.planning.costing import cost, node_link
 from dttui.planning.estimate import start_estimate_s
-from dttui.planning.models import Plan, PlannedNode
+from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
-from dttui.planning.roster import Member, make_roster
+from dttui.planning.roster import Member, computing, make_roster
 from dttui.planning.sources import Sources, locate_dataset, locate_sources, required_paths
 from dttui.spec.findings import Finding, Severity, errors_first
 from dttui.spec.models import Job
 
 __all__ = ["bind", "plan"]
 
-DEFAULT_PYTHON = "python3"
 _DEFAULT_PORTS = (29500, 29999)
 
 
@@ -56,6 +57,7 @@ def plan(
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
+    workers = computing(members)
     backend, findings = choose_backend(job, members)
     dataset, dataset_findings = locate_dataset(job, inventory)
     sources = locate_sources(job.run) if job.run is not None else None
@@ -68,12 +70,15 @@ def plan(
         for member, place in zip(members, layouts, strict=True)
     )
     layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
-    costing, of_cost = cost(job, members, gpus or gpu_table(), links)
+    costing, of_cost = cost(job, workers, gpus or gpu_table(), links)
     if framework is not None and layout is not None:
-        nodes = tuple(_with_bundle(node, framework, layout) for node in nodes)
+        nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
+        findings += check_nccl(layout, {name for node in nodes for item in node.processes[-1:] for name in item.env})
+    told = {finding.message for finding in of_framework}
     share = costing.estimate.communication_share if costing is not None else None
     findings = [
         *check_completeness(job),
+        *check_container(job, required, uses_gpus=any(node.cuda_slots for node in nodes)),
         *of_framework,
         *dataset_findings,
         *roster.findings,
@@ -82,9 +87,9 @@ def plan(
         *findings,
         *check_network(members, node_link(members, links or {}), share, now),
         *check_splitting(job),
-        *of_cost,
-        *(check_axioms(costing, members, now) if costing is not None else ()),
-        *(check_collectives(job, costing, len(members)) if costing is not None else ()),
+        *(finding for finding in of_cost if finding.message not in told),
+        *(check_axioms(costing, workers, now) if costing is not None else ()),
+        *(check_collectives(job, costing, len(workers)) if costing is not None else ()),
         *check_unused(job),
     ]
     return Plan(
@@ -101,6 +106,8 @@ def plan(
         findings=errors_first(findings),
         secrets=job.run.secrets if job.run is not None else (),
         python=job.run.python if job.run is not None else None,
+        container=job.run.container if job.run is not None else None,
+        own_variables=tuple(job.run.env) if job.run is not None else (),
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
         log_cap_bytes=job.monitoring.log_cap,
         estimate=costing.estimate if costing is not None else None,
@@ -151,6 +158,7 @@ def _layouts(job: Job, members: tuple[Member, ...], rank: Rank) -> tuple[NodeLay
     for node_rank, member in enumerate(members):
         network = member.node.network
         count = member.slots if rank is Rank.SLOT else 1
+        facts = member.choice.facts
         layouts.append(
             NodeLayout(
                 name=member.name,
@@ -162,21 +170,34 @@ def _layouts(job: Job, members: tuple[Member, ...], rank: Rank) -> tuple[NodeLay
                 ranks=tuple(range(first, first + count)),
                 interface=(network.interface if network is not None else None) or default,
                 role=member.node.role,
+                rdma=tuple(facts.rdma) if facts is not None and facts.rdma is not None else None,
+                torch=_torch(job, facts, _python(job, member)),
             )
         )
         first += count
     return tuple(layouts)
 
 
+def _python(job: Job, member: Member) -> str:
+    # With a container run.python is an interpreter of the image, and what the host has is not asked to run the job.
+    own = job.run.python if job.run is not None and job.run.container is None else None
+    return own or member.environment.python or DEFAULT_PYTHON
+
+
+def _torch(job: Job, facts: HostFacts | None, python: str) -> str | None:
+    if facts is None or (job.run is not None and job.run.container is not None):
+        return None
+    return next((item.packages.get("torch") for item in facts.pythons if item.path == python), None)
+
+
 def _bare_node(
     job: Job, member: Member, place: NodeLayout, required: tuple[str, ...], *, has_port: bool
 ) -> PlannedNode:
-    own = job.run.python if job.run is not None else None
     return PlannedNode(
         name=place.name,
         node_rank=place.node_rank,
         address=place.address,
-        python=own or member.environment.python or DEFAULT_PYTHON,
+        python=_python(job, member),
         slots=place.slots,
         cuda_slots=place.cuda_slots,
         simulated=place.simulated,
@@ -187,8 +208,7 @@ def _bare_node(
     )
 
 
-def _with_bundle(node: PlannedNode, framework: Framework, layout: JobLayout) -> PlannedNode:
+def _with_bundle(node: PlannedNode, framework: Framework, layout: JobLayout, paths: tuple[str, ...]) -> PlannedNode:
     place = layout.nodes[node.node_rank]
-    return node.model_copy(
-        update={"files": framework.node_files(layout, place), "processes": framework.processes(layout, place)}
-    )
+    processes = tuple(contain(process, layout, place, paths) for process in framework.processes(layout, place))
+    return node.model_copy(update={"files": framework.node_files(layout, place), "processes": processes})

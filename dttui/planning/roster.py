@@ -60,8 +60,15 @@ class Roster:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
-        return sum(member.slots for member in self.members)
+        """Slots in all that compute."""
+        return sum(member.slots for member in computing(self.members))
+
+
+def computing(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Return those that compute: where there are parameter servers, neither they nor the master."""
+    if all(member.node.role != "parameter_server" for member in members):
+        return members
+    return tuple(member for member in members[1:] if member.node.role != "parameter_server")
 
 
 def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) -> Roster:

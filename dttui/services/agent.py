@@ -82,7 +82,14 @@ class AgentClient:
         """The environment's."""
         return self.environment.name
 
-    async def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = 30.0) -> Reply:
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether requests may bring bytes along."""
+        return self.hello is not None and self.hello.takes_bytes
+
+    async def call(
+        self, method: str, request: Any, reply: type[Reply], timeout_s: float = 30.0, brings: bytes = b""
+    ) -> Reply:
         """Ask the agent.
 
         Args:
@@ -90,6 +97,7 @@ class AgentClient:
             request: a dataclass of dtagent.protocol, or `None`.
             reply: what the answer is decoded to.
             timeout_s: how long to ask and to wait for the answer.
+            brings: bytes that come along with the request, where the agent takes such.
 
         Raises:
             HostUnreachableError: the link is gone, or no answer came.
@@ -100,7 +108,7 @@ class AgentClient:
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         params = {} if request is None else rpc.to_wire(request)
-        message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, brings)
 
         async def exchange() -> dict[str, Any]:
             await self._send(message)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from dtagent.protocol.events import Metric
 
@@ -55,6 +56,24 @@ def curves(metrics: Iterable[Metric]) -> Curves:
         _points(told, axis, lambda metric: _value(metric, measure)),
         measure,
     )
+
+
+def spread(positions: Sequence[float], most: int) -> list[int]:
+    """Return which of several points to keep so that they lie as evenly as they can: the first, the last, some between.
+
+    Args:
+        positions: of the points. One that goes back, as where a file began anew, counts as at the one before.
+        most: how many to keep, and at times one more.
+    """
+    steps = [max(0.0, later - earlier) for earlier, later in pairwise(positions)]
+    width = sum(steps) / max(1, most - 1)
+    kept, way = [0] if positions else [], 0.0
+    for index, step in enumerate(steps, 1):
+        way += step
+        if way >= width > 0 or index == len(steps):
+            kept.append(index)
+            way = 0.0
+    return kept
 
 
 def speed_of(metric: Metric) -> tuple[str, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +20,8 @@ from dttui.i18n import Told, recipes, retell, retell_within
 
 LOG = logging.getLogger("dttui.jobs")
 EVENT = TypeAdapter(Event)
+BLOCK_BYTES = 64 * 1024
+"""How much is read at once where a file is read from its end."""
 _BAD_RECIPE = (LookupError, ValueError, TypeError, AttributeError)
 
 
@@ -31,9 +34,9 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         cut_torn_line(path)
-        before = list(read_events(path))
-        self._next = before[-1].seq + 1 if before else 0
-        self.began_at: float | None = before[0].time if before else None
+        first, newest = next(read_events(path), None), newest_event(path)
+        self._next = newest.seq + 1 if newest is not None else 0
+        self.began_at: float | None = first.time if first is not None else None
         """Unix time of the first event."""
         self._unwritten: list[tuple[str, bool]] = []
 
@@ -76,6 +79,16 @@ def read_events(path: Path) -> Iterator[Event]:
                 yield event
 
 
+def newest_event(path: Path, kind: EventKind | None = None) -> Event | None:
+    """Return the last event of a file, or the last of a kind; only what comes after it is looked through."""
+    # As the log writes it. Within a text the quotes would be escaped; in an event's data it may stand all the same.
+    mark = f'"kind": "{kind.value}"'.encode() if kind is not None else b""
+    for line in _lines_from_the_end(path):
+        if mark in line and (event := parse_event(line)) is not None and kind in (None, event.kind):
+            return event
+    return None
+
+
 def parse_event(line: bytes) -> Event | None:
     """Decode one line of events.jsonl, its messages in the reader's language; `None` where it is torn."""
     try:
@@ -88,3 +101,20 @@ def parse_event(line: bytes) -> Event | None:
         with contextlib.suppress(*_BAD_RECIPE):
             return replace(event, message=retell(event.told))
     return event
+
+
+def _lines_from_the_end(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+        position = stream.seek(0, os.SEEK_END)
+        rest: list[bytes] = []
+        while position > 0:
+            size = min(BLOCK_BYTES, position)
+            position -= size
+            stream.seek(position)
+            first, *others = stream.read(size).split(b"\n")
+            if others:
+                others[-1] += b"".join(reversed(rest))
+                rest = []
+                yield from reversed(others)
+            rest.append(first)
+        yield b"".join(reversed(rest))

@@ -14,6 +14,7 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
+from dttui.services.agent_words import agent_text
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 FACTS_TIMEOUT_S = 60.0
@@ -165,7 +166,7 @@ def _is_pending(status: EnvironmentStatus) -> bool:
 
 
 def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
-    broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
+    broken = [f"GPU {gpu.index}: {agent_text(gpu.error)}" for gpu in sample.gpus if gpu.error]
     if broken:
         return EnvironmentState.UNHEALTHY, "; ".join(broken)
     if sample.ranks:

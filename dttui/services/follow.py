@@ -14,13 +14,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from dttui.planning.models import Plan
 from dttui.services.event_log import parse_event
+from dttui.services.holes import kept_parts, missing_notice, next_kept, read_kept
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_times import start_since
+from dttui.services.metrics import MAX_LINE_BYTES
 from dttui.services.view import JobView
 
 _METRIC = TypeAdapter(Metric)
 _SAMPLE = TypeAdapter(HostSample)
 READ_BYTES = 1 << 20
+KEPT_LINES = 16
+"""Newest lines that a reader remembers, to find its place in a file that took the place of the one before."""
 NEWEST_BYTES = 16 * 1024
 """At the end of a file, where its newest line nearly always is whole."""
 _Version = tuple[int, int, int]
@@ -41,6 +45,8 @@ class LineReader:
         """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time."""
         self._path = path
         self._offset = 0
+        self._inode: int | None = None
+        self._newest: list[bytes] = []
         self._last_bytes = last_bytes
         self._last_lines = last_lines
         self._since = since
@@ -52,7 +58,8 @@ class LineReader:
 
         With `to_the_end` nothing more will be written, and what follows the last newline is a line too.
         """
-        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as stream:
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
+            self._find_again(stream)
             if self._last_bytes is not None:
                 self._skip(stream, self._last_bytes)
             if self._last_lines is not None:
@@ -62,23 +69,46 @@ class LineReader:
                 start, self.is_untimed = start_since(stream, self._since)
                 self._offset = max(self._offset, start)
                 self._since = None
-            stream.seek(self._offset)
-            data = stream.read(READ_BYTES)
+            size = os.fstat(stream.fileno()).st_size
+            start, data = read_kept(stream.fileno(), self._offset, READ_BYTES)
+            dropped = self._dropped(stream, start)
+            self._offset = start
             whole = data[: data.rfind(b"\n") + 1]
-            is_last = to_the_end and len(data) < READ_BYTES
+            is_last = len(data) < READ_BYTES and (to_the_end or start + len(data) < size)
             if data != whole and (is_last or (not whole and len(data) == READ_BYTES)):
                 whole = data + b"\n"
                 self._offset -= 1
             self._offset += len(whole)
-            return whole.split(b"\n")[:-1]
+            lines = dropped + whole.split(b"\n")[:-1]
+            short = [line for line in lines[-KEPT_LINES:] if len(line) <= MAX_LINE_BYTES]
+            self._newest = (self._newest + short)[-KEPT_LINES:]
+            return lines
         return []
+
+    def _dropped(self, stream: BinaryIO, start: int) -> list[bytes]:
+        """Return what tells of bytes that were dropped before they could be read; of others the file itself tells."""
+        if start == self._offset or next_kept(stream.fileno(), max(0, self._offset - 1)) < self._offset:
+            return []
+        return [missing_notice(start - self._offset).encode()]
 
     def _skip(self, stream: BinaryIO, last_bytes: int) -> None:
         self._last_bytes = None
-        size = stream.seek(0, os.SEEK_END)
-        if size > last_bytes:
-            stream.seek(size - last_bytes)
-            self._offset = size - last_bytes + len(stream.readline(READ_BYTES))
+        start = os.fstat(stream.fileno()).st_size - last_bytes
+        if start > 0:
+            data = os.pread(stream.fileno(), READ_BYTES, start)
+            self._offset = start + (data.find(b"\n") + 1 or len(data))
+
+    def _find_again(self, stream: BinaryIO) -> None:
+        """Go on where this was, in a file that took the place of the one before: the same, with lines left out."""
+        inode = os.fstat(stream.fileno()).st_ino
+        if self._inode not in (None, inode):
+            self._offset, data = 0, b"\n" + stream.read()
+            for line in reversed(self._newest):  # Those behind the newest one that is still there were left out.
+                found = data.rfind(b"\n" + line + b"\n")
+                if found >= 0:
+                    self._offset = found + len(line) + 1
+                    break
+        self._inode = inode
 
 
 def newest_line(path: Path) -> bytes | None:
@@ -217,21 +247,21 @@ def tail(path: Path, lines: int) -> list[str]:
 
 def _start_of_last(stream: BinaryIO, lines: int, *, to_the_end: bool) -> int:
     """Return where the last so many lines begin; 0 where there are no more. With `to_the_end` one may be unfinished."""
-    wanted = lines + 1
-    position = stream.seek(0, os.SEEK_END)
-    if to_the_end and position:
-        stream.seek(position - 1)
-        wanted -= stream.read(1) != b"\n"
-    while position > 0:
-        size = min(READ_BYTES, position)
-        position -= size
-        stream.seek(position)
-        block = stream.read(size)
-        found = block.count(b"\n")
-        if found >= wanted:
-            index = size
-            for _each in range(wanted):
-                index = block.rfind(b"\n", 0, index)
-            return position + index + 1
-        wanted -= found
+    descriptor, wanted = stream.fileno(), lines + 1
+    size = os.fstat(descriptor).st_size
+    if to_the_end and size:
+        wanted -= os.pread(descriptor, 1, size - 1) != b"\n"
+    for start, end in reversed(kept_parts(descriptor)):
+        position = end
+        while position > start:
+            length = min(READ_BYTES, position - start)
+            position -= length
+            block = os.pread(descriptor, length, position)
+            found = block.count(b"\n")
+            if found >= wanted:
+                index = length
+                for _each in range(wanted):
+                    index = block.rfind(b"\n", 0, index)
+                return position + index + 1
+            wanted -= found
     return 0

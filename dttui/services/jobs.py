@@ -19,7 +19,7 @@ from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.services.event_log import read_events
+from dttui.services.event_log import newest_event, read_events
 
 CLAIM_PATIENCE_S = 0.3
 HEARTBEAT_S = 5.0
@@ -166,7 +166,7 @@ class JobDirectory:
 
     def is_over(self) -> bool:
         """Whether the job has an outcome."""
-        return any(event.kind is EventKind.OUTCOME for event in read_events(self.events))
+        return newest_event(self.events, EventKind.OUTCOME) is not None
 
     def read_inventory(self) -> Inventory:
         """Return the environments of the job. Raises OSError or ValueError where the launch was never written."""
@@ -193,10 +193,14 @@ class JobSummary:
     framework: str
 
 
+def slug(name: str) -> str:
+    """Return a job's name as paths and ids have it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "job"
+
+
 def create(name: str) -> JobDirectory:
     """Make the directory of a new job; its id is made of the name, the time and a few random letters."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "job"
-    job_id = f"{slug}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    job_id = f"{slug(name)}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     directory = JobDirectory(locations.jobs_directory() / job_id)
     try:
         for path in (directory.path, directory.path / "telemetry", directory.path / "logs"):
@@ -214,9 +218,14 @@ def find(job_id: str) -> JobDirectory:
 
     Raises:
         NoSuchJobError: none, or several.
+        UsageError: the id is empty.
     """
+    if not job_id:
+        raise UsageError(
+            _("the id of the job is empty"), _("Write one, or leave it out; `dttui ps --all` lists the jobs.")
+        )
     known = [path for path in _directories() if path.name == job_id]
-    if job_id and not known:
+    if not known:
         known = [path for path in _directories() if path.name.startswith(job_id)]
     if job_id == "last":
         known = sorted(_directories(), key=lambda path: _began_at(JobDirectory(path)))[-1:]
@@ -261,10 +270,10 @@ def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
 
 def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
-    events = directory.read_events()
-    states = [event for event in events if event.kind is EventKind.JOB_STATE]
-    state = JobState(states[-1].data["state"]) if states else JobState.PENDING
-    reason = states[-1].message if states else ""
+    first = next(read_events(directory.events), None)
+    last = newest_event(directory.events, EventKind.JOB_STATE)
+    state = JobState(last.data["state"]) if last is not None else JobState.PENDING
+    reason = last.message if last is not None else ""
     if not state.is_final and (silence := directory.silence(time.time())):
         state, reason = JobState.UNKNOWN, silence
     plan: dict[str, object] = {}
@@ -277,8 +286,8 @@ def summarize(directory: JobDirectory) -> JobSummary:
         name=str(plan.get("job_name", directory.job_id)),
         state=state,
         reason=reason,
-        started_at=events[0].time if events else None,
-        ended_at=states[-1].time if state.is_final else None,
+        started_at=first.time if first is not None else None,
+        ended_at=last.time if last is not None and state.is_final else None,
         nodes=len(nodes) if isinstance(nodes, list) else 0,
         world_size=world_size if isinstance(world_size, int) else 0,
         framework=str(plan.get("framework", "")),
@@ -303,7 +312,7 @@ def _began_at(directory: JobDirectory) -> float:
 
 def _directories() -> list[Path]:
     root = locations.jobs_directory()
-    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    return [path for path in root.iterdir() if path.is_dir() and path.name[0] != "."] if root.is_dir() else []
 
 
 def _file_name(node: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import BinaryIO
 
 from dttui.errors import UsageError
 from dttui.i18n import _
+from dttui.services.holes import read_kept
 from dttui.spec.conditions import parse_duration
 from dttui.spec.problems import shown
 
 READ_BYTES = 1 << 20
 MOST_LINE_BYTES = 1 << 20
+_DAYS = re.compile(r"([0-9]{1,5})d")
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 _STAMP = re.compile(
     rb"^[^\n]{0,40}?\b([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,][0-9]{1,9})? ?"
@@ -23,29 +25,40 @@ _STAMP = re.compile(
 """A date and time near the beginning of a line, as loggers write them."""
 
 
-def parse_since(text: str, now: float) -> float:
-    """Return the Unix time of `10m`, `13:05` (today), `2026-11-21 13:05:00` or the same with an offset, `+08:00`.
+def parse_since(text: str, now: float, option: str = "--since") -> float:
+    """Return the Unix time of `10m`, `3d`, `13:05`, `2026-11-21 13:05:00` or the same with an offset, `+08:00`.
+
+    A time of day is the last one that has been: today's, or yesterday's.
 
     Args:
         text: what a person wrote; without an offset it is the local time of this machine.
         now: Unix time.
+        option: where it was written.
 
     Raises:
         UsageError: it is none of these.
     """
     word = text.strip()
+    if days := _DAYS.fullmatch(word):
+        return now - 86_400.0 * int(days[1])
     try:
         return now - parse_duration(word)
     except ValueError:
         pass
-    if _CLOCK.fullmatch(word):
+    is_clock = _CLOCK.fullmatch(word) is not None
+    if is_clock:
         word = f"{datetime.fromtimestamp(now):%Y-%m-%d} {word.zfill(8) if word.count(':') == 2 else word.zfill(5)}"
     try:
-        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", word)).timestamp()
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", word))
+        if is_clock and moment.timestamp() > now:  # Shortly after midnight a person means the evening before.
+            moment -= timedelta(days=1)
+        return moment.timestamp()
     except (ValueError, OverflowError, OSError) as fault:
         raise UsageError(
-            _("--since: {value} is no time and no duration").format(value=shown(text)),
-            _("Write it as in {example}").format(example='10m, 2h, 13:05, "2026-11-21 13:05:00", 2026-11-21T13:05Z'),
+            _("{option}: {value} is no time and no duration").format(option=option, value=shown(text)),
+            _("Write it as in {example}").format(
+                example='10m, 2h, 30d, 13:05, "2026-11-21 13:05:00", 2026-11-21T13:05Z'
+            ),
         ) from fault
 
 
@@ -58,9 +71,13 @@ def start_since(stream: BinaryIO, since: float) -> tuple[int, bool]:
     info = os.fstat(stream.fileno())
     if info.st_mtime < since:
         return info.st_size, False
-    stream.seek(0)
     position, rest, has_times = 0, b"", False
-    while data := stream.read(READ_BYTES):
+    while True:
+        start, data = read_kept(stream.fileno(), position + len(rest), READ_BYTES)
+        if not data:
+            return (position, False) if has_times else (0, True)
+        if start > position + len(rest):  # What was dropped ends a line.
+            position, rest = start, b""
         block = rest + data
         whole = block.rfind(b"\n") + 1
         if not whole and len(block) < MOST_LINE_BYTES:
@@ -73,7 +90,6 @@ def start_since(stream: BinaryIO, since: float) -> tuple[int, bool]:
             if moment is not None and moment >= since:
                 return position + match.start(), False
         position, rest = position + whole, block[whole:]
-    return (position, False) if has_times else (0, True)
 
 
 def _moment(match: re.Match[bytes]) -> float | None:

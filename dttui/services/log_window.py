@@ -8,6 +8,7 @@ from pathlib import Path
 from dttui.sanitize import clean
 from dttui.services.follow import LineReader
 from dttui.services.jobs import JobDirectory
+from dttui.services.log_marks import retold
 
 FIRST_BYTES = 256 * 1024
 """How much of a file that is there already is shown at first."""
@@ -52,7 +53,7 @@ def streams(directory: Path) -> list[str]:
 def shown(line: bytes) -> str:
     """Return a line of a log as it may be shown: of a progress bar that was redrawn, the last state."""
     text = line[: 4 * MAX_LINE].decode(errors="replace").rstrip("\r")
-    return clean(text.rpartition("\r")[2])[:MAX_LINE]
+    return retold(clean(text.rpartition("\r")[2])[:MAX_LINE])
 
 
 def _label(name: str) -> str:

@@ -57,7 +57,7 @@ def _columns(kind: type, names: Sequence[str]) -> Any:
 WATCHED = Selection(
     host=(
         "cpu_percent", "cpu_count", "load1", "memory_used_mib", "memory_total_mib", "swap_used_mib", "disk_free_mib",
-        "network_receive_bytes_per_s", "network_transmit_bytes_per_s", "network_errors", "rdma",
+        "network_receive_bytes_per_s", "network_transmit_bytes_per_s", "network_errors", "rdma", "oom_kills",
     ),
     gpu=(
         "index", "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dttui.errors import HostKeyError
+import re
+
+from dttui.errors import HostKeyError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.spec.problems import printable
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompt, Prompter, PromptKind
 from dttui.transport.routes import Transports
+
+_FINGERPRINT = re.compile(r"(?:SHA256:)?[A-Za-z0-9+/]{43}=?")
 
 
 async def trust_host(
@@ -21,9 +26,15 @@ async def trust_host(
         fingerprint: the one the person was told, `SHA256:…`.
 
     Raises:
+        UsageError: what was given is no fingerprint.
         HostKeyError: it is another key, or nobody confirmed it.
         HostUnreachableError: the host did not answer.
     """
+    if fingerprint is not None and not _FINGERPRINT.fullmatch(fingerprint):
+        raise UsageError(
+            _("{fingerprint} is no fingerprint of a key").format(fingerprint=printable(fingerprint)),
+            _("It is SHA256: and 43 letters, as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says on the host."),
+        )
     key = await transports.fetch_host_key(environment, CONNECT_TIMEOUT_S)
     if fingerprint is None:
         text = _("Trust this key?")
@@ -31,14 +42,20 @@ async def trust_host(
         confirmed = await prompter.ask(prompt) == "yes"
     else:
         confirmed = fingerprint.removeprefix("SHA256:").rstrip("=") == key.fingerprint.removeprefix("SHA256:")
-    if not confirmed:
-        raise HostKeyError(
-            environment.name,
-            _("{host}: the host shows the key {fingerprint}, which was not confirmed").format(
-                host=environment.name, fingerprint=key.fingerprint
-            ),
-            _("Ask the host's owner for the fingerprint, and give it with --fingerprint."),
-            fingerprint=key.fingerprint,
+    if confirmed:
+        await transports.trust(environment, key)
+        return key.fingerprint
+    message = _("{host}: the host shows the key {fingerprint}, which was not confirmed")
+    hint = _("Ask the host's owner for the fingerprint, and give it with --fingerprint.")
+    if fingerprint is not None:
+        message = _("{host}: the host shows the key {fingerprint}, which is not the one given; nothing was trusted")
+        hint = _(
+            "A host has several keys: ask its owner whether this is one of them. If not, another machine answers "
+            "in its place."
         )
-    await transports.trust(environment, key)
-    return key.fingerprint
+    raise HostKeyError(
+        environment.name,
+        message.format(host=environment.name, fingerprint=key.fingerprint),
+        hint,
+        fingerprint=key.fingerprint,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field, replace
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
@@ -10,15 +9,16 @@ from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan, PlannedNode
+from dttui.services.curves import spread
 from dttui.services.preflight.board import Cell, Check, cells_from_data
 
 HISTORY = 2000
-"""Points of a metric that are kept for a plot."""
+"""Points of a metric that are kept for a plot, at most."""
 
 
 @dataclass(frozen=True)
 class SlotView:
-    """One rank and the GPU under it. Of a simulated GPU, use and memory are those of the rank's process."""
+    """A GPU and the rank that drives it. Of a simulated GPU, use and memory are those of the rank's process."""
 
     rank: int
     simulated: bool
@@ -68,11 +68,14 @@ class NodeView:
         return None if self.heard_at is None or self.is_over else max(0.0, now - self.heard_at)
 
     def slots(self, job_id: str) -> list[SlotView]:
-        """Return the node's slots with their newest readings."""
+        """Return the node's slots with their newest readings; all GPUs of a node with one rank are that rank's."""
         ranks = {item.rank: item for item in (self.sample.ranks.get(job_id, []) if self.sample else [])}
         gpus = {gpu.index: gpu for gpu in (self.sample.gpus if self.sample else [])}
         slots = []
-        for local_rank, rank in enumerate(self.plan.ranks):
+        drivers = self.plan.ranks
+        if len(drivers) == 1:
+            drivers *= max(1, len(self.gpu_ids))
+        for local_rank, rank in enumerate(drivers):
             gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
             process = ranks.get(rank)
             if gpu is not None:
@@ -120,6 +123,8 @@ class JobView:
     attempt: int = 0
     started_at: float | None = None
     """Unix time of the first event."""
+    has_started: bool = False
+    """Whether the processes of an attempt were started everywhere."""
     running_at: float | None = None
     """Unix time at which all ranks ran."""
     ended_at: float | None = None
@@ -132,8 +137,11 @@ class JobView:
     """The first cause comes first."""
     checks: dict[str, dict[Check, Cell]] = field(default_factory=dict)
     """Node → what the preflight has come to there."""
-    metrics: deque[Metric] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    """Of the lowest rank that reports, in order of arrival."""
+    metrics: list[Metric] = field(default_factory=list)
+    """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
+    _numbers: list[int] = field(default_factory=list)
+    """The how manieth report each of them was."""
+    _reports: int = 0
 
     def set_plan(self, plan: Plan) -> None:
         """Take over the plan; nodes appear in order of rank."""
@@ -152,6 +160,7 @@ class JobView:
             self.reason, self.progress = event.message, ""
             for node in self.nodes.values():
                 node.absence = None
+            self.has_started = self.has_started or self.state in (JobState.RENDEZVOUS, JobState.RUNNING)
             if self.state is JobState.RUNNING:
                 self.running_at = self.running_at or event.time
             elif self.state is JobState.UNKNOWN:
@@ -163,6 +172,8 @@ class JobView:
             node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
             node.checkpoints = event.data.get("checkpoints", node.checkpoints)
             node.usage = event.data.get("usage")
+            if event.data.get("has_checkpoints") is False:
+                node.checkpoints = None
             node.heard_at = event.data.get("heard_at", event.time) if node.state is NodeStanding.UNKNOWN else None
         elif event.kind is EventKind.PREFLIGHT and event.node is not None:
             self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
@@ -175,6 +186,8 @@ class JobView:
         elif event.kind is EventKind.OUTCOME:
             self.ended_at = event.time
             self.exit_code = int(event.data["exit_code"])
+            for node in self.nodes.values() if not self.has_started else ():
+                node.checkpoints = None
 
     def lose(self, since: float, reason: str) -> None:
         """Take in that since a Unix time nothing is known of the job, nor of the nodes that were not over by then."""
@@ -189,9 +202,18 @@ class JobView:
             return
         if self.metrics and metric.rank < self.metrics[-1].rank:
             self.metrics.clear()
+            self._numbers.clear()
         if self.metrics and metric.step is not None and metric.step == self.metrics[-1].step:
             metric = _joined(self.metrics.pop(), metric)
+            self._numbers.pop()
         self.metrics.append(metric)
+        self._reports += 1
+        self._numbers.append(self._reports)
+        if len(self.metrics) > HISTORY:
+            older = len(self.metrics) - HISTORY // 4
+            kept = spread(self._numbers[:older], older // 2)
+            self.metrics[:older] = [self.metrics[index] for index in kept]
+            self._numbers[:older] = [self._numbers[index] for index in kept]
 
     @property
     def newest_metric(self) -> Metric | None:
@@ -228,12 +250,14 @@ class JobView:
             others = len(known) - 1
             more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
             lines.append(f"{line} {more}" if others else line)
+        cut = [event.message for event in self.findings if event.data.get("code") == "log-cut"]
+        lines += [f"⚠ {message}" for message in dict.fromkeys(cut)]
         return tuple(lines)
 
     def _go_on(self, event: Event) -> None:
         """Take in how far the launch or the rendezvous is; other progress is for the list of events alone."""
-        if "ready_nodes" in event.data or "missing" in event.data:
-            self.progress = event.message
+        if "ready_nodes" in event.data or "missing" in event.data or "absent_ranks" in event.data:
+            self.progress = "" if event.data.get("absent_ranks") == {} else event.message
         missing = event.data.get("missing")
         if isinstance(missing, dict):
             for name, node in self.nodes.items():

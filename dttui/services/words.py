@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dtagent.protocol.events import JobState, NodeStanding
 
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.services.fleet import EnvironmentState
+
+_LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
 
 
 def listed(names: Sequence[str], most: int) -> str:
     """Return names in a row, of many the first and how many more there are."""
-    shown = ", ".join(names[:most])
+    shown = joined(", ", names[:most])
     if len(names) <= most:
         return shown
     return _("{names} and {count} more").format(names=shown, count=len(names) - most)
+
+
+def without_log_head(text: str) -> str:
+    """Return what torch said without the time and source before it, which would take the room of the words."""
+    return _LOG_HEAD.sub("", text)
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size on a disk for a person to read: `1.2 GB`, `340 MB`, `52 kB`."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:,.0f} {name}"
+    return f"{size_bytes / 1000:.0f} kB"
+
+
+def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:
+    """Return ranks, each with its node, in a row."""
+    return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], most)
 
 
 def state_name(state: JobState) -> str:

@@ -41,6 +41,7 @@ from dttui.spec.communication import (
     ReduceScatter,
     ReductionName,
 )
+from dttui.spec.container import Container
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED, UNUSED
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
@@ -62,6 +63,7 @@ __all__ = [
     "Cluster",
     "CollectiveOps",
     "Communication",
+    "Container",
     "CpuRequest",
     "DataParallel",
     "DataSharding",
@@ -151,6 +153,8 @@ class Run(Section):
     """Put before the command, such as `numactl --localalloc`."""
     warm_start: bool = Field(default=False, json_schema_extra=LAUNCHED)
     """Fork torchrun and the ranks from a process on each host that keeps torch imported; it stays for later jobs."""
+    container: Container | None = None
+    """The image that all processes run in; without it they run on the host itself."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Run:

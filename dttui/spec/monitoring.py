@@ -102,9 +102,8 @@ class Monitoring(Section):
     log_cap: Annotated[Bytes, AfterValidator(_bounded)] = Field(
         default=2 << 30, json_schema_extra={**LAUNCHED, "examples": ["512MiB"]}
     )
-    """Of each rank's stdout and stderr, how much is kept on the host's disk: an eighth from the beginning, and the end.
-
-    What is copied to the login node in time is whole there all the same.
+    """Of each rank's stdout and stderr, how much is kept on the host's disk, an eighth from the beginning and the end;
+    and as much of the copy on the login node, where all copies together keep at most eight times that.
     """
     logging: Logging | None = None
     """Logging."""

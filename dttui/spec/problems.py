@@ -79,8 +79,10 @@ class PlacedValueError(ValueError):
 
 
 def with_hint(message: str, hint: str) -> str:
-    """Return what is wrong, followed by what to do where something is known."""
-    return _("{message}; {hint}").format(message=message, hint=hint) if hint else message
+    """Return what is wrong, followed by what to do where something is known: a sentence of its own, or half a one."""
+    if not hint:
+        return message
+    return (_("{message}. {hint}") if hint[0].isupper() else _("{message}; {hint}")).format(message=message, hint=hint)
 
 
 def format_path(path: PathKey) -> str:

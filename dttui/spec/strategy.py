@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dttui.spec.effects import ESTIMATED, FOR_SCRIPT
+from dttui.spec.problems import PathKey
 from dttui.spec.section import MOST_COUNT, Section
 
 
@@ -94,3 +95,19 @@ class Strategy(Section):
 
     The script finds it in the file that DTTUI_CONFIG names.
     """
+
+    @property
+    def pipeline_spellings(self) -> dict[PathKey, int]:
+        """The pipeline degree by the keys, from here, that give it; they are to agree."""
+        model, pipeline = self.model_parallel, self.pipeline_parallel
+        spellings: dict[PathKey, int | None] = {
+            ("pipeline_parallel_size",): self.pipeline_parallel_size,
+            ("model_parallel", "pipeline_stages"): model.pipeline_stages if model else None,
+            ("pipeline_parallel", "pipeline_stages"): pipeline.pipeline_stages if pipeline else None,
+        }
+        return {path: value for path, value in spellings.items() if value is not None}
+
+    @property
+    def pipeline_degree(self) -> int | None:
+        """The pipeline degree, from whichever of its places has it; `None` where none has."""
+        return next(iter(self.pipeline_spellings.values()), None)

@@ -16,6 +16,10 @@ INTERFACE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}$"
 """A network interface, as Linux names them."""
 HOST_NAME = r"^[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%@\[\]-]*$"
 """A host name, address or ssh alias; never begins with `-`, which ssh would read as an option."""
+MOUNT = r"^/[^:,\x00]*:/[^:,\x00]*(:r[ow])?$"
+"""A directory of the host and where a container sees it, `/data:/data:ro`."""
+IMAGE = r"^[A-Za-z0-9./_][A-Za-z0-9./_:@+-]*$"
+"""An image of a container: a name with tag or digest, a path, or an address."""
 USER_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 """A login name."""
 
@@ -60,6 +64,8 @@ def describe_pattern(pattern: str) -> str:
         INTERFACE_NAME: _("the name of a network interface, such as eth0"),
         HOST_NAME: _("a host name, an address or an ssh alias"),
         USER_NAME: _("a login name"),
+        MOUNT: _("a directory of the host, a colon and where it is seen inside, such as /data:/data:ro"),
+        IMAGE: _("the name of an image, such as pytorch/pytorch:2.9.0, or the path of its file"),
         DURATION: _("a duration, such as 30s, 10m or 2h"),
     }
     return names.get(pattern) or _("text that matches {pattern}").format(pattern=pattern)

@@ -36,6 +36,7 @@ from dttui.spec import Job
 from dttui.transport.base import Transport
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_, ScreenCommands, commands_of
+from dttui.tui.job_files import JobFile
 from dttui.tui.messages import DemoWanted, ImportWanted
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
 from dttui.tui.screens.compose import Checks, ComposeScreen, JobLaunched, Launcher
@@ -278,8 +279,7 @@ class DttuiApp(App[None]):
             inventory_path=options.inventory_path,
             demo=options.demo,
             draft=options.draft,
-            base=options.base.resolve(),
-            file=options.file,
+            file=JobFile(options.base.resolve(), options.file),
             launch=options.launch,
             check=options.check or self._check,
             retry=partial(self._try_again, self.fleet),

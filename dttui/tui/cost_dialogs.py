@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from textual.app import App
@@ -12,6 +13,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
 from dttui.services.compose.estimates import DraftCost, Statuses, advise, model_of, with_layout, with_model
+from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.job_files import tell
 from dttui.tui.screens.model import ModelDialog
 from dttui.tui.screens.recommend import RecommendDialog
@@ -21,6 +23,23 @@ async def ask_for_model(app: App[Any], state: ComposeState) -> ComposeState | No
     """Ask for the model; return the draft with it, `None` where it stays as it is. In a worker."""
     model = await app.push_screen_wait(ModelDialog(model_of(state)))
     return None if model is None else with_model(state, model)
+
+
+async def has_model(app: App[Any], draft: DraftWatch, become: Callable[[ComposeState], None]) -> bool:
+    """Whether the size of the draft's model is known, after asking for it where it is not. In a worker.
+
+    Args:
+        app: where to ask.
+        draft: what is known of the draft.
+        become: takes the draft with the model in it.
+    """
+    for may_ask in (True, False):
+        cost = await draft.cost_now()
+        if cost.absence is None or not cost.absence.lacks_model:
+            return True
+        if may_ask:
+            become(await ask_for_model(app, draft.state) or draft.state)
+    return False
 
 
 async def offer_layouts(

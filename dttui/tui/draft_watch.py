@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 
 from dttui.inventory.models import Inventory
+from dttui.planning.aggregate import Choice, aggregate
 from dttui.planning.compose import ComposeState
-from dttui.services.compose.draft import Outlook, look_ahead
+from dttui.planning.models import Aggregate
+from dttui.services.compose.draft import Outlook, facts_of, look_ahead
 from dttui.services.compose.estimates import DraftCost, cost_of_draft
 from dttui.services.fleet import Fleet
 
@@ -17,6 +19,8 @@ class DraftWatch:
 
     def __init__(self, state: ComposeState, inventory: Inventory, fleet: Fleet) -> None:
         self.state = state
+        self.choices: tuple[Choice, ...] = ()
+        """The ticked environments that the inventory has, with what is known of them."""
         self.outlook = Outlook(None, ())
         """As of the last look that was not overtaken."""
         self.cost: DraftCost | None = None
@@ -27,6 +31,21 @@ class DraftWatch:
         self._costed = -1
         """The change that `cost` is of."""
         self._is_costing = False
+        self._ignored: tuple[ComposeState, frozenset[str]] = (state, frozenset())
+
+    @property
+    def total(self) -> Aggregate | None:
+        """What is ticked, added up; `None` where nothing is."""
+        if not self.state.selected:
+            return None
+        # A node that the inventory lacks is one of the job's all the same.
+        return aggregate(self.choices).model_copy(update={"node_count": len(self.state.selected)})
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """Codes of errors that a preflight is to ignore: said of the draft as it is now."""
+        state, codes = self._ignored
+        return codes if state == self.state else frozenset()
 
     @property
     def is_costed(self) -> bool:
@@ -36,7 +55,13 @@ class DraftWatch:
     def become(self, state: ComposeState, *, is_cost_kept: bool) -> None:
         """Take the draft as it is now."""
         self.state = state
-        self._changes += not is_cost_kept
+        if not is_cost_kept:
+            self._changes += 1
+            self.choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
+
+    def ignore(self, codes: frozenset[str], state: ComposeState) -> None:
+        """Have a preflight ignore errors for as long as the draft is this one."""
+        self._ignored = (state, codes)
 
     async def keep_cost(self) -> bool:
         """Read the cost until nothing has changed meanwhile; return whether there is a new one to show."""

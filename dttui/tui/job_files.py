@@ -1,10 +1,10 @@
-"""Asking for a job file to save or to open: the questions around `dttui.services.compose.documents`."""
+"""The file of the job on the screen: the questions around `dttui.services.compose.documents`."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from dttui import locations
 from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
+from dttui.planning.compose import ComposeState
 from dttui.sanitize import clean
 from dttui.services.compose import documents
 from dttui.services.launch.submit import Submission
@@ -38,66 +39,91 @@ def apply_options(*, demo: bool, inventory_path: Path | None) -> tuple[str, ...]
     return ("--inventory", str(inventory_path))
 
 
-async def save(
-    app: App[Any],
-    submission: Submission,
-    suggestion: Path,
-    options: Sequence[str],
-    opened: Path | None,
-    known: str | None,
-) -> tuple[Submission, Path] | None:
-    """Ask where to, and save a job; return it as it now is, and where. `None` where it was not saved. In a worker.
+class JobFile:
+    """Where the job on the screen lies, if it has a file yet. Its questions are asked in a worker."""
 
-    Args:
-        app: where to ask.
-        submission: the job.
-        suggestion: the path to begin with.
-        options: what `dttui --apply` needs besides the file; see `apply_options`.
-        opened: the file that the job was read from; saved there again, comments and form stay.
-        known: fingerprint of that file as it was read, so that a change by somebody else is noticed.
-    """
-    text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
-    answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), str(suggestion)))
-    if answer is None:
-        return None
-    path = Path(answer)
-    if await asyncio.to_thread(documents.is_there, path):
-        keeps_comments = await asyncio.to_thread(documents.keeps_comments, path, submission, opened=opened)
-        is_ours = await asyncio.to_thread(documents.is_unchanged, path, opened, known)
-        if not (is_ours and keeps_comments) and not await _may_replace(app, path, keeps_comments=keeps_comments):
-            app.notify(
-                _("Not saved: {file} is as it was.").format(file=clean(answer)), severity="warning", markup=False
-            )
+    def __init__(self, base: Path, path: Path | None = None) -> None:
+        self.base = base
+        """Directory that the job's relative paths start from."""
+        self._path = path
+        self._known = documents.fingerprint(path) if path is not None else None
+        """Fingerprint of the file as it was read or saved last, so that a change by somebody else is noticed."""
+
+    def submission(self, state: ComposeState, inventory: Inventory, ignored: Iterable[str] = ()) -> Submission:
+        """Return the job as it is handed over to be launched or saved.
+
+        Args:
+            state: the job on the screen.
+            inventory: its environments and datasets.
+            ignored: codes of errors that the preflight is to ignore.
+
+        Raises:
+            UsageError: the state is no job yet.
+        """
+        return Submission(state.to_job(), inventory, self.base, ignored=tuple(sorted(ignored)))
+
+    async def save(self, app: App[Any], submission: Submission, options: Sequence[str]) -> ComposeState | None:
+        """Ask where to, and save; return the state as it now is, `None` where it was not saved.
+
+        Saved again where it was read from, the file's comments and form stay.
+
+        Args:
+            app: where to ask.
+            submission: the job.
+            options: what `dttui --apply` needs besides the file; see `apply_options`.
+        """
+        text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
+        suggestion = str(self._path or self.base / "job.yaml")
+        answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), suggestion))
+        if answer is None:
             return None
-    try:
-        saved = await asyncio.to_thread(documents.save_job, path, submission, opened=opened)
-    except DttuiError as error:
-        tell(app, error)
-        return None
-    text = _("Run it without the screen: {command}").format(command=_command(answer, options))
-    app.notify(clean(text), title=_("Saved {file}.").format(file=clean(answer)), markup=False)
-    return saved, path
+        path = Path(answer)
+        if not await self._may_write(app, path, submission):
+            text = _("Not saved: {file} is as it was.").format(file=clean(answer))
+            app.notify(text, severity="warning", markup=False)
+            return None
+        try:
+            saved = await asyncio.to_thread(documents.save_job, path, submission, opened=self._path)
+        except DttuiError as error:
+            tell(app, error)
+            return None
+        text = _("Run it without the screen: {command}").format(command=_command(answer, options))
+        app.notify(clean(text), title=_("Saved {file}.").format(file=clean(answer)), markup=False)
+        return await self._is_now(path, saved)
+
+    async def open(self, app: App[Any], inventory: Inventory) -> ComposeState | None:
+        """Ask for another file, and return its job; `None` where it stays as it is."""
+        text = _("Its environments are ticked, and its fields filled in.")
+        answer = await app.push_screen_wait(PathDialog(_("Open a job"), text, _("Open"), str(self._path or self.base)))
+        if answer is None:
+            return None
+        path = Path(answer)
+        try:
+            opened = await asyncio.to_thread(documents.open_job, path, inventory)
+        except DttuiError as error:
+            tell(app, error)
+            return None
+        if opened.notes:
+            lines = [f"{note.place}: {note.message}" for note in opened.notes]
+            app.notify(clean("\n".join(lines)), title=_("Not all of it is a job's"), severity="warning", markup=False)
+        return await self._is_now(path, opened)
+
+    async def _may_write(self, app: App[Any], path: Path, submission: Submission) -> bool:
+        """Whether nothing is lost by writing there, or a person says that it may be."""
+        if not await asyncio.to_thread(documents.is_there, path):
+            return True
+        keeps_comments = await asyncio.to_thread(documents.keeps_comments, path, submission, opened=self._path)
+        is_ours = await asyncio.to_thread(documents.is_unchanged, path, self._path, self._known)
+        return (is_ours and keeps_comments) or await _may_replace(app, path, keeps_comments=keeps_comments)
+
+    async def _is_now(self, path: Path, submission: Submission) -> ComposeState:
+        self._known = await asyncio.to_thread(documents.fingerprint, path)
+        self._path, self.base = path, submission.base
+        return ComposeState.from_job(submission.job, submission.inventory)
 
 
 def _command(file: str, options: Sequence[str]) -> str:
     return shlex.join(["dttui", "--apply", str(Path(file).expanduser()), *options])
-
-
-async def open_(app: App[Any], inventory: Inventory, suggestion: Path) -> tuple[Submission, Path] | None:
-    """Ask for a job file, and return its job; `None` where there is none. In a worker."""
-    text = _("Its environments are ticked, and its fields filled in.")
-    answer = await app.push_screen_wait(PathDialog(_("Open a job"), text, _("Open"), str(suggestion)))
-    if answer is None:
-        return None
-    try:
-        opened = await asyncio.to_thread(documents.open_job, Path(answer), inventory)
-    except DttuiError as error:
-        tell(app, error)
-        return None
-    if opened.notes:
-        lines = [f"{note.place}: {note.message}" for note in opened.notes]
-        app.notify(clean("\n".join(lines)), title=_("Not all of it is a job's"), severity="warning", markup=False)
-    return opened, Path(answer)
 
 
 async def _may_replace(app: App[Any], path: Path, *, keeps_comments: bool) -> bool:

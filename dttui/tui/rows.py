@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -12,9 +11,10 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.i18n import N_, _, ngettext
 from dttui.planning.aggregate import Choice
 from dttui.sanitize import clean
+from dttui.services.agent_words import agent_text, gpu_note_text
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.services.view import NodeView
-from dttui.services.words import environment_state_name
+from dttui.services.words import environment_state_name, without_log_head
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -27,8 +27,6 @@ _PROBLEMS = (
     EnvironmentState.UNHEALTHY,
 )
 
-_LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
-"""What torch writes before a message: its time and source would take the room of what it says."""
 _ARRIVED = {
     True: N_("has joined, and waits"),
     False: N_("has not joined"),
@@ -184,11 +182,12 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
         torch = python.packages.get("torch") if python else None
         pieces.append(_("{count} CPUs").format(count=facts.cpu_count))
         if python is not None:
-            version = _("Python {version}").format(version=python.version) if python.version else python.error or ""
+            why = agent_text(python.error or "")
+            version = _("Python {version}").format(version=python.version) if python.version else why
             pieces += [version, f"torch {torch}" if torch else _("no torch")]
         pieces.append((facts.driver_version and _("driver {version}").format(version=facts.driver_version)) or "")
         if facts.gpu_note and not environment.simulated:
-            pieces.append(facts.gpu_note)
+            pieces.append(gpu_note_text(facts.gpu_note))
         pieces += [facts.cpu_model, facts.os]
     first = " · ".join(line(piece) for piece in pieces if piece)
     if status.state in _PROBLEMS:
@@ -226,17 +225,18 @@ def node_row(
             memory_mib=slot.memory_used_mib,
             temperature_c=slot.temperature_c,
             power_w=slot.power_w,
-            error=line(slot.error),
+            error=line(agent_text(slot.error or "")),
         )
         for slot in node.slots(job_id)
     ]
     if has_ended or silence is not None:
-        slots = [SlotCell(slot.rank, None, None, None, None, "") for slot in slots if slot.rank in failed_ranks]
+        failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
+        slots = [SlotCell(rank, None, None, None, None, "") for rank in failed]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
     note = line(node.message) if node.state is NodeStanding.STOPPED else ""
     if node.absence is not None and not has_ended:
         arrived = _(_ARRIVED[node.absence.has_come])
-        said = _LOG_HEAD.sub("", line(node.absence.said))
+        said = without_log_head(line(node.absence.said))
         note = f"{arrived} · {said}" if said else arrived
     if silence is not None:
         note = _("no word for {span}").format(span=words.duration(silence))

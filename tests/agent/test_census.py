@@ -57,6 +57,17 @@ def test_an_attempt_that_is_over_is_not_looked_at_again(tmp_path: Path, looks: l
     assert looks[7:] == [running.lock]
 
 
+def test_local_ranks_are_told_though_somebody_looked_before_the_request_was_on_disk(tmp_path: Path) -> None:
+    files = make(tmp_path, "new")
+    (files.ranks / "9.json").write_text('{"pid": 12, "start_time": 34}')
+    census = Census(tmp_path)
+    with files.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert census.running_ranks() == {"new": {9: RankProcess(12, 34)}}
+        start(files, 8, 9)
+        assert census.running_ranks() == {"new": {9: RankProcess(12, 34, local_rank=1)}}
+
+
 def test_an_attempt_that_is_being_started_is_looked_at_until_it_is_over(tmp_path: Path) -> None:
     census = Census(tmp_path)
     assert census.running() == []

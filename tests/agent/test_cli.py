@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from dtagent import control
+from dtagent.errors import AgentError
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
@@ -110,6 +114,35 @@ def test_a_width_that_is_no_number_is_no_width(tmp_path: Path) -> None:
     done = run("top", "--root", str(tmp_path / "none"), env={**os.environ, "COLUMNS": "abc"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "read here: no daemon runs in /" in done.stdout
+
+
+class Served:
+    """Stands in for the conversation with a daemon, which is any process here."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *, obeys: bool) -> None:
+        self.hello = SimpleNamespace(pid=process.pid)
+        self.close = lambda: None
+        self.call = lambda *_: process.kill() if obeys else None
+
+
+def test_a_stop_waits_for_the_process_and_says_where_another_daemon_came_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with subprocess.Popen(["sleep", "320"]) as process:
+        monkeypatch.setattr(control, "END_S", 0.1)
+        monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=False))
+        with pytest.raises(AgentError, match=r"has not ended within 0\.1 s"):
+            control.stop(tmp_path)
+        monkeypatch.setattr(control, "END_S", 20.0)
+        monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
+        assert control.stop(tmp_path) == 0
+    assert "has ended; another one serves by now" in capsys.readouterr().out
+    os.close(lock)
+    monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
+    with pytest.raises(AgentError, match="is not among the processes"):
+        control.stop(tmp_path)
 
 
 def test_status_and_stop_tell_of_the_daemon_and_start_none(tmp_path: Path) -> None:

@@ -17,12 +17,20 @@ from typing import Any
 
 import pytest
 from dtagent import connection as connection_module
-from dtagent.calls import AttemptLocks, Later, Method, Workers
+from dtagent.calls import Later, Method, Workers
+from dtagent.changes import AttemptLocks
 from dtagent.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, FollowRequest, PrepareRequest, StartRequest, UploadRequest
+from dtagent.protocol.jobs import (
+    AttemptKey,
+    FollowRequest,
+    PrepareRequest,
+    PushRequest,
+    StartRequest,
+    UploadRequest,
+)
 from dtagent.protocol.probes import ReachRequest
-from dtagent.protocol.rpc import MAX_FRAME_BYTES, ErrorCode
+from dtagent.protocol.rpc import MAX_FRAME_BYTES, MAX_PUSH_BYTES, ErrorCode, encode
 from dtagent.protocol.telemetry import TelemetryRequest
 
 from tests.waiting import until
@@ -247,6 +255,29 @@ async def test_each_method_has_its_own_limit_of_size(daemon: Daemon) -> None:
     assert "the limit is 65536" in reply["error"]["message"]
     part = {"key": {"job_id": "x", "attempt": 0}, "path": "p", "offset": 0, "data": "x" * 200_000}
     assert (await client.ask("upload", part))["result"] == 200_000
+
+
+async def test_bytes_that_a_request_brings_are_its_data_where_it_has_such(daemon: Daemon) -> None:
+    async def take(request: PushRequest) -> int:
+        assert isinstance(request.data, bytes)
+        return len(request.data)
+
+    daemon.methods["push"] = Method(PushRequest, take, max_bytes=2 * MAX_PUSH_BYTES)
+    daemon.methods["upload"] = Method(UploadRequest, take, max_bytes=MAX_PUSH_BYTES)
+    client = await daemon.client()
+    key = {"job_id": "x", "attempt": 0}
+    brought = bytes(range(256)) * 400
+    for method in ("push", "upload", "ping", "push"):
+        params = {"key": key, "offset": 0, "path": "p"}
+        client.writer.write(encode({"id": method, "method": method, "params": params}, brought))
+        answer = await client.receive()
+        assert answer is not None
+        if method == "push":
+            assert answer["result"] == len(brought)
+        elif method == "upload":
+            assert "data must be str, not bytes" in answer["error"]["message"]
+        else:
+            assert answer["error"]["code"] == ErrorCode.TOO_LARGE
 
 
 async def test_a_frame_beyond_all_limits_is_told_before_the_end(daemon: Daemon) -> None:

@@ -127,17 +127,12 @@ def test_upload_goes_on_where_it_ended_and_stays_inside(agent: Conversation) -> 
         assert part(path, 0, b"x")["error"]["code"] == -32602
 
 
-def test_a_discarded_attempt_cannot_be_started_late(agent: Conversation) -> None:
-    agent.prepare("late")
-    assert agent.stop("late")["state"] == "discarded"
-    params = {"key": {"job_id": "late", "attempt": 0}, "node_rank": 0, "processes": [], "ranks": []}
-    assert agent.ask("start", params)["error"]["code"] == 3
-
-
 def test_telemetry_goes_on_after_the_last_sample_seen(agent: Conversation) -> None:
     first = agent.call("telemetry")["samples"][-1]
     second = agent.call("telemetry", {"after_seq": first["seq"], "wait_s": 10})["samples"]
-    assert [sample["seq"] for sample in second] == [first["seq"] + 1]
+    seqs = [sample["seq"] for sample in second]  # More than one where this process was held up.
+    assert seqs
+    assert seqs == [first["seq"] + number for number in range(1, len(seqs) + 1)]
     assert second[0]["memory_total_mib"] > 0
     assert second[0]["cpu_percent"] is not None
 

@@ -317,6 +317,16 @@ def test_a_torch_without_metadata_is_found_by_its_own_file(monkeypatch: pytest.M
     assert (found.packages, found.torch_rocm, found.torch_cuda) == ({"torch": "2.9.0a0+git1234"}, "6.4.1", None)
 
 
+def test_tensorflow_is_found_under_each_name_that_it_is_published_by(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(tmp_path, "tensorflow-cpu", "2.21.0")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert examine(sys.executable).packages["tensorflow"] == "2.21.0"
+    install(tmp_path, "tensorflow", "2.22.0")
+    assert examine(sys.executable).packages["tensorflow"] == "2.22.0"
+
+
 def test_an_editable_installation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(tmp_path, "megatron-core", "0.16.1")
     (metadata,) = tmp_path.glob("*.dist-info")

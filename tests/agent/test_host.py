@@ -224,6 +224,16 @@ def test_the_loopback_is_left_out_whatever_passes_over_it(tmp_path: Path) -> Non
     assert set(sample.network_receive_bytes_per_s) == set(sample.network_transmit_bytes_per_s)
 
 
+def test_kills_for_want_of_memory_are_counted_where_the_kernel_counts_them(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    assert machine.probe(Clock()).sample(1, {}, []).oom_kills is None
+    machine.write("proc/vmstat", "nr_free_pages 12\noom_kill_disable 9\noom_kill 3\nthp_fault 1\n")
+    probe = machine.probe(Clock())
+    assert probe.sample(1, {}, []).oom_kills == 3
+    machine.write("proc/vmstat", "nr_free_pages 12\noom_kill_disable 9\noom_kill 4\nthp_fault 1\n")
+    assert probe.sample(2, {}, []).oom_kills == 4
+
+
 def test_a_rank_is_the_sum_of_its_process_and_its_descendants(tmp_path: Path) -> None:
     child = "held = bytearray(60 * 1024 * 1024); print('ready', flush=True); import time; time.sleep(600)"
     code = (

@@ -20,6 +20,8 @@ PACKAGE = Path(dtagent.__file__).parent
 SHIPPED = {"dacite": "dacite", "nvidia-ml-py": "pynvml", "psutil": "psutil"}
 """Project → the module it brings, of those that are pinned."""
 OLDEST = (3, 10)
+FRAMEWORKS = {"torch", "accelerate", "deepspeed", "megatron", "tensorflow"}
+"""What only the script imports that has them read a job's settings."""
 
 _IMPORT_ALL = """
 import json, pkgutil, runpy, sys
@@ -51,6 +53,11 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.args[0].value).partition(".")[0]
 
 
+def of_the_job(path: Path) -> set[str]:
+    """Return what a script of the payload may import that the job's interpreter has."""
+    return FRAMEWORKS if path.name == "verdict.py" else {"torch"}
+
+
 def test_the_modules_that_may_be_imported_are_those_that_are_shipped() -> None:
     assert set(SHIPPED) == {item.project for item in pinned()} - {"pip"}
 
@@ -61,14 +68,14 @@ def test_the_agent_imports_nothing_else() -> None:
         f"{path.relative_to(PACKAGE)}:{line} imports {name}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, name in imports_of(path)
-        if name not in allowed and not (path.parent.name == "payload" and name == "torch")
+        if name not in allowed | (of_the_job(path) if path.parent.name == "payload" else set())
     ]
     assert found == []
 
 
 def test_the_payload_imports_nothing_of_the_agent() -> None:
     for path in (PACKAGE / "payload").rglob("*.py"):
-        others = {line for line, name in imports_of(path) if name not in {*sys.stdlib_module_names, "torch"}}
+        others = {line for line, name in imports_of(path) if name not in sys.stdlib_module_names | of_the_job(path)}
         lines = path.read_text().splitlines()
         assert all(lines[line - 1].startswith("from dtagent.payload.forking.") for line in others), path
 

@@ -107,6 +107,17 @@ def test_reports_of_metrics_are_kept_within_a_cap_of_their_own(
     assert 3 * MIB < kept.st_blocks * 512 <= 4 * MIB
 
 
+def test_each_log_that_loses_its_middle_is_told_once_and_reports_of_metrics_are_not(files: AttemptFiles) -> None:
+    cut: list[str] = []
+    cap = LogCap(files.logs, 2 * MIB, lambda _told: None, (files.metrics,), cut.append)
+    for number in range(8):
+        append(files, block(number))
+        with files.metrics.open("ab") as stream:
+            stream.write(block(number))
+        look(cap)
+    assert cut == ["0.out"]
+
+
 def test_above_the_cap_beginning_and_end_are_kept_and_the_rest_is_told(files: AttemptFiles) -> None:
     cap = cap_of(files, 8 * MIB, [])
     for number in range(40):
@@ -256,7 +267,7 @@ def test_a_directory_that_the_script_removed_does_no_harm(files: AttemptFiles) -
 
 
 def test_the_faster_a_log_grows_the_sooner_it_is_looked_at(files: AttemptFiles) -> None:
-    assert cap_of(files, logcap.DEFAULT_CAP_BYTES, []).wait_s() == pytest.approx(logcap.LONGEST_S, abs=0.2)
+    assert cap_of(files, 2048 * MIB, []).wait_s() == pytest.approx(logcap.LONGEST_S, abs=0.2)
     cap = cap_of(files, 16 * MIB, [])
     append(files, block(0) * 200)
     cap._looked_at -= 1.0

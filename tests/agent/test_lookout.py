@@ -90,6 +90,26 @@ async def test_what_was_seen_before_somebody_came_does_not_answer_him(files: Att
     waiting.cancel()
 
 
+async def test_who_came_when_a_look_failed_is_answered_by_the_next_though_it_shows_what_was_seen_before(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures: list[OSError] = []
+
+    def look(watched: AttemptFiles) -> Look:
+        if failures:
+            raise failures.pop()
+        return look_at(watched)
+
+    monkeypatch.setattr(lookout_module, "look_at", look)
+    lookout = Lookout()
+    staying = asyncio.create_task(lookout.wait(files, never, DEADLINE_S))
+    assert await lookout.wait(files, lambda _look: True, DEADLINE_S) is not None
+    failures += [OSError("too many open files")] * 3
+    assert await lookout.wait(files, lambda _look: True, DEADLINE_S) == look_at(files)
+    assert len(caplog.records) == 1
+    staying.cancel()
+
+
 async def test_an_attempt_that_cannot_be_looked_at_holds_up_no_other(
     files: AttemptFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,14 @@ def script(home: Path, text: str | bytes, name: str = "train.py") -> str:
     return str(path)
 
 
+def test_the_limit_on_memory_that_a_failing_rank_had_is_recorded(tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); x = bytearray(1 << 40)"
+    failure = run(tmp_path, script(tmp_path, limit)).failure
+    assert failure is not None
+    assert failure["error"] == "MemoryError"
+    assert failure["memory_limit_mib"] <= 3 * 1024
+
+
 WORKING = {
     "a guarded main": "def main(): print('done')\nif __name__ == '__main__': main()",
     "a type of its own, pickled": """

@@ -243,6 +243,24 @@ async def test_each_way_to_fail_has_its_own_word(listeners: Listeners) -> None:
     assert refused.address == "127.0.0.1"
 
 
+async def test_a_host_looks_for_programs_as_a_process_of_the_job_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").write_text("")
+    (tmp_path / "own").write_text("")
+    (tmp_path / "own").chmod(0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    checks = Checks(tmp_path)
+    programs = ["own", str(tmp_path / "own"), str(tmp_path / "run"), "python9"]
+    reply = await checks.paths(PathsRequest([], 5.0, programs, str(tmp_path)))
+    assert reply.missing_programs == [str(tmp_path / "run"), "python9"]
+    reply = await checks.paths(PathsRequest([], 5.0, programs))
+    assert reply.missing_programs == ["own", str(tmp_path / "run"), "python9"]
+    assert (await checks.paths(PathsRequest([]))).missing_programs == []
+    with pytest.raises(RpcError, match="zero byte"):
+        await checks.paths(PathsRequest([], 5.0, ["a\0b"]))
+
+
 async def test_a_host_looks_at_its_paths_and_at_its_own_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     wanted = [str(tmp_path), str(tmp_path / "file"), str(tmp_path / "none/at/all"), str(tmp_path / "file/below")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ from typing import cast
 
 import pytest
 from dtagent import cgroup, processes, usage
+from dtagent.patience import patiently
 from dtagent.processes import Family, ProcessId
 from dtagent.protocol.jobs import AttemptKey
 
@@ -228,13 +230,24 @@ def test_a_scan_without_file_handles_is_an_error_or_waited_for(sleeper: subproce
         with pytest.raises(OSError, match="Too many open files"):
             FAMILY.scan()
         with pytest.raises(OSError, match="Too many open files"):
-            FAMILY.scan_patiently(0.1)
+            patiently(FAMILY.scan, 0.1)
         peak.look()
         again.start()
-        assert [item.pid for item in FAMILY.scan_patiently(20.0)] == [sleeper.pid]
+        assert [item.pid for item in patiently(FAMILY.scan, 20.0)] == [sleeper.pid]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         again.join()
+
+
+def test_only_a_lack_of_file_handles_is_waited_out() -> None:
+    tries: list[OSError] = [NONE_LEFT, OSError(errno.ENFILE, ""), OSError(errno.ENOSPC, "No space left on device")]
+    with pytest.raises(OSError, match="No space left"):
+        patiently(lambda: raise_next(tries), 20.0)
+    assert tries == []
+
+
+def raise_next(errors: list[OSError]) -> None:
+    raise errors.pop(0)
 
 
 def test_another_users_process_with_the_same_marks_is_not_ours() -> None:

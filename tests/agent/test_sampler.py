@@ -14,6 +14,7 @@ from dtagent.rank_use import RankProcess, RankProcesses
 from dtagent.sampler import MOST_SAMPLES, Sampler
 
 from tests.agent.nvml_stub import run_child
+from tests.agent.sampling import follow
 
 INTERVAL_S = 0.01
 
@@ -87,7 +88,7 @@ async def until(sampler: Sampler, wanted: Callable[[HostSample], bool]) -> HostS
     async def look() -> HostSample:
         after: int | None = None
         while True:
-            for sample in (await sampler.follow(TelemetryRequest(after_seq=after))).samples:
+            for sample in (await follow(sampler, TelemetryRequest(after_seq=after))).samples:
                 after = sample.seq
                 if wanted(sample):
                     return sample
@@ -106,7 +107,7 @@ async def test_followers_get_every_sample_once_and_in_order() -> None:
     with sampling(FakeHost()) as sampler:
         seen: list[int] = []
         while len(seen) < 20:
-            reply = await sampler.follow(TelemetryRequest(after_seq=seen[-1] if seen else 0))
+            reply = await follow(sampler, TelemetryRequest(after_seq=seen[-1] if seen else 0))
             assert reply.missed == 0
             seen += [sample.seq for sample in reply.samples]
     assert seen == list(range(1, len(seen) + 1))
@@ -114,7 +115,7 @@ async def test_followers_get_every_sample_once_and_in_order() -> None:
 
 async def test_without_a_number_the_newest_alone_is_given() -> None:
     sampler = await stopped_after(10)
-    reply = await sampler.follow(TelemetryRequest(after_seq=None))
+    reply = await follow(sampler, TelemetryRequest(after_seq=None))
     assert reply.samples == [sampler.latest()]
     assert reply.missed == 0
 
@@ -124,8 +125,8 @@ async def test_the_first_sample_is_waited_for() -> None:
     host.go.clear()
     with sampling(host) as sampler:
         assert sampler.latest() is None
-        following = asyncio.create_task(sampler.follow(TelemetryRequest()))
-        assert (await sampler.follow(TelemetryRequest(wait_s=0))).samples == []
+        following = asyncio.create_task(follow(sampler, TelemetryRequest()))
+        assert (await follow(sampler, TelemetryRequest(wait_s=0))).samples == []
         host.go.set()
         assert (await asyncio.wait_for(following, 20)).samples[0].seq == 1
 
@@ -137,9 +138,9 @@ async def test_nothing_new_within_the_wait_is_an_empty_reply() -> None:
         host.go.clear()
         # The step under way may still add one or two.
         newest = last.seq
-        while samples := (await sampler.follow(TelemetryRequest(after_seq=newest, wait_s=0.2))).samples:
+        while samples := (await follow(sampler, TelemetryRequest(after_seq=newest, wait_s=0.2))).samples:
             newest = samples[-1].seq
-        reply = await sampler.follow(TelemetryRequest(after_seq=newest, wait_s=0.05))
+        reply = await follow(sampler, TelemetryRequest(after_seq=newest, wait_s=0.05))
     assert (reply.samples, reply.missed) == ([], 0)
 
 
@@ -147,7 +148,7 @@ async def test_many_followers_are_woken_by_one_sample() -> None:
     host = FakeHost()
     host.go.clear()
     with sampling(host) as sampler:
-        following = [asyncio.create_task(sampler.follow(TelemetryRequest(after_seq=0))) for _ in range(50)]
+        following = [asyncio.create_task(follow(sampler, TelemetryRequest(after_seq=0))) for _ in range(50)]
         await asyncio.sleep(0)
         host.go.set()
         replies = await asyncio.wait_for(asyncio.gather(*following), 20)
@@ -160,7 +161,7 @@ async def test_samples_that_have_left_the_ring_are_counted_as_missed_and_every_t
     assert newest is not None
 
     async def ask(after: int, most: int = 300) -> tuple[list[int], int]:
-        reply = await sampler.follow(TelemetryRequest(after_seq=after, wait_s=0, max_samples=most))
+        reply = await follow(sampler, TelemetryRequest(after_seq=after, wait_s=0, max_samples=most))
         return [sample.seq for sample in reply.samples], reply.missed
 
     kept, missed = await ask(0)
@@ -178,22 +179,22 @@ async def test_samples_that_have_left_the_ring_are_counted_as_missed_and_every_t
 async def test_a_client_gets_the_rate_it_asks_for_and_has_missed_nothing_then() -> None:
     sampler = await stopped_after(100)
     request = TelemetryRequest(after_seq=0, wait_s=0, max_samples=4, interval_s=0.02)
-    reply = await sampler.follow(request)  # The sampler's own interval is 0.001 s.
+    reply = await follow(sampler, request)  # The sampler's own interval is 0.001 s.
     assert [sample.seq for sample in reply.samples] == [20, 40, 60, 80]
     assert reply.missed == 0
 
 
 async def test_a_client_waits_for_the_sample_that_is_due_at_its_rate() -> None:
     with sampling(FakeHost()) as sampler:
-        first = (await sampler.follow(TelemetryRequest())).samples[0]
-        reply = await sampler.follow(TelemetryRequest(after_seq=first.seq, interval_s=5 * INTERVAL_S))
+        first = (await follow(sampler, TelemetryRequest())).samples[0]
+        reply = await follow(sampler, TelemetryRequest(after_seq=first.seq, interval_s=5 * INTERVAL_S))
     assert [sample.seq for sample in reply.samples] == [first.seq + 5]
 
 
 async def test_a_client_gets_the_fields_it_asks_for_in_its_order_and_none_for_those_unknown() -> None:
     sampler = await stopped_after(3)
     select = TelemetrySelection(["load1", "moon_phase"], ["temperature_c", "index", "colour"], ["rank"])
-    reply = await sampler.follow(TelemetryRequest(after_seq=0, wait_s=0, max_samples=1, select=select))
+    reply = await follow(sampler, TelemetryRequest(after_seq=0, wait_s=0, max_samples=1, select=select))
     assert reply.samples == []
     assert reply.rows == [[1, 1.0, [None, None], [[40], [0], None], {}]]
 
@@ -201,9 +202,9 @@ async def test_a_client_gets_the_fields_it_asks_for_in_its_order_and_none_for_th
 async def test_each_cpu_is_read_once_somebody_asks_for_it_by_name() -> None:
     select = TelemetrySelection(["core_percents"])
     with sampling(FakeHost()) as sampler:
-        before = (await sampler.follow(TelemetryRequest())).samples[0]
+        before = (await follow(sampler, TelemetryRequest())).samples[0]
         assert before.core_percents is None
-        await sampler.follow(TelemetryRequest(select=select))
+        await follow(sampler, TelemetryRequest(select=select))
         after = await until(sampler, lambda sample: sample.core_percents is not None)
     assert after.core_percents == [1]
 
@@ -212,7 +213,7 @@ async def test_a_client_that_left_another_daemon_gets_all_of_this_one() -> None:
     sampler = Sampler(FakeHost, FakeGpus(), lambda: {}, INTERVAL_S, first_seq=5000)
     sampler.start()
     try:
-        reply = await asyncio.wait_for(sampler.follow(TelemetryRequest(after_seq=4990)), 20)
+        reply = await asyncio.wait_for(follow(sampler, TelemetryRequest(after_seq=4990)), 20)
     finally:
         sampler.stop()
     assert reply.samples[0].seq == 5000
@@ -221,7 +222,7 @@ async def test_a_client_that_left_another_daemon_gets_all_of_this_one() -> None:
 
 async def test_a_reply_is_bounded_whatever_is_asked_for() -> None:
     sampler = await stopped_after(MOST_SAMPLES + 20)
-    reply = await sampler.follow(TelemetryRequest(after_seq=0, max_samples=10**9))
+    reply = await follow(sampler, TelemetryRequest(after_seq=0, max_samples=10**9))
     assert [sample.seq for sample in reply.samples] == list(range(1, MOST_SAMPLES + 1))
 
 
@@ -229,7 +230,7 @@ async def test_a_number_of_a_daemon_before_this_one_brings_everything() -> None:
     sampler = await stopped_after(5)
     newest = sampler.latest()
     assert newest is not None
-    reply = await sampler.follow(TelemetryRequest(after_seq=90_000))
+    reply = await follow(sampler, TelemetryRequest(after_seq=90_000))
     assert [sample.seq for sample in reply.samples] == list(range(1, newest.seq + 1))
     assert reply.missed == 0
 
@@ -238,14 +239,14 @@ async def test_stopping_answers_those_who_wait() -> None:
     host = FakeHost()
     host.go.clear()
     with sampling(host) as sampler:
-        following = asyncio.create_task(sampler.follow(TelemetryRequest(after_seq=5, wait_s=60)))
+        following = asyncio.create_task(follow(sampler, TelemetryRequest(after_seq=5, wait_s=60)))
         await asyncio.sleep(0)
         host.go.set()
         sampler.stop()
         await asyncio.wait_for(following, 20)
         last = sampler.latest()
         assert last is not None
-        reply = await asyncio.wait_for(sampler.follow(TelemetryRequest(after_seq=last.seq, wait_s=60)), 20)
+        reply = await asyncio.wait_for(follow(sampler, TelemetryRequest(after_seq=last.seq, wait_s=60)), 20)
     assert reply.samples == []
 
 
@@ -255,7 +256,7 @@ def test_a_follower_whose_loop_is_gone_does_not_stop_the_sampling() -> None:
     with sampling(host) as sampler:
 
         async def give_up() -> None:
-            task = asyncio.create_task(sampler.follow(TelemetryRequest(wait_s=60)))
+            task = asyncio.create_task(follow(sampler, TelemetryRequest(wait_s=60)))
             await asyncio.sleep(0)
             task.cancel()
 

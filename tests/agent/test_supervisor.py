@@ -197,8 +197,8 @@ def test_a_stop_right_after_the_start_is_heard(agent: Conversation) -> None:
         assert processes_with(f"DTTUI_JOB_ID={job_id}") == []
 
 
-def test_what_a_job_writes_into_its_own_files_never_breaks_the_status(agent: Conversation) -> None:
-    run(agent, "mess", ["sh", "-c", "sleep 0.3; exit 5"])
+def test_what_a_job_writes_into_its_own_files_never_breaks_the_status(agent: Conversation, tmp_path: Path) -> None:
+    run(agent, "mess", ["sh", "-c", 'until [ -e "$0" ]; do sleep 0.05; done; exit 5', str(tmp_path / "go")])
     home = agent.root / "jobs" / "mess" / "0"
     (home / "failures" / "0.json").write_text('{"rank": 0, "time": NaN, "exit_code": 5, "error": "caf\\udce9", "x": 1}')
     (home / "failures" / "1.json").write_text('{"rank": "many"}')
@@ -207,6 +207,7 @@ def test_what_a_job_writes_into_its_own_files_never_breaks_the_status(agent: Con
     (home / "ranks" / "x.json").write_text("{}")
     (home / "metrics.jsonl").mkdir()
     (home / "logs" / "7.out").symlink_to("/etc/passwd")
+    (tmp_path / "go").touch()
     status = agent.end_of("mess")
     assert [(item["rank"], item.get("error")) for item in status["failures"]] == [(0, "caf?")]
     assert set(agent.streams("mess")) == {"0.out", "0.err"}

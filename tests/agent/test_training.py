@@ -231,17 +231,17 @@ def test_no_line_makes_the_reader_raise(line: bytes) -> None:
 )
 def test_no_line_takes_long(part: bytes) -> None:
     line = (part * MAX_LINE_BYTES)[: MAX_LINE_BYTES - 6] + b"loss: "
-    began = time.perf_counter()
+    began = time.process_time()
     for _again in range(3):
         LineReader().read(line)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_a_flood_without_metrics_is_passed_over_quickly() -> None:
     flood = b"an ordinary line of some length with nothing in it that a person would want to see in a plot\n" * 40_000
-    began = time.perf_counter()
+    began = time.process_time()
     assert list(spans(flood)) == []
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_what_comes_in_pieces_is_read_once_it_is_whole(files: AttemptFiles) -> None:
@@ -320,10 +320,10 @@ def test_a_hole_in_a_log_is_passed_over(files: AttemptFiles) -> None:
     os.write(descriptor, b"step 1 loss 3.0\n")
     os.pwrite(descriptor, b"\nstep 2 loss 2.5\n", 512 * 1024 * 1024)
     os.close(descriptor)
-    began = time.perf_counter()
+    began = time.process_time()
     say_size = training.MAX_CATCH_UP_BYTES
     Training().look(files, is_over=True)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert [body["step"] for body in written(files)] == [2]
     assert skipped(files) >= 512 * 1024 * 1024 - say_size
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent import warming
+from dtagent import proc_stat, warming
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.warming import MOST, WarmStarts
@@ -42,9 +44,13 @@ def packages(tmp_path: Path) -> Path:
 
 def interpreter(directory: Path, packages: Path, name: str = "python") -> str:
     """Return a program that tells the daemon what `warm.py` under Python does, and stays."""
-    path = directory / name
-    body = json.dumps({"torch": "2.13.0", "paths": [str(packages), *map(str, packages.rglob("*.py"))]}) + "\n"
-    path.write_text(TELLS.format(python=sys.executable, body=body.encode()))
+    told = {"torch": "2.13.0", "paths": [str(packages), *map(str, packages.rglob("*.py"))]}
+    return telling(directory / name, json.dumps(told))
+
+
+def telling(path: Path, said: str) -> str:
+    """Return a program that tells the daemon something, and stays."""
+    path.write_text(TELLS.format(python=sys.executable, body=f"{said}\n".encode()))
     path.chmod(0o700)
     return str(path)
 
@@ -57,6 +63,11 @@ def ready(kept: WarmStarts, python: str, **env: str) -> WarmReply:
 
 def is_there(reply: WarmReply) -> bool:
     return reply.pid is not None and Path(f"/proc/{reply.pid}").exists()
+
+
+def is_alive(reply: WarmReply) -> bool:
+    found = proc_stat.read(reply.pid or 0)
+    return found is not None and found.is_alive
 
 
 def test_one_that_no_job_asks_for_ends_after_its_time(
@@ -114,6 +125,37 @@ def test_another_value_of_what_torch_reads_when_imported_takes_its_place(
     assert not is_there(first)
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"), [('{"error": "no torch"}', "no torch"), ("Segmentation fault", "it tells nonsense")]
+)
+def test_a_failure_is_told_once_and_the_next_who_asks_has_another_try(
+    kept: WarmStarts, tmp_path: Path, packages: Path, said: str, reason: str
+) -> None:
+    python = telling(tmp_path / "python", said)
+    told: list[WarmReply] = []
+
+    def has_failed() -> bool:
+        told.append(kept.ask(WarmRequest(python, {})))
+        return told[-1].state is WarmState.FAILED
+
+    wait_until(has_failed, "it to fail")
+    assert reason in told[-1].reason
+    interpreter(tmp_path, packages)  # As when torch is installed.
+    assert kept.ask(WarmRequest(python, {})).state is not WarmState.FAILED
+    ready(kept, python)
+
+
+def test_one_that_was_killed_is_refused_once_and_made_anew(kept: WarmStarts, tmp_path: Path, packages: Path) -> None:
+    python = interpreter(tmp_path, packages)
+    first = ready(kept, python)
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(first), "it to end")
+    with kept.hand_over(python) as end:
+        assert json.loads(end.recv(4096)) == {"refused": "it ended"}
+    assert ready(kept, python).pid != first.pid
+
+
 def test_only_those_asked_for_last_stay(kept: WarmStarts, tmp_path: Path, packages: Path) -> None:
     found = [ready(kept, interpreter(tmp_path, packages, f"python{number}")) for number in range(MOST + 1)]
     assert [is_there(reply) for reply in found] == [False, *[True] * MOST]
@@ -128,3 +170,26 @@ def test_closing_ends_all_and_an_interpreter_that_is_not_there_is_refused(
     ready(kept, python)
     kept.close()
     assert not processes_like(python)
+
+
+def test_one_whose_files_hang_is_not_forked_from_and_holds_nobody_up(
+    kept: WarmStarts, tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = interpreter(tmp_path, packages)
+    first = ready(kept, python)
+    look, goes_on = warming._mark, threading.Event()
+
+    def hang(path: str) -> tuple[int, ...] | None:
+        goes_on.wait(60)
+        return look(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(warming, "LOOK_S", 0.05)
+        patched.setattr(warming, "_mark", hang)
+        with kept.hand_over(python) as end:
+            assert "does not answer" in json.loads(end.recv(4096))["refused"]
+        kept.expire()
+        told = kept.ask(WarmRequest(python, {}))
+        assert (told.state, told.reason) == (WarmState.FAILED, "the file system of its packages does not answer")
+        goes_on.set()
+    assert ready(kept, python).pid == first.pid, "it is the same one once they answer again"

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.integration.deploy_fixtures import agent, newer, requirements, source, wheelhouse
 from tests.integration.ssh_fixtures import ssh_config, sshd, transport
 from tests.processes import processes_like
 
-__all__ = ["ssh_config", "sshd", "transport"]
+__all__ = ["agent", "newer", "requirements", "source", "ssh_config", "sshd", "transport", "wheelhouse"]
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ from tests.processes import processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
+BRIDGE_S = 75.0
+"""A bridge whose client went without a word ends itself after a minute."""
 
 
 def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> None:
@@ -32,7 +34,7 @@ def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> N
     assert not directory.socket.exists()
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == []
     for host in lab.values() if lab is not None else ():
-        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", DEADLINE_S)
+        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", BRIDGE_S)
 
 
 def _is_let_go(host: Host) -> bool:

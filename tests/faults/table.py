@@ -39,32 +39,34 @@ class Fault:
 
 _BAD_LINKS = "tests/faults/test_bad_links.py::"
 _BAD_LINK_JOBS = "tests/faults/test_jobs_on_bad_links.py::"
-_FAILURES = "tests/integration/test_ssh_failures.py::"
+_SILENT = "tests/faults/test_silent_servers.py::"
 _TRANSPORT = "tests/integration/test_ssh_transport.py::"
 _ROUTES = "tests/integration/test_ssh_routes.py::"
-_LAB = "tests/integration/test_isolated_hosts.py::"
-_PREFLIGHT = "tests/integration/test_preflight_lab.py::"
-_GANG = "tests/integration/test_gang_start.py::"
+_HOSTS = "tests/faults/test_bad_hosts.py::"
+_PORT = "tests/faults/test_master_port.py::"
+_HALF = "tests/faults/test_half_gangs.py::"
 _SHELLS = "tests/faults/test_login_shells.py::"
 _LIARS = "tests/faults/test_lying_agents.py::"
 _KILLED = "tests/faults/test_killed_agents.py::"
-_DEATHS = "tests/agent/test_deaths.py::"
+_DEATHS = "tests/faults/test_deaths.py::"
 _STOPPED = "tests/faults/test_stopped_and_doubled.py::"
-_TAKEN = "tests/integration/test_take_over.py::"
+_TAKEN = "tests/faults/test_take_over.py::"
 _WORDS = "tests/faults/test_hostile_words.py::"
 _GPUS = "tests/faults/test_hostile_gpus.py::"
+_DISK = "tests/faults/test_disk_full.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
 
 FAULTS = (
     # The link
     Fault(
         "silent sshd",
-        "a listener that takes the connection and never says a word",
+        "a listener that takes the connection and never says a word, or stops after its first line",
         ("P6", "P7"),
         3,
         (
-            f"{_FAILURES}test_a_host_that_takes_the_connection_and_says_nothing",
-            f"{_FAILURES}test_no_connect_that_fails_leaves_a_thread",
+            f"{_SILENT}test_a_host_that_takes_the_connection_and_says_nothing",
+            f"{_SILENT}test_a_host_that_stops_answering_in_the_middle_of_the_key_exchange",
+            f"{_SILENT}test_no_connect_that_fails_leaves_a_thread",
         ),
     ),
     Fault(
@@ -79,11 +81,11 @@ FAULTS = (
     ),
     Fault(
         "sshd stopped after the channel opened",
-        "SIGSTOP to the sshd of a session and, with `-m soak`, to all of a host's during a job; then SIGCONT",
+        "SIGSTOP to the sshd of a session, and to all of a host during a job until that is told; then SIGCONT",
         ("P1", "P5", "P6"),
         30,
         (
-            f"{_FAILURES}test_a_host_that_freezes_does_not_hold_a_command_for_ever",
+            f"{_SILENT}test_a_host_that_freezes_does_not_hold_a_command_for_ever",
             f"{_BAD_LINK_JOBS}test_an_sshd_that_freezes_is_unknown_within_30_s_and_taken_up_again",
         ),
     ),
@@ -100,7 +102,7 @@ FAULTS = (
         "SIGSTOP to the listening sshd",
         ("P6", "P7"),
         5,
-        (f"{_FAILURES}test_a_server_that_freezes_before_the_login",),
+        (f"{_SILENT}test_a_server_that_freezes_before_the_login",),
     ),
     Fault(
         "link cut both ways and healed",
@@ -108,7 +110,7 @@ FAULTS = (
         ("P1", "P5", "P6"),
         30,
         (
-            f"{_LAB}test_a_job_goes_on_through_a_link_that_was_cut_for_a_while",
+            f"{_BAD_LINK_JOBS}test_a_job_goes_on_through_a_link_that_was_cut_for_a_while",
             f"{_BAD_LINKS}test_a_cut_that_heals_in_time_loses_no_byte",
         ),
     ),
@@ -149,7 +151,7 @@ FAULTS = (
     ),
     Fault(
         "jump host dies",
-        "the sshd of one ended under an open stream; with `-m soak`, that of a running job killed and started again",
+        "the one of a running job switched off and on again; the sshd of one ended under an open stream",
         ("P1", "P5", "P6"),
         30,
         (
@@ -161,20 +163,22 @@ FAULTS = (
     # The way in
     Fault(
         "host key changed",
-        "another key in known_hosts than the one that a real sshd shows; one of another type",
-        ("P8",),
-        20,
+        "the sshd of a host given a new key; another key in known_hosts than a real sshd shows; one of another type",
+        ("P2", "P8"),
+        60,
         (
+            f"{_HOSTS}test_hosts_whose_key_changed_or_was_revoked_are_refused_by_name_and_nothing_is_started",
             f"{_TRANSPORT}test_a_changed_key_is_refused_without_a_question_and_both_fingerprints_are_named",
             f"{_TRANSPORT}test_a_key_of_another_type_than_the_known_one_counts_as_changed",
         ),
     ),
     Fault(
         "`@cert-authority` and `@revoked` in known_hosts",
-        "such lines, and broken ones, before the right one",
-        ("P7", "P8"),
-        20,
+        "such lines, and broken ones, beside the right ones, for a launch on three hosts and for one connection",
+        ("P2", "P7", "P8"),
+        60,
         (
+            f"{_HOSTS}test_hosts_whose_key_changed_or_was_revoked_are_refused_by_name_and_nothing_is_started",
             f"{_TRANSPORT}test_a_revoked_key_is_refused",
             f"{_TRANSPORT}test_bad_lines_of_a_known_hosts_file_are_told_and_do_not_matter",
             "tests/unit/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
@@ -192,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "odd login shell",
-        "csh, fish and nologin as login shells; each installed shell runs both commands",
+        "csh, fish and nologin as the login shells of three hosts; each shell that is installed runs both commands",
         ("P7",),
         30,
         (
@@ -213,7 +217,7 @@ FAULTS = (
     # The login node
     Fault(
         "dttui and its controller stopped by SIGSTOP",
-        "both stopped while the ranks run on, for 4 s or, with `-m soak`, longer than a bridge waits; then SIGCONT",
+        "both stopped while the ranks run on, for 65 s: longer than any lease, and than a bridge waits; then SIGCONT",
         ("P1", "P5"),
         30,
         (
@@ -226,7 +230,7 @@ FAULTS = (
         "SIGKILL to the client of a running job",
         ("P1", "P3"),
         30,
-        ("tests/integration/test_demo_cluster.py::test_a_job_outlives_its_terminal_and_is_stopped_from_another",),
+        (f"{_STOPPED}test_a_job_outlives_its_terminal_and_is_stopped_from_another",),
     ),
     Fault(
         "controller killed in every phase",
@@ -239,9 +243,10 @@ FAULTS = (
             f"{_TAKEN}test_a_stop_that_was_under_way_is_carried_out",
             f"{_TAKEN}test_an_attach_follows_through_the_deaths_of_two_controllers_and_has_the_job_s_exit_code",
             f"{_TAKEN}test_a_torn_event_of_a_killed_controller_is_cut_and_numbers_go_on",
-            "tests/integration/test_dead_controller.py::"
+            "tests/faults/test_dead_controller.py::"
             "test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go_on",
-            f"{_GANG}test_what_a_controller_that_was_killed_had_prepared_is_free_again_after_a_while",
+            "tests/faults/test_dead_controller.py::test_a_forced_stop_needs_no_grace",
+            f"{_HALF}test_what_a_controller_that_was_killed_had_prepared_is_free_again_after_a_while",
         ),
     ),
     Fault(
@@ -276,7 +281,7 @@ FAULTS = (
         60,
         (
             f"{_STOPPED}test_of_two_dttui_that_want_the_same_gpus_at_once_one_runs_and_the_other_says_who_has_them",
-            f"{_GANG}test_of_two_launches_at_once_onto_the_same_slots_one_wins_and_the_other_is_told_whose_they_are",
+            f"{_HALF}test_of_two_launches_at_once_onto_the_same_slots_one_wins_and_the_other_is_told_whose_they_are",
         ),
     ),
     # The agents
@@ -288,6 +293,8 @@ FAULTS = (
         (
             f"{_KILLED}test_a_daemon_killed_at_each_step_of_a_launch_keeps_its_word_and_starts_nothing_twice",
             f"{_DEATHS}test_a_daemon_killed_at_any_moment_of_a_launch_starts_nothing_twice_and_forgets_nothing",
+            f"{_DEATHS}test_a_supervisor_without_the_attempts_lock_starts_nothing",
+            f"{_DEATHS}test_a_supervisor_that_gets_no_secrets_because_the_daemon_died_starts_nothing",
         ),
     ),
     Fault(
@@ -298,6 +305,7 @@ FAULTS = (
         (
             f"{_KILLED}test_a_supervisor_killed_in_the_middle_of_a_record_leaves_nothing_and_its_earlier_records_stand",
             f"{_DEATHS}test_a_supervisor_killed_at_any_moment_leaves_nothing_and_is_told",
+            f"{_DEATHS}test_a_daemonised_grandchild_with_a_clean_environment_outlives_no_supervisor",
         ),
     ),
     Fault(
@@ -306,19 +314,27 @@ FAULTS = (
         ("P1", "P3"),
         120,
         (
-            "tests/integration/test_agents_upkeep.py::"
+            "tests/faults/test_upgrade_under_a_job.py::"
             "test_a_job_goes_on_through_an_upgrade_and_can_be_stopped_and_all_be_removed",
             "tests/integration/test_deploy_many.py::test_the_daemon_of_the_version_before_ends_and_the_new_one_takes_over",
         ),
     ),
     Fault(
+        "a host restarted",
+        "the supervisor killed, and its records changed by the test: another boot, in which a stranger has its pid",
+        ("P3", "P4"),
+        30,
+        (f"{_DEATHS}test_after_a_reboot_nobody_with_an_old_pid_is_touched",),
+    ),
+    Fault(
         "agents of another version",
-        "recorded answers of an older agent; an older client at a newer agent; no common version",
+        "answers of an older agent as they were recorded; a recorded older client at the agent of today; one without a "
+        "common version, made up by the test",
         ("P7",),
         30,
         (
             "tests/unit/test_old_agent.py::test_every_answer_of_an_older_agent_is_understood",
-            "tests/agent/test_compatibility.py::test_an_older_client_gets_every_answer_it_knows",
+            "tests/faults/test_compatibility.py::test_an_older_client_gets_every_answer_it_knows",
             "tests/unit/test_old_agent.py::test_without_a_common_version_both_are_named_and_the_remedy",
         ),
     ),
@@ -380,17 +396,17 @@ FAULTS = (
         "a workdir that one host lacks",
         ("P2",),
         60,
-        (f"{_LAB}test_a_failure_to_prepare_one_host_starts_nothing_on_the_others",),
+        (f"{_HOSTS}test_a_failure_to_prepare_one_host_starts_nothing_on_the_others",),
     ),
     Fault(
         "one of N hangs in prepare",
-        "an agent that does not answer `prepare`; one that fails beside it; one that is gone before `start`",
+        "SIGSTOP to an agent before `prepare`; one that fails beside it; SIGSTOP between `prepare` and `start`",
         ("P2", "P7"),
         30,
         (
-            f"{_GANG}test_a_node_that_hangs_in_prepare_is_lost_and_the_others_are_clean",
-            f"{_GANG}test_a_node_that_fails_in_prepare_does_not_wait_for_one_that_hangs",
-            f"{_GANG}test_a_node_that_is_gone_between_prepare_and_start_takes_the_started_ones_back",
+            f"{_HALF}test_a_node_that_hangs_in_prepare_is_lost_and_the_others_are_clean",
+            f"{_HALF}test_a_node_that_fails_in_prepare_does_not_wait_for_one_that_hangs",
+            f"{_HALF}test_a_node_that_is_gone_between_prepare_and_start_takes_the_started_ones_back",
         ),
     ),
     Fault(
@@ -398,7 +414,7 @@ FAULTS = (
         "one host killed and the cable of another pulled",
         ("P2", "P6", "P7"),
         60,
-        (f"{_LAB}test_hosts_that_are_down_are_named_within_the_deadline_and_nothing_is_started",),
+        (f"{_HOSTS}test_hosts_that_are_down_are_named_within_the_deadline_and_nothing_is_started",),
     ),
     Fault(
         "late start after an abort",
@@ -406,16 +422,16 @@ FAULTS = (
         ("P2",),
         30,
         (
-            "tests/agent/test_daemon.py::test_a_discarded_attempt_cannot_be_started_late",
+            f"{_DEATHS}test_a_discarded_attempt_cannot_be_started_late",
             f"{_DEATHS}test_a_stop_during_prepare_keeps_a_late_start_out",
         ),
     ),
     Fault(
         "a start without an answer",
-        "an answer to `start` that is swallowed",
+        "an answer to `start` that is swallowed between the agent and the launch, after it was heard or before",
         ("P2", "P4"),
         30,
-        (f"{_GANG}test_a_start_without_an_answer_is_asked_about_and_happens_once",),
+        (f"{_HALF}test_a_start_without_an_answer_is_asked_about_and_happens_once",),
     ),
     Fault(
         "master port taken, firewalled or on loopback",
@@ -423,19 +439,20 @@ FAULTS = (
         ("P2", "P7"),
         30,
         (
-            f"{_PREFLIGHT}test_a_firewall_that_refuses_is_named_with_the_port",
-            f"{_PREFLIGHT}test_a_firewall_that_drops_is_named_within_its_deadline_and_the_others_go_on",
-            f"{_PREFLIGHT}test_ports_that_are_taken_are_passed_over_until_none_is_left",
-            f"{_PREFLIGHT}test_a_name_that_resolves_to_loopback_is_named_on_the_master_and_on_workers",
+            f"{_PORT}test_a_firewall_that_refuses_is_named_with_the_port",
+            f"{_PORT}test_a_firewall_that_drops_is_named_within_its_deadline_and_the_others_go_on",
+            f"{_PORT}test_ports_that_are_taken_are_passed_over_until_none_is_left",
+            f"{_PORT}test_a_name_that_resolves_to_loopback_is_named_on_the_master_and_on_workers",
         ),
     ),
     Fault(
         "version drift",
-        "hosts whose interpreter, torch or driver differ; one of three real virtual environments with another torch",
+        "three real virtual environments, of which one has another torch by its packages' metadata alone; in "
+        "answers made up by the test, interpreters and drivers that differ",
         ("P2",),
         30,
         (
-            "tests/integration/test_version_drift.py::test_the_drift_table_names_the_host_whose_torch_differs",
+            "tests/faults/test_version_drift.py::test_the_drift_table_names_the_host_whose_torch_differs",
             "tests/unit/test_preflight_run.py::test_versions_that_differ_are_a_table_of_most_and_others",
         ),
     ),
@@ -446,18 +463,25 @@ FAULTS = (
         ("P3",),
         60,
         (
-            f"{_LAB}test_a_rank_that_exits_with_3_is_named_and_leaves_no_process_on_any_host",
+            f"{_HOSTS}test_a_rank_that_exits_with_3_is_named_and_leaves_no_process_on_any_host",
             f"{_DEATHS}test_torchrun_killed_leaves_no_rank",
         ),
     ),
     Fault(
+        "hosts lost to a job that has ended",
+        "their loss and the job's end, written into its events by the test; their ranks run on until `dttui stop`",
+        ("P3",),
+        120,
+        (f"{_TAKEN}test_a_stop_of_a_job_that_ended_with_lost_hosts_looks_at_them_again_and_ends_what_is_left",),
+    ),
+    Fault(
         "a disk that fills up",
-        "a small file system that the job's own output fills",
+        "a small file system that the job's own output fills, or the test while the job runs",
         ("P3", "P4"),
         60,
         (
-            "tests/agent/test_disk_full.py::"
-            "test_a_job_that_fills_the_disk_is_told_with_its_exit_and_that_its_log_is_cut",
+            f"{_DISK}test_a_job_that_fills_the_disk_is_told_with_its_exit_and_that_its_log_is_cut",
+            f"{_DISK}test_a_full_disk_is_told_while_the_job_runs_and_does_not_keep_it_from_being_stopped",
         ),
         left="what the job wrote",
     ),

@@ -37,6 +37,7 @@ def link(sshd: Sshd) -> Iterator[Proxy]:
 async def test_a_banner_that_drips_is_given_up_at_the_deadline(
     sshd: Sshd, link: Proxy, transport: SshTransport
 ) -> None:
+    """At 1.5 s, of which it is told within 5 s more; the server has no session left, and no thread is."""
     link.down.piece_bytes, link.down.delay_s = 1, 0.3
     began = time.monotonic()
     with pytest.raises(HostUnreachableError, match=r"no answer from gpu1 within 1\.5 s, while exchanging keys"):
@@ -47,6 +48,7 @@ async def test_a_banner_that_drips_is_given_up_at_the_deadline(
 
 
 async def test_many_who_drip_delay_nobody_else(sshd: Sshd, link: Proxy, transport: SshTransport) -> None:
+    """Connected beside them within 5 s; no thread of any is left."""
     link.down.piece_bytes, link.down.delay_s = 1, 0.3
     dripping = [
         asyncio.create_task(transport.connect(sshd.environment(f"slow{number}", port=link.listens_at), NOBODY, 20.0))
@@ -65,6 +67,7 @@ async def test_many_who_drip_delay_nobody_else(sshd: Sshd, link: Proxy, transpor
 
 
 async def test_a_link_far_away_works(sshd: Sshd, link: Proxy, transport: SshTransport) -> None:
+    """Within 20 s; no thread is left."""
     link.up.delay_s = link.down.delay_s = 0.1
     connection = await transport.connect(sshd.environment(port=link.listens_at), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
@@ -77,6 +80,7 @@ async def test_a_link_far_away_works(sshd: Sshd, link: Proxy, transport: SshTran
 async def test_a_link_cut_one_way_holds_no_command_beyond_its_deadline_and_heals(
     sshd: Sshd, link: Proxy, transport: SshTransport, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    """A command is given up within 6 s at a deadline of 1 s; no thread is left."""
     monkeypatch.setattr(connection_module, "COMMAND_TIMEOUT_S", 1.0)
     connection = await transport.connect(sshd.environment(port=link.listens_at), NOBODY, TIMEOUT_S)
     getattr(link, way).is_cut = True
@@ -90,6 +94,7 @@ async def test_a_link_cut_one_way_holds_no_command_beyond_its_deadline_and_heals
 
 
 async def test_a_cut_that_heals_in_time_loses_no_byte(sshd: Sshd, link: Proxy, transport: SshTransport) -> None:
+    """Each wait within 20 s; no thread is left."""
     connection = await transport.connect(sshd.environment(port=link.listens_at), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
     await stream.write(bootstrap_input(ECHO))
@@ -110,6 +115,7 @@ async def test_a_cut_that_heals_in_time_loses_no_byte(sshd: Sshd, link: Proxy, t
 async def test_a_reset_ends_every_stream_at_once_and_the_next_connection_stands(
     sshd: Sshd, link: Proxy, transport: SshTransport
 ) -> None:
+    """Told within 5 s; the server has no session left, and no thread is."""
     connection = await transport.connect(sshd.environment(port=link.listens_at), NOBODY, TIMEOUT_S)
     streams = [await connection.run(RemoteCommand.BOOTSTRAP) for _number in range(3)]
     for stream in streams:
@@ -129,6 +135,7 @@ async def test_a_reset_ends_every_stream_at_once_and_the_next_connection_stands(
 async def test_a_reset_in_the_middle_of_the_key_exchange_is_an_error_that_names_the_host(
     sshd: Sshd, link: Proxy, transport: SshTransport
 ) -> None:
+    """Told within 5 s; no thread is left."""
     link.down.bytes_per_s, link.down.piece_bytes = 200.0, 16
     connecting = asyncio.create_task(transport.connect(sshd.environment(port=link.listens_at), NOBODY, TIMEOUT_S))
     await until(lambda: link.connections == 1, "the proxy to be reached")

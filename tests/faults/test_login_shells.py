@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.headless import dttui
+from tests.lab.fixtures import require_lab
 from tests.lab.hosts import Lab
 
 pytestmark = pytest.mark.lab
@@ -61,9 +62,17 @@ def look(deployed: Lab, tmp_path: Path) -> Callable[[], Rows]:
     return envs
 
 
+def installed(shell: str) -> str:
+    """Return where a shell is; skip, or fail where that is not allowed, if it is nowhere."""
+    path = shutil.which(shell)
+    require_lab(None if path else f"needs {shell}: apt install {shell}")
+    return path or ""
+
+
 def test_start_up_files_that_print_sleep_or_exit_cost_their_own_host_at_most(
     shells: Callable[..., None], look: Callable[[], Rows]
 ) -> None:
+    """All are known within 30 s, and no bridge is left on a host."""
     shells("gpu1", "/bin/bash", ".bashrc", NOISE)
     shells("gpu2", "/bin/bash", ".bashrc", "sleep 3; echo late\n")
     shells("gpu3", "/bin/bash", ".bashrc", "echo the scratch disk is full >&2; exit 7\n")
@@ -75,8 +84,9 @@ def test_start_up_files_that_print_sleep_or_exit_cost_their_own_host_at_most(
 def test_shells_that_are_no_sh_work_and_one_that_is_none_is_quoted(
     shells: Callable[..., None], look: Callable[[], Rows]
 ) -> None:
-    shells("gpu1", shutil.which("csh") or "/bin/dash", ".cshrc", "echo csh says hello\n")
-    shells("gpu2", shutil.which("fish") or "/bin/dash", ".config/fish/config.fish", "echo fish says hello\n")
+    """All are known within 30 s, and no bridge is left on a host."""
+    shells("gpu1", installed("csh"), ".cshrc", "echo csh says hello\n")
+    shells("gpu2", installed("fish"), ".config/fish/config.fish", "echo fish says hello\n")
     shells("gpu3", "/usr/sbin/nologin")
     rows = look()
     assert [rows[name]["state"] for name in ("gpu1", "gpu2", "gpu3")] == ["idle", "idle", "no agent"]

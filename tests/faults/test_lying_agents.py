@@ -90,6 +90,7 @@ async def followed(node: NodeRun) -> HostError | None:
 
 @pytest.mark.parametrize("lie", HARMLESS)
 async def test_answers_that_nobody_asked_for_change_nothing(node: Callable[[str, str], NodeRun], lie: str) -> None:
+    """Within 30 s the log is here, each byte once; no file but its own was written."""
     told = node(lie, "-")
     assert await followed(told) is None
     assert taken(told) == TRUTH
@@ -135,12 +136,13 @@ async def test_what_a_forced_stop_leaves_behind_is_marked_where_there_is_more_of
     told = node("answers come twice", "-")
     told.hurries = True
     assert await followed(told) is None
+    assert told.is_cut_short
     short, half = told.directory.logs(0, "gpu1") / "0.err", taken(told)
     begun, mark = half.split("…".encode(), 1)
     assert TRUTH.startswith(begun.rstrip(b"\n"))
     assert mark.endswith("the stop was forced …\n".encode())
     assert not short.exists() or short.read_bytes() == b""
-    told.hurries, told.logs = False, LogCopy(told.directory.logs(0, "gpu1"))
+    told.hurries, told.record.logs = False, LogCopy(told.directory.logs(0, "gpu1"))
     assert await followed(told) is None
     whole = taken(told)
     assert whole.startswith(half)

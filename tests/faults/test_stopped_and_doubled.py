@@ -1,4 +1,4 @@
-"""dttui and its controller stopped by SIGSTOP and continued, and two dttui that want the same GPUs at once."""
+"""dttui killed, or stopped by SIGSTOP with its controller and continued, and two that want the same GPUs at once."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from dttui.services import jobs
 from dttui.services.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
-from tests.integration.headless import DEADLINE_S, result_of, shell_job, start_dttui, wait_for_state
+from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
 from tests.processes import ended_agents as ended_agents
 from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
-BRIDGE_PATIENCE_S = 60
-"""After so long without a word from its client a bridge ends."""
+PAUSE_S = 65
+"""Longer than a bridge waits for a word from its client, than a lease lasts, and than silence may go untold."""
 
 
-@pytest.mark.parametrize("pause_s", [4, pytest.param(BRIDGE_PATIENCE_S + 30, marks=pytest.mark.soak)])
-def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is_lost(
-    tmp_path: Path, pause_s: int
-) -> None:
+def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is_lost(tmp_path: Path) -> None:
     """The job ends by its own clock; its end is known within 30 s of the continuation. Nothing is left of it."""
     alone = tmp_path / "alone"
     command = f"""
@@ -43,7 +38,7 @@ def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is
         began = time.monotonic()
         alone.touch()
         wait_until(lambda: len(list(tmp_path.glob("alone-*"))) == 2, "the ranks to run on alone", DEADLINE_S)
-        wait_until(lambda: time.monotonic() - began > pause_s, "the pause to be over", pause_s + 10)
+        wait_until(lambda: time.monotonic() - began > PAUSE_S, "the pause to be over", PAUSE_S + 10)
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
@@ -55,6 +50,20 @@ def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is
     for rank, name in enumerate((ONE, TWO)):
         lines = (directory.logs(0, name) / f"{rank}.out").read_text().splitlines()
         assert lines == [f"line {number}" for number in range(1, 21)]
+    assert_nothing_is_left(directory)
+
+
+def test_a_job_outlives_its_terminal_and_is_stopped_from_another(tmp_path: Path) -> None:
+    """The client is killed; the job runs on, and is stopped within 60 s. Nothing is left of it."""
+    client = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, "while :; do sleep 0.1; done"))
+    directory = running_job()
+    client.kill()
+    client.communicate()
+    assert result_of(dttui("status", directory.job_id, "--output", "json"))["state"] == "RUNNING"
+    assert directory.job_id in dttui("ps").stdout
+    stopped = dttui("stop", directory.job_id, deadline_s=60.0)
+    assert stopped.returncode == 0, stopped.stderr
+    assert dttui("status", directory.job_id).returncode == 103
     assert_nothing_is_left(directory)
 
 

@@ -17,10 +17,11 @@ OF_THE_TABLE_ITSELF = {"test_table.py"}
 
 
 @functools.cache
-def found_in(path: str) -> set[str]:
+def found_in(path: str) -> dict[str, str]:
+    """Return the tests of a file, and what their docstrings say."""
     tree = ast.parse((CHECKOUT / path).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_")}
+    tests = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return {node.name: ast.get_docstring(node) or "" for node in tests if node.name.startswith("test_")}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -29,7 +30,8 @@ def test_a_fault_is_shown_by_tests_that_exist_and_meets_a_promise(fault: Fault) 
         path, _, name = test.partition("::")
         assert (CHECKOUT / path).is_file(), path
         assert name in found_in(path)
-    assert fault.tests
+        assert found_in(path)[name] or not path.startswith(HERE), f"{name} states no deadline"
+    assert any(test.startswith(HERE) for test in fault.tests), "`make faults` does not show it"
     assert set(fault.promises) <= set(PROMISES)
     assert fault.promises == tuple(sorted(fault.promises))
     assert fault.within_s > 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.integration.deploy_fixtures import agent, host, installed, requirements, source, wheelhouse
+from tests.integration.deploy_fixtures import agent, host, installed, newer, requirements, source, wheelhouse
 from tests.integration.ssh_fixtures import ssh_config, sshd, transport
 
 __all__ = [
     "agent",
     "host",
     "installed",
+    "newer",
     "requirements",
     "source",
     "ssh_config",

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import dtagent
 import pytest
 
 from dttui.inventory.models import Environment
@@ -25,8 +26,8 @@ from dttui.services.agents.deploy_program import MARK
 from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.transport.base import Connection, RemoteCommand, Transport
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.local import LocalTransport
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 
 ARCHITECTURE = os.uname().machine
 PROBE = {
@@ -134,6 +135,14 @@ def agent(requirements: tuple[Requirement, ...]) -> Wheel:
 @pytest.fixture
 def source(wheelhouse: Path, requirements: tuple[Requirement, ...], agent: Wheel) -> WheelSource:
     return WheelSource(wheelhouse, requirements, agent)
+
+
+@pytest.fixture
+def newer(wheelhouse: Path, requirements: tuple[Requirement, ...], tmp_path: Path) -> WheelSource:
+    """The same agent with one module more."""
+    package = Path(shutil.copytree(Path(dtagent.__file__).parent, tmp_path / "newer" / "dtagent"))
+    (package / "extra.py").write_text("new = True\n")
+    return WheelSource(wheelhouse, requirements, build_agent_wheel(requirements, package))
 
 
 @pytest.fixture(scope="session")

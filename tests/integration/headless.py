@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -9,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dtagent.protocol.events import JobState
 
+from dttui.cli import main
+from dttui.i18n import set_language
+from dttui.services import jobs
 from tests.waiting import wait_until
 
 EXAMPLE = Path("examples/gpt").resolve()
@@ -29,6 +35,20 @@ def dttui(
         env=env,
         check=False,
     )
+
+
+def dttui_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run dttui in this process, for what no terminal, signal or host has a part in: its start is most of its time."""
+    output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            set_language("en")
+    printed, said = (stream.buffer.getvalue().decode() for stream in (output, errors))
+    return subprocess.CompletedProcess(arguments, code, printed, said)
 
 
 def start_dttui(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -73,14 +93,19 @@ def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return document
 
 
-def wait_for_state(job: str, state: str) -> dict[str, Any]:
-    """Wait until `dttui status` tells a state; return what it tells."""
+def wait_for_state(job: str, state: str) -> None:
+    """Wait until a job is in a state, as its files tell: asking `dttui status` over and over costs the job its time."""
+    directory = jobs.find(job)
+    wait_until(lambda: jobs.summarize(directory).state.value == state, f"job {job} to be {state}", DEADLINE_S)
 
-    def reached() -> dict[str, Any] | None:
-        document = result_of(dttui("status", job, "--output", "json"))
-        return document if document["state"] == state else None
 
-    found = wait_until(reached, f"job {job} to be {state}", DEADLINE_S)
+def wait_for_running() -> str:
+    """Wait until some job runs; return its id."""
+
+    def running() -> str | None:
+        return next((job.job_id for job in jobs.list_jobs() if job.state is JobState.RUNNING), None)
+
+    found = wait_until(running, "a job to run", DEADLINE_S)
     assert found is not None
     return found
 

@@ -5,145 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import dtagent
 import pytest
-from dtagent.linger import unit_text
 from dtagent.protocol.jobs import WarmReply, WarmRequest
 
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.inventory.models import Environment
-from dttui.inventory.reader import load_inventory
+from dttui.services import jobs
 from dttui.services.agent import AgentClient
-from dttui.services.agents.deploy import Deployment, HostProbe, Outcome, agent_digest, deploy_all
+from dttui.services.agents.deploy import Deployment, Outcome, agent_digest, deploy_all
 from dttui.services.agents.remove import Removal, remove_all
-from dttui.services.agents.status import AgentStatus, status_all
 from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.agents.wheels import Requirement, build_agent_wheel
-from dttui.transport.fake import FakeTransport
 from dttui.transport.local import LocalTransport
-from dttui.transport.routes import Transports
 from tests.agent.conversation import processes_with
-from tests.integration.deploy_fixtures import PROBE, Nobody, answering, here, is_gone, names
-from tests.integration.headless import dttui, shell_job, wait_for_state
-from tests.lab.hosts import Lab
+from tests.fake_transport import FakeTransport
+from tests.integration.deploy_fixtures import PROBE, Nobody, answering, deploy_far, here, is_gone, names
+from tests.integration.headless import dttui, shell_job
 from tests.processes import processes_like
 from tests.waiting import until, wait_until
 
 ROOT = "/var/tmp/dtagent-0"
-SEVEN_LINES = (
-    "for i in 1 2 3; do echo line $i; done; until [ -e /tmp/go ]; do sleep 0.1; done; "
-    "for i in 4 5 6 7; do echo line $i; done; exec sleep 600"
-)
-
-
-@pytest.fixture
-def newer(wheelhouse: Path, requirements: tuple[Requirement, ...], tmp_path: Path) -> WheelSource:
-    """The same agent with one module more."""
-    package = Path(shutil.copytree(Path(dtagent.__file__).parent, tmp_path / "newer" / "dtagent"))
-    (package / "extra.py").write_text("new = True\n")
-    return WheelSource(wheelhouse, requirements, build_agent_wheel(requirements, package))
-
-
-@pytest.fixture(scope="module")
-def lab2(can_have_lab: None) -> Iterator[Lab]:
-    with Lab(["gpu1", "gpu2"], bare={"gpu1", "gpu2"}) as lab:
-        yield lab
-
-
-@pytest.mark.lab
-async def test_a_job_goes_on_through_an_upgrade_and_can_be_stopped_and_all_be_removed(
-    lab2: Lab, source: WheelSource, newer: WheelSource, tmp_path: Path
-) -> None:
-    inventory = lab2.inventory(tmp_path / "inventory.yaml")
-    environments = list(load_inventory(inventory).environments)
-    transport = Transports()
-    try:
-        await _upgrade_under_a_job(environments, transport, inventory, lab2, source, newer, tmp_path)
-        units = "/run/user/0/systemd/user"
-        text = unit_text(Path(ROOT), Path(f"{units}/dtagent.service.env"), []).encode()
-        lab2["gpu2"].run(
-            [
-                "sh",
-                "-c",
-                f"mkdir -p {units}; cd {units}; cat > dtagent.service; touch dtagent.service.env other.service",
-            ],
-            text,
-        )
-        (first, second) = await remove_all(environments, transport, Nobody(), jobs=True, checkpoints=True)
-    finally:
-        await transport.close()
-    assert isinstance(first, Removal)
-    assert isinstance(second, Removal)
-    assert (first.removed, first.jobs_removed, first.kept) == (True, 1, ())
-    assert (second.removed, second.jobs_removed, second.kept) == (True, 0, ())
-    assert lab2["gpu2"].run(["ls", units]).stdout == b"other.service\n"
-    for host in lab2.values():
-        assert host.run(["test", "-e", ROOT], check=False).returncode == 1
-        assert [item for item in host.processes() if "dtagent" in item.cmdline] == []
-
-
-async def _upgrade_under_a_job(
-    environments: list[Environment],
-    transport: Transports,
-    inventory: Path,
-    lab: Lab,
-    source: WheelSource,
-    newer: WheelSource,
-    tmp_path: Path,
-) -> None:
-    for outcome in await deploy_all(environments, transport, Nobody(), source=source):
-        assert isinstance(outcome, Deployment)
-        assert outcome.outcome is Outcome.INSTALLED
-    started = dttui("--apply", shell_job(tmp_path, {"gpu1": 1}, SEVEN_LINES), "--inventory", inventory, "--detach")
-    assert started.returncode == 0, started.stderr
-    job = started.stdout.strip()
-    (before,) = await status_all(environments[:1], transport, Nobody(), source=source)
-    assert isinstance(before, AgentStatus)
-    assert before.state == "up-to-date"
-    assert before.seen.daemon is not None
-    assert before.seen.protocols == [1]
-    assert before.seen.logout_kills is False
-    assert [(item.job, item.state) for item in before.seen.attempts] == [(job, "running")]
-    supervisors = _supervisors(lab)
-
-    (upgraded, other) = await deploy_all(environments, transport, Nobody(), source=newer, only_upgrade=True)
-
-    assert isinstance(upgraded, Deployment)
-    assert isinstance(other, Deployment)
-    assert (upgraded.outcome, upgraded.running, other.running) == (Outcome.UPGRADED, (job,), ())
-    assert _supervisors(lab) == supervisors
-    (after,) = await status_all(environments[:1], transport, Nobody(), source=newer)
-    assert isinstance(after, AgentStatus)
-    assert after.seen.daemon is not None
-    assert after.seen.daemon.pid != before.seen.daemon.pid
-    assert after.seen.daemon.digest == after.seen.probe.current == upgraded.digest
-    assert [(item.digest, item.in_use) for item in after.seen.others] == [(before.seen.probe.current, True)]
-    again = await deploy_all(environments[:1], transport, Nobody(), source=newer, only_upgrade=True)
-    assert [item.outcome for item in again if isinstance(item, Deployment)] == [Outcome.UP_TO_DATE]
-    lab["gpu1"].run(["touch", "/tmp/go"])
-    expected = [f"line {number}" for number in range(1, 8)]
-    wait_until(lambda: dttui("logs", job, "--rank", "0").stdout.splitlines() == expected, "all lines", 60)
-    refused = dttui("agents", "remove", "gpu1", "--inventory", inventory, "--yes")
-    assert refused.returncode == 2
-    assert refused.stdout.splitlines()[1:] == [
-        f"gpu1  refused  –        jobs run there: {job}",
-        "1 host: 1 refused",
-    ]
-    assert _supervisors(lab) == supervisors
-    stopped = dttui("stop", job)
-    assert stopped.returncode == 0, stopped.stderr
-    wait_for_state(job, "CANCELLED")
-    assert dttui("logs", job, "--rank", "0").stdout.splitlines() == expected
-    assert _supervisors(lab) == []
-
-
-def _supervisors(lab: Lab) -> list[tuple[int, str]]:
-    return [(item.pid, item.cmdline) for item in lab["gpu1"].processes() if " supervise " in item.cmdline]
 
 
 @pytest.fixture
@@ -167,6 +53,8 @@ def test_removal_by_force_stops_the_job_and_leaves_checkpoints_alone_until_told(
     arguments = ("agents", "remove", "pytorch-dev-env", "--demo")
 
     assert any((root / "store").iterdir())
+    (controller,) = processes_like("dttui.services.controller", str(jobs.find(running_job).path))
+    os.kill(controller, signal.SIGKILL)  # It would bring the agent back, which is here whatever is removed.
     unasked = dttui(*arguments)
     refused = dttui(*arguments, "--yes", "--output", "jsonl")
     forced = dttui(*arguments, "--yes", "--force", "--jobs", "--output", "jsonl")
@@ -198,6 +86,7 @@ def test_status_starts_no_daemon_and_prints_a_row_a_host(host: Path, tmp_path: P
     assert header.split() == ["HOST", "STATE", "VERSION", "PYTHON", "DAEMON", "JOBS", "NOTE"]
     assert first.split()[:2] == ["here", "outdated"]
     assert f"{dtagent.__version__} (protocol 1)" in first
+    assert "of this version, but with other files than this dttui's: dttui agents upgrade" in first
     assert second.startswith("空的  no agent")
     assert total == "3 hosts: 1 outdated · 1 no agent · 1 unreachable"
     assert not (host / "agent.sock").exists()
@@ -247,6 +136,13 @@ async def test_a_newer_agent_is_replaced_only_where_that_is_allowed(source: Whee
     assert "--yes" in refused.hint
 
 
+async def test_another_interpreter_of_jobs_in_the_inventory_makes_no_agent_outdated(source: WheelSource) -> None:
+    conda = {"executable": "/opt/conda/bin/python", "python": "3.13.0", "has_venv": False}
+    there = {"current": agent_digest(source, "x86_64"), "version": dtagent.__version__}
+    done = await deploy_far(answering({"result": {**PROBE, **conda, **there}}), source)
+    assert done.outcome is Outcome.UP_TO_DATE
+
+
 async def test_upgrade_changes_nothing_where_there_is_no_agent(source: WheelSource, tmp_path: Path) -> None:
     (outcome,) = await deploy_all(
         [here(tmp_path / "root")], LocalTransport(), Nobody(), source=source, only_upgrade=True
@@ -266,6 +162,7 @@ async def test_a_host_that_answers_nonsense_is_told_and_nothing_is_removed(answe
 
 async def test_removal_of_a_broken_agent_leaves_nothing(host: Path) -> None:
     (host / "current" / "bin" / "python").unlink()
+    (host / "removed" / "job").mkdir(parents=True)  # What a daemon had only begun to remove.
     (outcome,) = await remove_all([here(host)], LocalTransport(), Nobody())
     assert isinstance(outcome, Removal)
     assert outcome.removed
@@ -281,8 +178,7 @@ async def test_what_is_not_ours_stays_and_is_named(host: Path) -> None:
 
 
 def test_the_digest_tells_whether_an_agent_is_the_one_of_this_dttui(source: WheelSource, newer: WheelSource) -> None:
-    probe = HostProbe(**PROBE)
-    assert agent_digest(source, probe) != agent_digest(newer, probe)
+    assert agent_digest(source, "x86_64") != agent_digest(newer, "x86_64")
 
 
 def test_checkpoints_are_removed_only_along_with_the_jobs() -> None:

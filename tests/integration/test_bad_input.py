@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.integration.headless import dttui, shell_job
+from tests.integration.headless import dttui, dttui_here, shell_job
 
-ONE, TWO = "pytorch-dev-env", "llm-training-env"
+ONE = "pytorch-dev-env"
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def refused(*arguments: str | Path, code: int = 2) -> str:
+def refused(*arguments: str | Path, code: int = 2, run: Run = dttui_here) -> str:
     """Run dttui, which must refuse; return what it says."""
-    done = dttui(*arguments)
+    done = run(*arguments)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -44,7 +47,7 @@ def test_a_job_file_that_cannot_be_used_is_refused_with_its_place(
 
 
 def test_a_job_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "nowhere.yaml" in refused("--demo", "--apply", tmp_path / "nowhere.yaml")
+    assert "nowhere.yaml" in refused("--demo", "--apply", tmp_path / "nowhere.yaml", run=dttui)
 
 
 def test_an_environment_that_is_not_in_the_inventory_is_named_with_the_nearest_one(tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_script_that_is_not_there_is_refused_before_anything_is_reached(tmp_pa
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({"distributed_training": job}))
     said = refused("--demo", "--apply", path)
-    assert f"there is no script trian.py in {tmp_path};" in said
+    assert f"there is no script trian.py in {tmp_path}. Write the path relative to workdir." in said
     assert "job.yaml:9:13: distributed_training.run.script" in said
 
 
@@ -96,7 +99,7 @@ def test_without_an_inventory_the_remedy_is_told(tmp_path: Path) -> None:
 
 
 def test_the_screen_without_a_terminal_is_refused_with_a_hint() -> None:
-    assert "--apply" in refused("--demo")
+    assert "--apply" in refused("--demo", run=dttui)
 
 
 def test_a_job_that_does_not_exist_is_exit_code_102() -> None:
@@ -107,7 +110,7 @@ def test_a_job_that_does_not_exist_is_exit_code_102() -> None:
 def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("distributed_training:\n  name: x\n  clutser: {}\n")
-    done = dttui("validate", path, "--output", "json")
+    done = dttui_here("validate", path, "--output", "json")
     problem = yaml.safe_load(done.stdout)["problems"][0]
     assert done.returncode == 2
     assert (problem["line"], problem["column"]) == (3, 3)
@@ -116,21 +119,21 @@ def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:
 def test_errors_of_a_plan_come_as_data_with_their_places(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 5}, "true")
     key = "distributed_training.cluster.nodes[0].resources.gpu.count"
-    applied = dttui("--demo", "--apply", job, "--output", "json")
+    applied = dttui_here("--demo", "--apply", job, "--output", "json")
     assert applied.returncode == 2
     (problem,) = yaml.safe_load(applied.stdout)["problems"]
-    planned = dttui("--demo", "plan", job, "--output", "json")
+    planned = dttui_here("--demo", "plan", job, "--output", "json")
     assert planned.returncode == 2
     place = yaml.safe_load(planned.stdout)["findings"][0]["place"]
     for told in (problem, place):
         assert (told["file"], told["line"], told["column"], told["path"]) == (str(job), 10, 18, key)
-    assert f"{job}:10:18: {key}: " in dttui("--demo", "plan", job).stdout
+    assert f"{job}:10:18: {key}: " in dttui_here("--demo", "plan", job).stdout
 
 
 def test_an_inventory_without_hosts_is_told_with_the_remedy(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yaml"
     inventory.write_text("environments: []\n")
-    done = dttui("--inventory", inventory, "envs")
+    done = dttui_here("--inventory", inventory, "envs")
     assert (done.returncode, done.stdout) == (0, "")
     assert "dttui envs import" in done.stderr
 
@@ -140,14 +143,14 @@ def test_hosts_are_imported_into_a_file_that_is_not_there_yet(tmp_path: Path) ->
     ssh.mkdir()
     (ssh / "config").write_text("Host gpu1\nHost gpu2\n")
     inventory = tmp_path / "new" / "inventory.yaml"
-    done = dttui("envs", "import", "gpu1", "--inventory", inventory)
+    done = dttui_here("envs", "import", "gpu1", "--inventory", inventory)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"1 host added to {inventory}: gpu1\n"
     assert yaml.safe_load(inventory.read_text()) == {"environments": [{"name": "gpu1", "host": "gpu1"}]}
 
 
 def test_messages_come_in_chinese_when_asked_for(tmp_path: Path) -> None:
-    said = refused("--lang", "zh", "--demo", "--apply", tmp_path / "nowhere.yaml")
+    said = refused("--lang", "zh", "--demo", "--apply", tmp_path / "nowhere.yaml", run=dttui)
     assert any("\u4e00" <= letter <= "\u9fff" for letter in said)
 
 
@@ -168,26 +171,26 @@ def test_options_that_would_do_nothing_are_refused(arguments: list[str], words: 
 
 
 def test_a_log_that_goes_on_makes_no_json_document() -> None:
-    done = dttui("logs", "-f", "--output", "json")
+    done = dttui_here("logs", "-f", "--output", "json")
     assert done.returncode == 2
     assert "jsonl" in yaml.safe_load(done.stdout)["hint"]
 
 
 def test_a_dry_run_may_be_said_before_the_verb(tmp_path: Path) -> None:
-    done = dttui("--demo", "--dry-run", "apply", shell_job(tmp_path, {ONE: 1}, "true"))
+    done = dttui_here("--demo", "--dry-run", "apply", shell_job(tmp_path, {ONE: 1}, "true"))
     assert done.returncode == 0, done.stderr
     assert ONE in done.stdout
-    assert dttui("ps", "--all", "--output", "json").stdout.strip() == "[]"
+    assert dttui_here("ps", "--all", "--output", "json").stdout.strip() == "[]"
 
 
 def test_hosts_are_imported_and_mistrusted_as_data() -> None:
     ssh = Path.home() / ".ssh"
     ssh.mkdir()
     (ssh / "config").write_text("Host github.com\n  User git\nHost gpu1\n  HostName 127.0.0.1\n  Port 1\n")
-    imported = yaml.safe_load(dttui("envs", "import", "--output", "json").stdout)
+    imported = yaml.safe_load(dttui_here("envs", "import", "--output", "json").stdout)
     assert imported["added"] == ["gpu1"]
     assert Path(imported["inventory"]).exists()
     for command in (("envs", "trust"), ("agents", "deploy")):
-        done = dttui(*command, "gpu1", "--output", "json")
+        done = dttui_here(*command, "gpu1", "--output", "json")
         assert done.returncode == 4
         assert [row["host"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]

@@ -13,7 +13,6 @@ from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
 from dttui.services.agents.deploy import (
     Deployment,
-    HostProbe,
     agent_digest,
     deploy_all,
 )
@@ -21,8 +20,8 @@ from dttui.services.agents.remove import remove_all
 from dttui.services.agents.status import AgentStatus, status_all
 from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.agents.wheels import Requirement, build_agent_wheel
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.local import LocalTransport
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.integration.deploy_fixtures import (
     PROBE,
     Nobody,
@@ -34,7 +33,7 @@ from tests.integration.deploy_fixtures import (
 
 
 async def test_several_hosts_each_end_in_their_own_way_and_in_their_order(source: WheelSource) -> None:
-    digest = agent_digest(source, HostProbe(**PROBE))
+    digest = agent_digest(source, "x86_64")
     transport = FakeTransport(
         {
             "done": answering({"result": {**PROBE, "current": digest, "version": "0.1.0"}}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -14,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from dttui.cli import main
-from dttui.i18n import set_language
 from dttui.services import jobs
 from dttui.services.gang.start import GRACE_S
 from dttui.services.jobs import JobDirectory
 from tests.agent.conversation import processes_with
-from tests.integration.headless import dttui, result_of, shell_job, wait_for_state, write_job
-from tests.processes import ended_agents as ended_agents
+from tests.integration.headless import dttui, dttui_here, result_of, shell_job, wait_for_state, write_job
+from tests.processes import demo_root as demo_root
 from tests.processes import processes_like
+from tests.processes import shared_agents as shared_agents
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -75,12 +72,7 @@ else:
 
 
 def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Diagnose as a shell would, but in this process: starting Python takes longer."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        code = main(["diagnose", *arguments])
-    set_language("en")
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), "")
+    return dttui_here("diagnose", *arguments)
 
 
 def controller_of(directory: JobDirectory) -> int:

@@ -18,7 +18,7 @@ from dttui.services import jobs
 from dttui.services.alerts import event_hook
 from dttui.services.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
 from tests.agent.conversation import processes_with
-from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job
+from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
 from tests.processes import processes_like
 from tests.waiting import wait_until
@@ -158,13 +158,14 @@ def test_a_job_raises_its_alerts_and_tells_its_program(tmp_path: Path) -> None:
     document["distributed_training"]["monitoring"] = monitoring
     job.write_text(json.dumps(document))
 
-    planned = dttui("--demo", "plan", job)
+    planned = dttui_here("--demo", "plan", job)
     done = dttui("--demo", "--apply", job, "--output", "json")
 
     assert f"events start {notify} on this machine" in planned.stdout
     assert done.returncode == 0, done.stderr
     assert "⚠ cuda: rank 0 on pytorch-dev-env printed: CUDA error: out of luck" in done.stderr
     assert "⚠ loss > 10: 42.5, rank 0 on pytorch-dev-env" in done.stderr
+    assert "· job succeeded: finished in" in done.stderr
     directory = jobs.find(result_of(done)["job_id"])
     wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
     told = [json.loads(line) for line in (tmp_path / "events.txt").read_text().splitlines()]
@@ -174,8 +175,8 @@ def test_a_job_raises_its_alerts_and_tells_its_program(tmp_path: Path) -> None:
     assert [event["kind"] for event in told].count("outcome") == 1
     assert {event["job_id"] for event in told} == {directory.job_id}
     before = (tmp_path / "events.txt").read_bytes()
-    assert dttui("status", directory.job_id).returncode == 0
-    assert dttui("logs", directory.job_id).returncode == 0
+    assert dttui_here("status", directory.job_id).returncode == 0
+    assert dttui_here("logs", directory.job_id).returncode == 0
     assert (tmp_path / "events.txt").read_bytes() == before
     assert directory.read_events()[-1].kind is EventKind.OUTCOME
 

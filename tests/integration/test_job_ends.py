@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from dtagent.protocol.events import Event, EventKind
 from dttui.services import jobs
 from dttui.services.controller.control import stop_job
 from dttui.services.follow import JobFollower
-from tests.integration.headless import dttui, shell_job, wait_for_state
-from tests.processes import ended_agents as ended_agents
+from tests.agent.conversation import processes_with
+from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui, wait_for_state
+from tests.processes import demo_root as demo_root
+from tests.processes import processes_like
+from tests.processes import shared_agents as shared_agents
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
@@ -51,7 +55,9 @@ def test_a_job_that_succeeded_tells_its_checkpoints_its_duration_and_metrics_nob
         (True, "killed", "stopped on request; killed"),
     ],
 )
-def test_a_stopped_job_tells_whether_it_was_killed(tmp_path: Path, force: bool, node: str, job: str) -> None:
+def test_a_stopped_job_tells_whether_it_was_killed_and_leaves_nothing(
+    tmp_path: Path, force: bool, node: str, job: str
+) -> None:
     command = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done"
     done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
     assert done.returncode == 0, done.stderr
@@ -66,3 +72,23 @@ def test_a_stopped_job_tells_whether_it_was_killed(tmp_path: Path, force: bool, 
         node
     }
     assert events[-1].message == job
+    assert not processes_with(f"DTTUI_JOB_ID={directory.job_id}")
+    wait_until(lambda: not processes_like("dttui.services.controller", str(directory.path)), "its controller to end")
+
+
+def test_leaving_an_attach_leaves_the_job_and_says_how_it_is_ended(tmp_path: Path) -> None:
+    job = shell_job(tmp_path, {ONE: 1}, "echo begun; while :; do sleep 0.1; done")
+    started = dttui("--demo", "--apply", job, "--detach")
+    directory = jobs.find(started.stdout.strip())
+    following = [start_dttui("attach", directory.job_id) for _ in range(2)]
+    for process in following:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "RUNNING" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _out, err = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 101, err
+        assert f"dttui stop {directory.job_id}" in err
+    assert dttui("stop", "--force").returncode == 0
+    assert dttui("attach", directory.job_id).returncode == 103

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
+from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, shell_job, start_dttui, wait_for_state
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -65,4 +65,4 @@ def test_the_same_job_applied_while_it_runs_is_attached_to(tmp_path: Path) -> No
     out, _err = following.communicate(timeout=DEADLINE_S)
     assert following.returncode == 103
     assert json.loads(out)["job_id"] == job_id
-    assert result_of(dttui("status", job_id, "--output", "json"))["state"] == "CANCELLED"
+    assert result_of(dttui_here("status", job_id, "--output", "json"))["state"] == "CANCELLED"

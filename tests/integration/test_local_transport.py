@@ -158,7 +158,7 @@ async def test_an_environment_chooses_its_transport() -> None:
 
 def test_paramiko_is_not_imported_before_it_is_needed() -> None:
     program = (
-        "import sys, dttui.transport.base, dttui.transport.commands, dttui.transport.fake, dttui.transport.routes\n"
+        "import sys, dttui.transport.base, dttui.transport.commands, dttui.transport.routes\n"
         "dttui.transport.routes.Transports()\n"
         "assert not {'paramiko', 'cryptography'} & set(sys.modules)"
     )

@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.headless import example_job, shell_job
+from tests.integration.headless import shell_job
 from tests.integration.terminal import DEADLINE_S, Terminal, terminal
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
 __all__ = ["terminal"]
 
+STEPS = """
+    echo world size $WORLD_SIZE; i=0
+    while [ $i -lt 20 ]; do i=$((i+1)); echo "{\\"step\\": $i, \\"loss\\": 2.5}" >> $DTTUI_METRICS; sleep 0.05; done
+"""
 
-@pytest.mark.torch
+
 def test_boxes_are_ticked_a_job_is_launched_and_followed_to_its_end(terminal: Terminal, tmp_path: Path) -> None:
-    job = example_job(tmp_path, {}, "--steps", "20", "--log-every", "5")
+    job = shell_job(tmp_path, {}, STEPS)
     job.write_text(job.read_text() + "  resources: {gpu: {count: 1}}\n")
     terminal.start("tui", job, "--demo")
     terminal.wait_for("idle")

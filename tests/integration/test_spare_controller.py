@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dttui.services import jobs
+from dttui.services.controller import starting
 from dttui.services.controller.starting import SPARE, SpareController, start_controller
 from tests.integration.headless import dttui, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
@@ -64,18 +67,45 @@ def test_it_ends_where_its_client_is_killed() -> None:
     wait_until(lambda: spare not in processes_like(MODULE), "it to end", DEADLINE_S)
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_a_job_gets_a_controller_whether_or_not_the_spare_is_still_there(dies: bool) -> None:
+@pytest.mark.parametrize("dies", ["never", "before", "with the job in flight"])
+def test_a_job_gets_a_controller_whether_or_not_the_spare_is_still_there(
+    dies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory = jobs.create("bench")
     lock = directory.claim()
     assert lock is not None
     with SpareController() as spare:
         (pid,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
-        if dies:
+
+        def die() -> None:
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it to be gone", DEADLINE_S)
+
+        def send_fds(*arguments: Any) -> None:
+            send(*arguments)
+            die()
+
+        if dies == "before":
+            die()
+        elif dies != "never":
+            os.kill(pid, signal.SIGSTOP)
+            send = socket.send_fds
+            monkeypatch.setattr(socket, "send_fds", send_fds)
         start_controller(directory, lock, launches=True, spare=spare)
     # There is no launch.json: the controller says so in the job's log and events, and ends.
     wait_until(directory.is_over, "the controller to run", DEADLINE_S)
     wait_until(lambda: not processes_like(MODULE, str(directory.path)), "it to end", DEADLINE_S)
     assert "launch.json" in directory.controller_log.read_text()
+
+
+def test_one_that_is_too_slow_to_take_a_job_never_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "TAKING_S", 0.1)
+    with SpareController() as spare, open(os.devnull) as nothing:
+        (pid,) = wait_until(lambda: children(os.getpid()), "it to start", DEADLINE_S)
+        os.kill(pid, signal.SIGSTOP)
+        directory = jobs.create("bench")
+        assert not spare.take([str(directory.path), "--launch"], nothing.fileno(), nothing.fileno())
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: pid not in processes_like(MODULE), "it to end", DEADLINE_S)
+    assert not directory.is_over()
+    assert not directory.controller_log.exists()

@@ -18,7 +18,7 @@ def deployed(lab3: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     env = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_STATE_HOME": str(home)}
     inventory = lab3.inventory(home / "inventory.yaml")
     before = dttui("envs", "--inventory", inventory, "--output", "json", env=env)
-    assert before.returncode == 4
+    assert before.returncode == 4, before.stderr
     assert {row["state"] for row in json.loads(before.stdout)} == {"no agent"}
     done = dttui("agents", "deploy", "--inventory", inventory, "--output", "jsonl", env=env)
     assert done.returncode == 0, done.stderr

@@ -132,10 +132,10 @@ class TestRunningHosts:
 
     def test_orphans_are_reaped(self, lab3: Lab) -> None:
         host = lab3["gpu1"]
-        before = host.processes()
-        host.run(["sh", "-c", "sleep 0.3 >/dev/null 2>&1 & exit 0"])
-        assert len(host.processes()) == len(before) + 1
-        wait_until(lambda: len(host.processes()) == len(before), "the orphan has ended and was reaped")
+        orphan = int(host.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]).stdout)
+        assert orphan in {process.pid for process in host.processes()}
+        host.run(["kill", str(orphan)])
+        wait_until(lambda: orphan not in {process.pid for process in host.processes()}, "the orphan to be reaped")
 
     def test_a_command_that_takes_too_long_is_killed(self, lab3: Lab) -> None:
         host = lab3["gpu1"]

@@ -174,6 +174,19 @@ def waiting(job: Job, inventory: Inventory) -> JobWriter:
     return writer
 
 
+def missed(job: Job, inventory: Inventory) -> JobWriter:
+    """A job of which one node never came to the rendezvous."""
+    writer = waiting(job, inventory)
+    name = writer.plan.nodes[1].name
+    said = "[W1121 14:02:11.437498742 socket.cpp:767] [c10d] No route to host (errno: 113), 10.0.0.11:29517"
+    writer.logs(name, "launcher.err", said)
+    writer.progress("", waited_s=300, port=29517, missing={name: {"has_come": False, "said": said}})
+    writer.nodes("stopped", told("ended by itself after SIGTERM"))
+    late = told("{who} did not join within {seconds} s", who=name, seconds=300)
+    writer.outcome(JobState.FAILED, late, 100)
+    return writer
+
+
 def running(job: Job, inventory: Inventory) -> JobWriter:
     """A job that runs and has come to step 200."""
     writer = JobWriter(job, inventory)

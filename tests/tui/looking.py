@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs")
 """Workers that end by themselves."""
-ASKING_GROUPS = ("costs", LEAVE_DIALOG)
+ASKING_GROUPS = ("costs", "remove", LEAVE_DIALOG)
 """Workers that end by themselves, or wait for a person's answer to a dialog."""
 
 

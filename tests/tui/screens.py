@@ -151,6 +151,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "run-cancelled": ({"attach": job_files.cancelled(draft, inventory).directory}, nothing),
         "run-succeeded": ({"attach": good}, nothing),
         "run-failed": ({"attach": bad}, nothing),
+        "run-failed-logs": ({"attach": bad}, tab("logs")),
+        "run-missed": ({"attach": job_files.missed(draft, inventory).directory}, nothing),
         "run-stop": ({"attach": run}, press("x")),
     }
 

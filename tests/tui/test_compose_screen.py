@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, OptionList, Select
 
+from dttui.frameworks import frameworks
+from dttui.frameworks.unavailable import Unavailable
 from dttui.services.fleet import EnvironmentState
+from dttui.tui.screens import compose
 from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets import distributed_panel
 from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.finding_list import FindingList
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, screen_of, tick
@@ -189,17 +193,19 @@ async def test_an_environment_that_cannot_be_used_is_warned_of_while_it_is_ticke
         assert not app.screen.query_one(FindingList).display
 
 
-async def test_frameworks_that_are_not_there_yet_are_shown_and_cannot_be_chosen() -> None:
+async def test_a_framework_that_cannot_be_loaded_is_shown_and_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = (*frameworks(), Unavailable("mine", "Mine", "it cannot be loaded", "Mend it."))
+    for module in (compose, distributed_panel):
+        monkeypatch.setattr(module, "frameworks", lambda: listed)
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         select = app.screen.query_one("#framework", Select)
         options = select.query_one(OptionList)
         shown = {str(options.get_option_at_index(index).prompt): index for index in range(options.option_count)}
-        later = [index for label, index in shown.items() if "not yet there" in label]
-        assert len(later) == 5
-        assert all(options.get_option_at_index(index).disabled for index in later)
-        select.value = "deepspeed"
+        assert options.get_option_at_index(shown["Mine · cannot be used"]).disabled
+        assert not any(options.get_option_at_index(index).disabled for index in range(len(frameworks())))
+        select.value = "mine"
         await settle(app, pilot)
         assert select.value == "pytorch-ddp"
         select.value = "command"
@@ -207,6 +213,21 @@ async def test_frameworks_that_are_not_there_yet_are_shown_and_cannot_be_chosen(
         assert screen_of(app).state.framework == "command"
         assert text_of(app, "#program-label") == "Command"
         assert "uses Command" in told(app, "#summary")
+
+
+async def test_each_framework_tells_its_kind_and_the_chosen_one_what_it_is_for_and_offers() -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        select = app.screen.query_one("#framework", Select)
+        options = select.query_one(OptionList)
+        prompts = [str(options.get_option_at_index(index).prompt) for index in range(options.option_count)]
+        assert prompts == [f"{item.label} · {item.summary}" for item in frameworks()]
+        for item in frameworks():
+            select.value = item.name
+            await settle(app, pilot)
+            assert told(app, "#framework-description") == item.description
+            assert told(app, "#framework-features") == " · ".join(item.features)
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])

@@ -10,7 +10,7 @@ from dttui.tui.screens.jobs import JobsScreen, JobTable
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
-from tests.tui.looking import left, screen_text, settle, text_of
+from tests.tui.looking import left, screen_text, settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN
 from tests.tui.test_run_screen import controller
 
@@ -45,6 +45,45 @@ async def test_jobs_are_listed_filtered_and_opened() -> None:
         assert app.screen.query_one(JobTable).row_count == 2
         await pilot.press("escape")
         assert isinstance(app.screen, ComposeScreen)
+
+
+async def test_a_job_that_is_over_is_removed_once_that_is_confirmed() -> None:
+    inventory = make_inventory()
+    over = job_files.succeeded(job(*CHOSEN), inventory)
+    app = make_app(inventory)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        await settle(app, pilot)
+        await pilot.press("x")
+        await settle(app, pilot)
+        assert "checkpoints too" in screen_text(app)
+        await pilot.press("enter")  # The harmless button is the first.
+        await settle(app, pilot)
+        assert over.directory.path.exists()
+        await pilot.press("x")
+        await settle(app, pilot)
+        await pilot.press("tab", "enter")
+        await settle(app, pilot)
+        assert not over.directory.path.exists()
+        assert app.screen.query_one(JobTable).row_count == 0
+        await pilot.press("x")
+        await settle(app, pilot)
+        assert isinstance(app.screen, JobsScreen)
+
+
+async def test_a_job_that_runs_is_not_removed() -> None:
+    inventory = make_inventory()
+    running = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory)
+    async with controller(running), app.run_test(size=SIZE, notifications=True) as pilot:
+        await pilot.press("j")
+        await settle(app, pilot)
+        await pilot.press("x")
+        await until(
+            pilot, lambda: f"dttui stop {running.job_id}" in " ".join(toasts(app)), "it is told to stop the job first"
+        )
+        assert isinstance(app.screen, JobsScreen)
+    assert running.directory.path.exists()
 
 
 async def test_no_jobs_is_said() -> None:

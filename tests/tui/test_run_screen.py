@@ -162,6 +162,28 @@ async def test_logs_can_be_read_by_node_and_stream_and_follow_their_end() -> Non
         assert list(log.lines)[:2] == ["first", "second"]
 
 
+async def test_the_logs_open_at_what_failed_unless_a_person_has_chosen_before() -> None:
+    inventory = make_inventory()
+    writer = job_files.failed(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("2")
+        await look(app, pilot)
+        assert app.screen.query_one("#log-node", Select).value == "nlp-research-lab"
+        assert app.screen.query_one("#log-stream", Select).value == "13.err"
+        assert "ValueError: batch 118 has no samples" in app.screen.query_one(Log).lines
+    again = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=again.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        app.screen.query_one("#log-stream", Select).value = "1.out"
+        await look(app, pilot)
+        again.rank_failed("nlp-research-lab", 13, "rank 13 failed", exit_code=1)
+        await look(app, pilot)
+        assert app.screen.query_one("#log-stream", Select).value == "1.out"
+
+
 async def test_hostile_logs_events_and_errors_are_shown_as_plain_text() -> None:
     hostile = "[/foo]\x1b]52;c;ZXZpbA==\x07 [bold]b\x1b[2Ja\x9b31md\u202e"
     inventory = make_inventory()
@@ -208,12 +230,14 @@ async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]
     said: list[dict[str, object]] = []
 
     async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            message = json.loads(line)
-            if message["method"] == "stop":
-                stream.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
-            said.append({name: message[name] for name in ("method", "force", "prompts") if name in message})
-        stream.close()
+        try:
+            while line := await reader.readline():
+                message = json.loads(line)
+                if message["method"] == "stop":
+                    stream.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
+                said.append({name: message[name] for name in ("method", "force", "prompts") if name in message})
+        finally:  # Also where the test ends before its client has hung up.
+            stream.close()
 
     lock = os.open(writer.directory.lock, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,7 @@
-"""Prints what torch's own tracker says a fully sharded GPT needs a rank, in bytes by kind. No GPU, one process.
+"""Prints what torch's own tracker says fully sharded GPTs need a rank, in bytes by kind. No GPU, one process.
 
-Usage: python fsdp_memory.py RANKS LAYERS HIDDEN HEADS SEQ_LENGTH VOCAB_SIZE MICRO_BATCH
+Usage: python fsdp_memory.py RANKS JSON
+where JSON is a list of [layers, hidden, heads, sequence length, vocabulary, micro-batch]; a line is printed for each.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def peak(ranks: int, layers: int, hidden: int, heads: int, length: int, vocabula
 
 
 if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:]]
-    dist.init_process_group("fake", rank=0, world_size=numbers[0], store=FakeStore())
-    print(json.dumps(peak(*numbers)))
+    ranks = int(sys.argv[1])
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    for shape in json.loads(sys.argv[2]):
+        print(json.dumps(peak(ranks, *shape)))
     dist.destroy_process_group()

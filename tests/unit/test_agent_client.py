@@ -15,8 +15,8 @@ from dtagent.protocol.telemetry import TelemetryReply
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.questions import Nobody
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}

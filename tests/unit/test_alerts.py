@@ -152,6 +152,21 @@ def test_states_of_job_node_and_rank_are_told_once_each() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "event", "severity"),
+    [
+        ("job succeeded", "SUCCEEDED", "info"),
+        ("job running", "RUNNING", "info"),
+        ("job failed", "FAILED", "warning"),
+        ("job cancelled", "CANCELLED", "warning"),
+    ],
+)
+def test_a_state_that_is_hoped_for_is_no_warning(state: str, event: str, severity: str) -> None:
+    alerts, told = watch({"state": state})
+    alerts.see_event(Event(0, 0.0, EventKind.JOB_STATE, "so it is", 0, data={"state": event}))
+    assert [item["data"]["severity"] for _message, item in told] == [severity]
+
+
 async def test_a_state_that_has_to_last_is_told_only_where_it_does() -> None:
     alerts, told = watch({"state": "node unknown for 0.05s"})
     alerts.see_event(node_state("gpu1", "unknown"))

@@ -267,7 +267,7 @@ def test_a_layout_that_the_jobs_framework_cannot_train_names_one_that_can(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["recommend", str(job)]) == 0
-    told = "pytorch-ddp does not split layers: set framework: megatron-lm; this version of dttui cannot launch it yet"
+    told = "pytorch-ddp does not split layers: set framework: megatron-lm"
     assert capsys.readouterr().out.rstrip().endswith(told)
     job.write_text(job.read_text().replace("framework: pytorch-ddp", "framework: megatron-lm"))
     assert main(["recommend", str(job)]) == 0

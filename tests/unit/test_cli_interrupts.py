@@ -8,11 +8,12 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.cli import run
+from dttui.cli import command, main, run
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.services import jobs
@@ -35,16 +36,18 @@ class Listener:
         return await asyncio.start_unix_server(self._client, self.directory.socket)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            message = json.loads(line)
-            if message["method"] == "stop":
-                self.stops.append(message["force"])
-                log = EventLog(self.directory.events)
-                log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
-                log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
-                os.close(self._lock)
-                writer.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
-        writer.close()
+        try:
+            while line := await reader.readline():
+                message = json.loads(line)
+                if message["method"] == "stop":
+                    self.stops.append(message["force"])
+                    log = EventLog(self.directory.events)
+                    log.add(EventKind.JOB_STATE, "stopped", data={"state": "CANCELLED"})
+                    log.add(EventKind.OUTCOME, "stopped", data={"state": "CANCELLED", "exit_code": 103})
+                    os.close(self._lock)
+                    writer.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
+        finally:  # Also where the test ends before its client has hung up.
+            writer.close()
 
 
 @pytest.fixture
@@ -98,3 +101,34 @@ async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
     assert await asyncio.wait_for(run.stop(options), 10) == 0
     server.close()
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()] == ["job_state", "outcome"]
+
+
+def interrupt(*_arguments: object, **_options: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_there_is_a_job_says_that_nothing_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "make_local_plan", interrupt)
+    job = str(shell_job(tmp_path, {"pytorch-dev-env": 1}, "true"))
+    assert main(["--demo", "--apply", job]) == 103
+    assert capsys.readouterr().err == "dttui: interrupted before there was a job: nothing was started\n"
+    assert main(["--demo", "apply", job, "--output", "json"]) == 103
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 103
+
+
+def test_an_interrupt_while_dttui_is_only_just_being_imported_leaves_no_stack_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run", interrupt)
+    assert main(["ps"]) == 103
+    assert capsys.readouterr().err == "dttui: interrupted before anything was done\n"
+
+
+def test_an_interrupt_of_a_stop_says_how_to_learn_whether_it_was_heard(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "stop_job", interrupt)
+    assert main(["stop", listener.directory.job_id]) == 103
+    assert f"whether it is stopped tells `dttui status {listener.directory.job_id}`" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
-from dttui.cli import main
+from dttui.cli import main, run
 from dttui.cli.following import in_order
 from dttui.cli.printing import Printer
 from dttui.i18n import set_language
@@ -43,6 +43,33 @@ def finished() -> Iterator[JobDirectory]:
     (logs / "0.out").write_text("one\ntwo 二\nthree\n")
     yield directory
     set_language("en")
+
+
+def test_stopping_a_job_whose_hosts_stay_lost_says_so_and_exits_with_4(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    async def stop_job(_directory: JobDirectory, *, force: bool, prompter: object) -> None:
+        asked.append(force)
+        if len(asked) == 2:  # The first controller was about to go, and has not looked.
+            EventLog(finished.events).add(EventKind.NODE_STATE, "looked again", node="a", data={"state": "lost"})
+
+    monkeypatch.setattr(run, "stop_job", stop_job)
+    EventLog(finished.events).add(EventKind.NODE_STATE, "silent", node="a", data={"state": "lost"})
+    assert main(["stop", finished.job_id, "--force"]) == 4
+    assert asked == [True, True]
+    told = capsys.readouterr().err
+    assert "✗ not known to be stopped on a, which could not be reached" in told
+    assert f"`dttui stop {finished.job_id}` looks there again" in told
+
+
+def test_stopping_a_job_of_which_something_cannot_be_ended_names_the_host_and_exits_with_4(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    EventLog(finished.events).add(EventKind.NODE_STATE, "pid 7", node="a", data={"state": "unkillable"})
+    assert main(["stop", finished.job_id]) == 4
+    assert "✗ processes on a cannot be ended" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -165,6 +192,7 @@ def test_a_failure_is_told_with_what_to_try_and_where_things_are(
     directory.plan.write_text(plan_for("a").model_dump_json())
     log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "prepared", "checkpoints": "/ckpt"})
+    log.add(EventKind.JOB_STATE, "the rank runs", data={"state": "RUNNING"})
     log.add(EventKind.RANK_FAILED, "rank 0 on a exited with code 1", node="a", rank=0, data=NCCL_ERROR)
     log.add(EventKind.JOB_STATE, "rank 0", data={"state": "FAILED"})
     log.add(EventKind.OUTCOME, "rank 0", data={"state": "FAILED", "exit_code": 100})
@@ -225,7 +253,7 @@ def test_what_forbids_a_launch_is_said_once_and_in_the_result(capsys: pytest.Cap
     out, err = capsys.readouterr()
     assert (out.count(reason), err.count(reason)) == (1, 1)
     assert "FAILED\n" in err
-    assert "Cause: A check before the launch" in err
+    assert "What to try:\n  → Free some room there.\n" in err
 
 
 def test_reports_are_shown_between_the_events_that_they_came_between_and_the_outcome_last() -> None:
@@ -244,3 +272,33 @@ def test_a_warning_of_the_preflight_tells_its_place_in_the_file(capsys: pytest.C
     data = {"code": "cross-zone", "severity": "warning", "file": "job.yaml", "line": 3, "column": 7}
     Printer("human").event(Event(0, 0.0, EventKind.FINDING, "slow", 0, None, None, data))
     assert capsys.readouterr().err.endswith("⚠ cross-zone job.yaml:3:7: slow\n")
+
+
+def finding_event(node: str, text: str, hint: str, severity: str = "warning") -> Event:
+    data = {"code": "agent-version", "severity": severity, "subject": node, "hint": hint}
+    return Event(0, 0.0, EventKind.FINDING, f"{node}: {text}", 0, data=data)
+
+
+def test_what_is_alike_on_several_nodes_is_told_once_and_as_lines_of_json_for_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes = [f"gpu{number}" for number in range(1, 7)]
+    events = [finding_event(node, "the agent is old", f"Upgrade it: dttui agents deploy {node}") for node in nodes]
+    events.insert(3, finding_event("gpu9", "something else", ""))
+    Printer("human").events(events)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition("  ")[2] for line in told] == [
+        "⚠ agent-version: on 6 nodes (gpu1, gpu2, gpu3, gpu4 and 2 more): the agent is old "
+        "→ Upgrade it: dttui agents deploy gpu1 gpu2 gpu3 gpu4 gpu5 gpu6",
+        "⚠ agent-version: gpu9: something else",
+    ]
+    Printer("jsonl").events(events)
+    assert len(capsys.readouterr().out.splitlines()) == 7
+
+
+def test_an_error_told_of_several_nodes_at_once_is_not_told_in_full_again(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = Printer("human")
+    printer.events([finding_event(node, "there is no /data", "", "error") for node in ("gpu1", "gpu2")])
+    message = "gpu1: there is no /data (and 1 more)"
+    printer.event(Event(0, 0.0, EventKind.JOB_STATE, message, 0, data={"state": "FAILED"}))
+    assert capsys.readouterr().err.splitlines()[-1].endswith("FAILED")

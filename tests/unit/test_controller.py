@@ -26,7 +26,7 @@ from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.fake import FakeHost, FakeTransport
+from tests.fake_transport import FakeHost, FakeTransport
 from tests.waiting import until
 
 PROMPT = Prompt(PromptKind.PASSWORD, "gpu1", "Password:")

@@ -14,21 +14,26 @@ from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.shape import ModelShape, parameter_count
 
 RANKS = 8
+MODELS = ((12, 1024, 16, 1024, 32000, 4), (8, 2048, 16, 512, 50304, 2), (4, 4096, 32, 2048, 51200, 1))
+"""Layers, hidden size, heads, sequence length, vocabulary and micro-batch."""
+
+
+@pytest.fixture(scope="module")
+def tracked() -> dict[tuple[int, ...], dict[str, int]]:
+    """What the tracker finds for each, in bytes by kind; one process, as most of its time is torch's import."""
+    script = Path(__file__).with_name("fsdp_memory.py")
+    command = [sys.executable, str(script), str(RANKS), json.dumps(MODELS)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
+    return {model: json.loads(line) for model, line in zip(MODELS, ran.stdout.splitlines(), strict=True)}
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("layers", "hidden", "heads", "length", "vocabulary", "batch"),
-    [(12, 1024, 16, 1024, 32000, 4), (24, 2048, 16, 512, 50304, 2), (8, 4096, 32, 2048, 51200, 1)],
-)
+@pytest.mark.parametrize("model", MODELS, ids=str)
 def test_fully_sharded_memory_is_what_torchs_tracker_finds(
-    layers: int, hidden: int, heads: int, length: int, vocabulary: int, batch: int
+    tracked: dict[tuple[int, ...], dict[str, int]], model: tuple[int, int, int, int, int, int]
 ) -> None:
-    arguments = map(str, (RANKS, layers, hidden, heads, length, vocabulary, batch))
-    script = Path(__file__).with_name("fsdp_memory.py")
-    ran = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=150, check=True)
-    found = json.loads(ran.stdout)
-
+    found = tracked[model]
+    layers, hidden, heads, length, vocabulary, batch = model
     shape = ModelShape(layers, hidden, heads, length, vocabulary, parameter_count(layers, hidden, length, vocabulary))
     layout = Layout(RANKS, micro_batch=batch, global_batch=RANKS * batch, zero_stage=3, precision="bf16")
     parts = memory_per_gpu(shape, layout).parts

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import Metric
+from itertools import pairwise
 
-from dttui.services.curves import Axis, curves, speed_of
+from dtagent.protocol.events import Metric
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dttui.services.curves import Axis, curves, speed_of, spread
 
 
 def test_points_lie_at_their_steps() -> None:
@@ -40,3 +44,21 @@ def test_steps_a_second_count_where_there_is_no_better_speed() -> None:
 
 def test_without_reports_there_is_nothing() -> None:
     assert (curves([]).loss, curves([]).speed) == ((), ())
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=200, unique=True).map(sorted), st.integers(1, 100))
+def test_points_that_are_kept_are_the_first_the_last_and_lie_evenly(positions: list[int], most: int) -> None:
+    kept = spread(positions, most)
+    assert kept == sorted(set(kept))
+    assert (kept[0], kept[-1]) == (0, len(positions) - 1)
+    assert len(kept) <= most + 1
+    width = (positions[-1] - positions[0]) / max(1, most - 1)
+    for earlier, later in pairwise(kept):
+        between = later - earlier > 1
+        assert not between or positions[later - 1] - positions[earlier] < width
+
+
+def test_points_without_an_order_of_their_own_may_all_be_alike() -> None:
+    assert spread([], 5) == []
+    assert spread([7, 7, 7], 2) == [0, 2]
+    assert spread([90, 100, 0, 10, 20], 4) == [0, 1, 3, 4]

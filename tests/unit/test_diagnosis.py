@@ -11,9 +11,10 @@ from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.errors import ExitCode
 from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.document import document
 from dttui.services.diagnosis.exceptions import headline, raised_at
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
-from dttui.services.diagnosis.report import document, sections, short_sections
+from dttui.services.diagnosis.report import sections, short_sections
 from dttui.services.redaction import redact
 
 PEER = (
@@ -187,6 +188,17 @@ def test_the_gpu_in_the_seconds_before_is_told_and_an_xid_explains_a_crash() -> 
     assert "GPU 5  busy 97% · holds up to 68.4 of 80.0 GiB · up to 86 °C · 402 of 700 W · held back: power cap" in text
     assert "2 uncorrected memory errors · Xid 79" in text
     assert "2 readings, the last 1.0 s before it" in text
+
+
+def test_of_the_gpus_that_one_rank_drives_the_one_that_failed_is_told() -> None:
+    sick, well = GpuSample(5, 97, xid_count=1, xid_last=79), GpuSample(4, 97, 80_000, 81_920, xid_count=0)
+    readings = (
+        reading(90.0, gpu=GpuSample(5, 97, xid_count=0)),
+        replace(reading(99.0, gpu=sick), gpus=[well, sick]),
+    )
+    nodes = (node("a", 0, gpu_ids=(4, 5), readings=readings),)
+    code, words = cause_of(failed(0, "RuntimeError: CUDA error: unspecified launch failure"), nodes=nodes)
+    assert (code, words) == ("gpu-xid", "GPU 5 of a reported Xid 79: the GPU fell off the bus.")
 
 
 def test_an_xid_that_a_program_causes_does_not_accuse_the_gpu() -> None:

@@ -21,6 +21,13 @@ FIELDS = {"host": "gpu2", "rank": "3", "python": "/opt/conda/bin/python"}
 
 RAISED = [
     (
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by an exception "
+        "on one of the ranks or an attempt to allreduce, allgather or broadcast a tensor after one of the ranks "
+        "finished execution.",
+        "peer-gone",
+        "Horovod ended on another rank",
+    ),
+    (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 "
         "GiB of which 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of "
         "the allocated memory 9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated.",
@@ -41,21 +48,21 @@ RAISED = [
     ),
     ("torch.AcceleratorError: CUDA error: out of memory\nCUDA kernel errors might be", "cuda-oom", "full"),
     ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuda-oom", "full"),
-    ("MemoryError", "host-oom", "The memory of gpu2 was full."),
+    ("MemoryError", "memory-refused", "It asked gpu2 for memory, and was refused."),
     (
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.28 TiB for an array with shape "
         "(1000000000000,) and data type float64",
-        "host-oom",
-        "7.28 TiB more were asked for",
+        "memory-refused",
+        "asked gpu2 for 7.28 TiB of memory",
     ),
     (
         "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
         "tried to allocate 70368744177664 bytes. Error code 12 (Cannot allocate memory)",
-        "host-oom",
-        "65,536.0 GiB more were asked for",
+        "memory-refused",
+        "asked gpu2 for 65,536.0 GiB of memory",
     ),
-    ("OSError: [Errno 12] Cannot allocate memory", "host-oom", "gpu2"),
-    ("std::bad_alloc: std::bad_alloc", "host-oom", "gpu2"),
+    ("OSError: [Errno 12] Cannot allocate memory", "memory-refused", "gpu2"),
+    ("std::bad_alloc: std::bad_alloc", "memory-refused", "gpu2"),
     (
         "RuntimeError: DataLoader worker (pid 46794) is killed by signal: Killed. ",
         "worker-killed",
@@ -138,6 +145,24 @@ RAISED = [
         "(10.0.0.1, 29500).",
         "rendezvous-timeout",
         "the master at 10.0.0.1, port 29500",
+    ),
+    (
+        "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cpu//0/3",
+        "rendezvous-timeout",
+        "It waited 1800 s in init_process_group for rank 3, which did not come there.",
+    ),
+    (
+        "torch.distributed.DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+        "via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: "
+        "/default_pg/0//cuda//0",
+        "rendezvous-timeout",
+        "It waited 600 s in NCCL's set-up for rank 0, which did not come there.",
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on rank: 1, for "
+        "key: store_based_barrier_key:1 (world_size=4, num_workers_joined=2, timeout=0:30:00 error=wait timeout)",
+        "rendezvous-timeout",
+        "Only 2 of 4 ranks came to init_process_group in time.",
     ),
     (
         "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
@@ -319,6 +344,14 @@ RAISED = [
 ]
 
 PRINTED = [
+    (
+        "  what():  [/src/horovod/common/gloo/http_store.cc:54] [/src/horovod/common/gloo/http_store.cc:54] Wait "
+        "timeout after 45 seconds for key(s): 2. You may want to increase the timeout via HOROVOD_GLOO_TIMEOUT_SECONDS",
+        None,
+        "rendezvous-timeout",
+        "waited 45 s in hvd.init for rank 2",
+    ),
+    ("Out of memory: Killed process 4711 (python3) total-vm:9", 137, "host-oom", "The kernel of gpu2 killed a process"),
     ("train.py: error: unrecognized arguments: --lrx 1", 2, "arguments", "unrecognized arguments: --lrx 1"),
     ("Error: No such option: --lrx", 2, "arguments", "--lrx"),
     ("/usr/bin/python3: No module named trainer", 1, "missing-module", "no module trainer"),
@@ -431,7 +464,7 @@ def test_every_row_of_the_table_is_shown_by_a_text() -> None:
 
 
 def test_every_sentence_of_the_table_can_be_told() -> None:
-    known = {**FIELDS, "milliseconds": "1500"}
+    known = {**FIELDS, "milliseconds": "1500", "missing": "1", "job": "job-1"}
     for row in RECOGNISERS:
         groups = "".join((row.raised or "", row.printed or ""))
         fields = known | {name: "x" for name in ("path", "what", "program", "library", "module", "model", "last")}

@@ -183,7 +183,7 @@ megatron_lm_config:
     fsdp = "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: true}\n"
     assert merge([file(fsdp)], "x").job.strategy.recomputation == "full"
     deepspeed = "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 4}\n"
-    assert merge([file(deepspeed)], "x").job.settings == {"gradient_accumulation_steps": 4}
+    assert merge([file(deepspeed)], "x").job.framework_options == {"gradient_accumulation_steps": 4}
 
 
 def test_what_only_accelerate_does_is_told_of() -> None:
@@ -202,14 +202,13 @@ def test_what_only_accelerate_does_is_told_of() -> None:
     imported = merge([file(text)], "x")
     assert keys(imported) == {
         "deepspeed_config.deepspeed_config_file": 3,
-        "deepspeed_config.gradient_accumulation_steps": 4,
-        "deepspeed_config.offload_optimizer_device": 5,
         "num_processes": 7,
         "num_machines": 8,
         "gpu_ids": 9,
         "new_key.of.the": 10,
     }
     assert "resources" not in data(imported)
+    assert imported.job.framework_options == {"gradient_accumulation_steps": 4, "offload_optimizer": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -243,23 +242,69 @@ def test_the_deepspeed_configuration_of_seed_004() -> None:
     assert data(imported) == {
         "name": "ds",
         "framework": "deepspeed",
+        "framework_options": {
+            "gradient_accumulation_steps": 1,
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.0001}},
+            "offload_optimizer": "cpu",
+        },
         "strategy": {"data_parallel": {"batch_size": 64}, "zero_stage": 2},
         "model": {"precision": "fp16"},
     }
-    assert keys(imported) == {
-        "optimizer.type": 5,
-        "optimizer.params.lr": 7,
-        "zero_optimization.offload_optimizer.device": 16,
-        "distributed.world_size": 20,
-        "distributed.nodes": 21,
-    }
+    assert keys(imported) == {"distributed.world_size": 20, "distributed.nodes": 21}
 
 
-def test_what_deepspeed_leaves_to_the_trainer_is_left_out() -> None:
-    text = '{"train_batch_size": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": false, "loss_scale": 0}}'
+def test_what_deepspeed_leaves_to_the_trainer_stays_with_it() -> None:
+    text = (
+        '{"train_batch_size": "auto", "gradient_clipping": "auto", "optimizer": {"type": "adamw", "params": '
+        '{"lr": "auto"}}, "bf16": {"enabled": "auto"}, "fp16": {"enabled": false, "loss_scale": 0}}'
+    )
     imported = merge([file(text)], "ds")
-    assert data(imported) == {"name": "ds", "framework": "deepspeed"}
-    assert set(keys(imported)) == {"train_batch_size", "bf16.enabled"}
+    assert data(imported) == {
+        "name": "ds",
+        "framework": "deepspeed",
+        "framework_options": {
+            "config_for": "trainer",
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+            "config": {"fp16": {"loss_scale": 0}},
+        },
+    }
+    assert imported.notes == ()
+
+
+def test_what_has_no_option_of_its_own_goes_under_deepspeeds_own_names() -> None:
+    text = """\
+{
+  "steps_per_print": 10,
+  "pipeline": {"stages": "auto"},
+  "data_efficiency": {"data_sampling": {"dynamic_batching": {"sizes": [{"a": 1}, {"a": 2}]}}},
+  "scheduler": {"type": "WarmupLR"},
+  "zero_optimization": {
+    "stage": 3,
+    "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme", "buffer_count": 5},
+    "offload_param": {"device": "nvme", "nvme_path": "/other"},
+    "reduce_bucket_size": 5e8
+  },
+  "elasticity": {"enabled": false}
+}
+"""
+    imported = merge([file(text)], "ds")
+    assert data(imported)["framework_options"] == {
+        "offload_optimizer": "nvme",
+        "offload_param": "nvme",
+        "nvme_path": "/nvme",
+        "scheduler": {"type": "WarmupLR"},
+        "config": {
+            "steps_per_print": 10,
+            "pipeline": {"stages": "auto"},
+            "data_efficiency": {"data_sampling": {"dynamic_batching": {"sizes": [{"a": 1}, {"a": 2}]}}},
+            "zero_optimization": {
+                "offload_optimizer": {"buffer_count": 5},
+                "offload_param": {"nvme_path": "/other"},
+                "reduce_bucket_size": 5e8,
+            },
+        },
+    }
+    assert keys(imported) == {"elasticity.enabled": 12}
 
 
 def test_micro_batches_and_precision_of_deepspeed() -> None:
@@ -405,7 +450,7 @@ def test_the_command_prints_a_job_file_with_what_is_not_in_it(
     assert "no option --lang" in capsys.readouterr().err
     assert main(["import", "ds.json", "hostfile", "--", "torchrun", "a.py", "--lang", "zh", "-o", "x"]) == 0
     printed = capsys.readouterr().out
-    assert "# ds.json:5:5: optimizer.type: not carried over" in printed
+    assert "# ds.json:20:5: distributed.world_size: not carried over" in printed
     job = parse_job(printed, "job.yaml")
     assert job.name == "a"
     assert job.run is not None

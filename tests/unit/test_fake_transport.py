@@ -9,7 +9,7 @@ import pytest
 from dttui.errors import AuthenticationError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.transport.base import ByteStream, Connection, Prompt, RemoteCommand, Transport
-from dttui.transport.fake import WINDOW_BYTES, FakeHost, FakeProcess, FakeTransport
+from tests.fake_transport import WINDOW_BYTES, FakeHost, FakeProcess, FakeTransport
 
 GPU = Environment(name="gpu one", host="gpu1.example.org")
 

@@ -10,8 +10,8 @@ from dtagent.protocol.rpc import to_wire
 from dttui.inventory.models import Inventory
 from dttui.services import fleet
 from dttui.services.fleet import EnvironmentState, Fleet, retry_delay_s
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.questions import Nobody
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts
 from tests.unit.test_agent_client import agent
 

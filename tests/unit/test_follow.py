@@ -132,8 +132,9 @@ def test_a_job_to_stop_is_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert jobs.find_open(finished.job_id) == jobs.find_open("gpt-b") == finished
     other = begin("gpt-c", 300.0, "RUNNING", monkeypatch)
     assert jobs.find_open(None) == running, "no controller watches the other"
-    with pytest.raises(NoSuchJobError):
-        jobs.find_open("")
+    for look in (jobs.find, jobs.find_open):
+        with pytest.raises(UsageError, match="the id of the job is empty"):
+            look("")
     alive.append(other)
     with pytest.raises(UsageError) as refused:
         jobs.find_open(None)

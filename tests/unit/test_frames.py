@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from dtagent.protocol.rpc import MAX_DEPTH, FrameError, FrameReader, decode, encode
+from dtagent.protocol.rpc import MAX_DEPTH, MAX_PUSH_BYTES, FrameError, FrameReader, RequestReader, decode, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +37,35 @@ def test_any_bytes_give_lines_below_the_limit_or_a_frame_error(parts: list[bytes
     else:
         assert read_all(reader, parts) == lines[:-1]
     assert reader.pending_bytes <= LIMIT + 200
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.binary(max_size=40)), max_size=8), st.data())
+def test_requests_come_with_the_bytes_they_bring_wherever_the_stream_is_cut(
+    requests: list[tuple[int, bytes]], data: st.DataObject
+) -> None:
+    stream = b"".join(encode({"id": number}, brought) for number, brought in requests)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reader = RequestReader()
+    found = [
+        (decode(line)["id"], brought)
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+        for line, brought in reader.feed(stream[start:end])
+    ]
+    assert found == requests
+    assert reader.pending_bytes == 0
+
+
+def test_a_request_may_bring_no_more_than_a_part_of_files() -> None:
+    most = b"x" * MAX_PUSH_BYTES
+    assert [brought for _line, brought in RequestReader().feed(encode({}, most))] == [most]
+    for head in (b"+1048577 {}\n", b"+99999999 {}\n"):
+        with pytest.raises(FrameError, match="the limit is 1048576"):
+            list(RequestReader().feed(head))
+    for head in (b"+ {}", b"+-1 {}", b"+123456789 {}", b"+1{}"):  # No count: a line as any other, and no JSON.
+        ((line, brought),) = RequestReader().feed(head + b"\n")
+        assert (line, brought) == (head, b"")
+        with pytest.raises(FrameError):
+            decode(line)
 
 
 def test_a_line_that_comes_a_byte_at_a_time_costs_no_more_than_its_length() -> None:

@@ -10,7 +10,6 @@ import yaml
 
 from dttui.errors import UsageError
 from dttui.frameworks import frameworks, get_framework
-from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import PlannedNode
@@ -44,9 +43,17 @@ def file_of(node: PlannedNode, path: str) -> str:
     return next(file.text for file in node.files if file.path == path)
 
 
-def test_all_seven_are_listed_in_order_and_three_can_be_launched() -> None:
+def test_all_seven_are_listed_in_order_with_those_that_can_be_launched() -> None:
     assert [item.name for item in frameworks()] == list(get_args(OwnFramework))
-    assert [item.name for item in frameworks() if item.available] == ["pytorch-ddp", "pytorch-fsdp", "command"]
+    assert [item.name for item in frameworks() if item.available] == [
+        "pytorch-ddp",
+        "pytorch-fsdp",
+        "deepspeed",
+        "horovod",
+        "megatron-lm",
+        "tensorflow",
+        "command",
+    ]
 
 
 @pytest.mark.parametrize("name", get_args(OwnFramework))
@@ -62,14 +69,6 @@ def test_an_unknown_framework_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match='no framework "deepsped"') as caught:
         get_framework("deepsped")
     assert caught.value.hint == 'did you mean "deepspeed"?'
-
-
-def test_one_that_is_not_there_yet_makes_no_bundle() -> None:
-    node = NodeLayout("a", 0, "a", 1, 0, simulated=False, ranks=(0,))
-    layout = JobLayout(make_job("a"), Run(script="x"), "gloo", "127.0.0.1", 1, (node,), "/", None)
-    for make in (get_framework("deepspeed").node_files, get_framework("deepspeed").processes):
-        with pytest.raises(UsageError, match="DeepSpeed cannot be launched by this version yet"):
-            make(layout, node)
 
 
 def test_ddp_runs_one_torchrun_a_node_by_static_rendezvous() -> None:
@@ -109,6 +108,11 @@ def test_the_environment_of_a_process_is_what_the_design_says() -> None:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "${INTERFACE}",
         "NCCL_SOCKET_IFNAME": "=${INTERFACE}",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "480",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "${DIRECTORY}/nccl_trace_rank_",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "${GPU_IDS}",
         "DTTUI_JOB_ID": "${JOB_ID}",
@@ -204,7 +208,7 @@ def test_names_of_any_kind_leave_the_ddp_configuration_valid() -> None:
     assert entry == {"name": name, "rank": 0, "ip": "h", "gpus": []}
 
 
-@pytest.mark.parametrize("framework", ["pytorch-ddp", "pytorch-fsdp", "command"])
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "command"])
 def test_everything_meant_for_the_script_is_in_its_configuration(framework: str) -> None:
     nodes = nodes_of(
         A,
@@ -214,7 +218,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         dataset=DatasetRef(id="imagenet", version="v2"),
         strategy=Strategy(
             data_parallel=DataParallel(
-                batch_size=256, num_workers=4, data_sharding=DataSharding(method="random", seed=42)
+                batch_size=252, num_workers=4, data_sharding=DataSharding(method="random", seed=42)
             )
         ),
         monitoring=Monitoring(metrics=("loss",), logging=Logging(level="DEBUG", format="json")),
@@ -230,14 +234,14 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "backend": "nccl",
         "world_size": 6,
         "node_count": 2,
-        "batch_size": 256,
+        "batch_size": 252,
         "num_workers": 4,
         "data_sharding": {"method": "random", "seed": 42},
         "dataset": {"id": "imagenet", "version": "v2", "path": "/data/v2"},
         "strategy": {
             "type": "data_parallel",
             "data_parallel": {
-                "batch_size": 256,
+                "batch_size": 252,
                 "num_workers": 4,
                 "data_sharding": {"method": "random", "seed": 42},
             },
@@ -249,7 +253,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "visualization": None,
         "settings": {},
         "framework_options": get_framework(framework).options().model_dump(mode="json"),
-        "training": {"batch_size": 256, "num_workers": 4},
+        "training": {"batch_size": 252, "num_workers": 4},
         "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2},
         "resources": {"gpu_count": 6},
     }

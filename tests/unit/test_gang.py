@@ -6,6 +6,7 @@ import asyncio
 import base64
 import functools
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from dtagent.protocol.jobs import FollowReply, LogChunk, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, AuthenticationError, CancelledError, HostError, JobFailedError
+from dttui.i18n import told
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.planning.planner import plan
@@ -26,8 +28,9 @@ from dttui.services.gang import watch as gang_watch
 from dttui.services.gang.attempt import Gang
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import JobDirectory
+from dttui.services.view import JobView
 from dttui.spec.models import Run
-from dttui.transport.fake import FakeTransport
+from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import make_job
 from tests.waiting import until
 
@@ -96,11 +99,39 @@ def test_what_an_agent_says_of_its_own_records_is_told_once_each(gang: Gang, dir
     ]
 
 
+def test_only_logs_of_processes_that_are_planned_by_now_are_taken(gang: Gang, directory: JobDirectory) -> None:
+    (node,) = gang._nodes
+    for stream in ("2.out", "service-store.out", "service.err"):
+        with pytest.raises(AgentError, match="not asked for"):
+            follow(node, stream, "early")
+    store = node.planned.processes[0].model_copy(update={"name": "service-store", "rank": None, "is_service": True})
+    more = {"ranks": (0, 1, 2), "processes": (*node.planned.processes, store)}
+    node.planned = node.planned.model_copy(update=more)  # As once the preflight has learnt of another GPU.
+    for stream in ("2.out", "service-store.out"):
+        follow(node, stream, "well")
+        assert (directory.logs(0, "sim") / stream).read_text() == "well\n"
+    with pytest.raises(AgentError, match="not asked for"):
+        follow(node, "service.err", "still not")
+
+
+def test_a_rank_whose_output_was_cut_is_told_once_and_again_at_the_end(gang: Gang, directory: JobDirectory) -> None:
+    (node,) = gang._nodes
+    streams = ["0.out", "0.err", "launcher.out", "77.out"]
+    node.status = NodeStatus(node.key, 0, NodeState.RUNNING, cut_logs=streams)
+    for _twice in range(2):
+        gang._watch.report()
+    (told,) = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
+    assert (told.data["code"], told.message) == ("log-cut", "the output of rank 0 on sim passed its cap")
+    view = JobView("x")
+    view.apply(told)
+    assert view.places("/jobs/x") == ("logs: /jobs/x", f"⚠ {told.message}")
+
+
 def follow(node: NodeRun, stream: str, *lines: str) -> None:
     """Let the agent's answer to `follow` bring these lines."""
     data = "".join(f"{line}\n" for line in lines).encode()
-    chunk = LogChunk(stream, node.logs.offsets.get(stream, 0), base64.b64encode(data).decode())
-    node._store(FollowReply(NodeStatus(node.key, 0, NodeState.RUNNING), "", [chunk]))
+    chunk = LogChunk(stream, node.record.logs.offsets.get(stream, 0), base64.b64encode(data).decode())
+    node.record.store(FollowReply(NodeStatus(node.key, 0, NodeState.RUNNING), "", [chunk]))
 
 
 def alerts(directory: JobDirectory) -> list[tuple[str, str, int | None]]:
@@ -174,6 +205,9 @@ class Watched:
         """Nodes and the words that reached them."""
         self.frozen: set[str] = set()
         """Nodes whose link has frozen, so that only a cancellation ends what follows them."""
+        self.fetched = asyncio.Event()
+        """Set unless the logs of nodes that have ended are still to be fetched."""
+        self.fetched.set()
         self._answers = answers
         self._broken: set[str] = set()
         inventory = Inventory(
@@ -232,6 +266,7 @@ class Watched:
             if node.name in self._broken:
                 raise ValueError("nonsense")
             await asyncio.sleep(0.01)
+        await self.fetched.wait()
 
     async def _stop(self, node: NodeRun, *, force: bool) -> None:
         self.told.append((node.name, "kill" if force else "stop"))
@@ -281,6 +316,32 @@ async def test_a_forced_stop_gives_up_a_frozen_host_at_its_deadline_and_not_late
     assert error.message == "stopped on request, but bad could not be reached"
     assert watched.states("good")[-1][0] == "stopped"
     assert watched.states("bad")[-1] == ("lost", "could not be reached; what runs there is unknown")
+
+
+async def test_logs_that_drain_past_the_deadline_of_a_stop_are_waited_for_and_not_polled(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_watch, "FORCED_STOP_DEADLINE_S", 0.2)
+    watched = watch(good=hear, bad=freeze)
+    wait_for_change, waits = watched.gang._watch._wait_for_change, []
+
+    async def wait(stop_deadline: float | None, wait_s: float | None) -> None:
+        waits.append((stop_deadline or math.inf) - asyncio.get_running_loop().time())
+        await wait_for_change(stop_deadline, wait_s)
+
+    monkeypatch.setattr(watched.gang._watch, "_wait_for_change", wait)
+    watched.frozen.add("bad")
+    watched.fetched.clear()
+    watched.gang.request_stop(force=True)
+    await until(lambda: watched.states("bad")[-1:] != [] and watched.states("bad")[-1][0] == "lost", "it", LIMIT_S)
+    past = len(waits)
+    for node in watched.gang._nodes:
+        node.on_change()
+        count = len(waits)
+        await until(lambda count=count: len(waits) > count, "the watch to look again", LIMIT_S)  # type: ignore[misc]
+    assert all(wait_s > 0.1 for wait_s in waits[past:])
+    watched.fetched.set()
+    assert isinstance(await watched.error(), JobFailedError)
 
 
 async def test_hosts_that_broke_and_froze_delay_no_word_to_the_others(watch: Watch) -> None:
@@ -356,3 +417,46 @@ async def test_a_host_that_was_silent_hears_the_newest_word_when_it_is_back(watc
     node.on_change()
     await watched.error()
     assert watched.words("bad") == ["kill"]
+
+
+async def test_a_board_that_waits_for_a_silent_node_holds_no_stop_back(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bool] = []
+
+    class Board:
+        wait_s = 0.01
+
+        async def look(self) -> None:
+            looks.append(True)
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(gang_watch, "RendezvousBoard", lambda *_arguments: Board())
+    watched = watch(one=hear)
+    for node in watched.gang._nodes:
+        node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
+    await until(lambda: looks, "a look at the rendezvous", LIMIT_S)
+    watched.gang.request_stop(force=False)
+    await watched.wait_for("one", "stop")
+    assert isinstance(await watched.error(), CancelledError)
+    assert looks == [True]
+
+
+async def test_who_is_too_late_for_the_rendezvous_ends_the_attempt_as_soon_as_the_board_knows(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Board:
+        wait_s = 3600.0
+
+        async def look(self) -> str:
+            await asyncio.sleep(0)
+            return told("two did not join within 9 s")
+
+    monkeypatch.setattr(gang_watch, "RendezvousBoard", lambda *_arguments: Board())
+    watched = watch(one=hear)
+    for node in watched.gang._nodes:
+        node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
+    watched.gang._changed.set()
+    error = await watched.error()
+    assert isinstance(error, JobFailedError)
+    assert error.message == "two did not join within 9 s"

@@ -436,7 +436,7 @@ def test_a_misspelt_ansible_variable_is_named_with_its_place(written: str, meant
 
 @pytest.mark.parametrize("text", ["Host a\n  HostName b\n", "# mine\n\nInclude conf.d/*\n", "match host a\n"])
 def test_an_ssh_configuration_is_no_inventory_and_says_how_to_make_one(text: str) -> None:
-    with pytest.raises(DocumentError, match=r"this is an ssh configuration, no inventory; .*dttui envs import"):
+    with pytest.raises(DocumentError, match=r"this is an ssh configuration, no inventory\. .*dttui envs import"):
         parsed(text)
 
 

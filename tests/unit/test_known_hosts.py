@@ -119,9 +119,9 @@ def test_wildcards_and_negation_follow_ssh(hosts: str, name: str, matches: bool)
 
 
 def test_a_pattern_made_to_take_for_ever_does_not() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert found(line("*a" * 200 + "*b", A), "a" * 250) == []
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_revoked_keys_are_marked_and_certificate_authorities_left_out() -> None:
@@ -183,9 +183,9 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: 
 def test_a_thousand_hashed_names_are_looked_up_in_milliseconds() -> None:
     text = "".join(line(hashed(f"host{i}", i.to_bytes(20, "big")), A) for i in range(1000))
     file = parse(text)
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(file.find("host999")) == 1
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 0.2
 
 
 def test_appending_makes_a_private_file_and_says_nothing_twice(tmp_path: Path) -> None:

@@ -6,14 +6,19 @@ import os
 from pathlib import Path
 
 import pytest
+from dtagent.protocol.events import EventKind
 
 from dttui.errors import UsageError
 from dttui.files import write_atomic
+from dttui.frameworks.bundle import PlannedProcess
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Finding, Plan, Severity
+from dttui.services.event_log import EventLog
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import submit as launch
-from dttui.services.launch.submit import Submission, make_local_plan, submit
+from dttui.services.launch.command_line import needs_on_host, script_of
+from dttui.services.launch.same_job import find_earlier
+from dttui.services.launch.submit import Submission, find_same, make_local_plan, submit
 from dttui.spec import parse_job
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
@@ -84,6 +89,115 @@ def test_a_script_that_would_not_be_sent_is_an_error(base: Path) -> None:
     assert finding(planned(base, "{script: .hidden/train.py}"), "script-not-sent").severity is Severity.ERROR
 
 
+def test_an_absolute_script_in_the_directory_that_is_sent_runs_from_there(base: Path) -> None:
+    (base / "src").mkdir()
+    (base / "src/deep.py").write_text("")
+    for workdir, script in ((".", base / "train.py"), (".", base / "src/deep.py"), ("src", base / "src/deep.py")):
+        plan = planned(base, f"{{script: {script}, workdir: {workdir}}}")
+        assert (plan.errors, plan.nodes[0].required_paths) == ((), ())
+        assert plan.nodes[0].processes[0].argv[-1] == os.path.relpath(script, base / workdir)
+
+
+def test_an_absolute_script_is_known_by_either_name_of_its_directory(base: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(base)
+    for directory, script in ((link, base / "train.py"), (base, link / "train.py")):
+        plan = planned(directory, f"{{script: {script}, workdir: .}}")
+        assert (plan.errors, plan.nodes[0].processes[0].argv[-1]) == ((), "train.py")
+
+
+def test_an_absolute_script_outside_what_is_sent_must_be_on_the_hosts_and_that_is_told(base: Path) -> None:
+    (base / "sent").mkdir()
+    for script, severity in ((base / "train.py", Severity.WARNING), (Path("/on/hosts/train.py"), Severity.INFO)):
+        plan = planned(base, f"{{script: {script}, workdir: sent}}")
+        assert (plan.errors, plan.nodes[0].required_paths) == ((), (str(script),))
+        told = finding(plan, "script-on-hosts")
+        assert told.severity is severity
+        assert "it must be at this path on every host" in told.message
+        assert "set run.workdir to a directory that holds it" in told.hint
+
+
+COMMAND = JOB.replace("framework: pytorch-ddp", "framework: command")
+
+
+def told_of_command(base: Path, run: str) -> list[str]:
+    job = parse_job(COMMAND.format(run=run), "job.yaml")
+    plan = make_local_plan(Submission(job, INVENTORY, base))
+    assert plan.errors == ()
+    return [item.message for item in plan.findings if item.code == "command-missing"]
+
+
+def test_the_files_of_a_command_are_looked_for_in_what_is_sent(base: Path) -> None:
+    (base / "run.sh").write_text("")
+    (base / ".hidden.py").write_text("")
+    (base / "simulate").write_text("")
+    for command in (
+        "[python3, -u, train.py]",
+        "[bash, -ex, run.sh, missing.sh]",
+        "[sh, -c, ./no]",
+        "[python3, -m, no]",
+    ):
+        assert told_of_command(base, f"{{command: {command}, workdir: .}}") == []
+    assert told_of_command(base, "{command: [python3, no.py], workdir: .}") == [
+        f"run.command needs no.py, which is not in {base}"
+    ]
+    assert told_of_command(base, "{command: [python3, .hidden.py], workdir: .}") == [
+        ".hidden.py of run.command is among what is not sent"
+    ]
+    assert told_of_command(base, "{command: [./simulate], workdir: .}") == [
+        "./simulate of run.command is not executable"
+    ]
+    (base / "simulate").chmod(0o755)
+    assert told_of_command(base, "{command: [./simulate], workdir: .}") == []
+    assert told_of_command(base, "{command: [python3, train.py]}") == [
+        "run.command needs train.py, and nothing is sent without run.workdir"
+    ]
+    assert told_of_command(base, "{command: [python3, /opt/train.py]}") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python3 train.py --x", "train.py"),
+        ("/opt/conda/bin/python3.11 -uOO -X dev -Wignore -W error train.py", "train.py"),
+        ("${PYTHON} -X dev train.py", "train.py"),
+        ("python -uc print()", None),
+        ("python -Im package train.py", None),
+        ("python --check-hash-based-pycs always train.py", "train.py"),
+        ("python -- train.py", "train.py"),
+        ("python -", None),
+        ("python", None),
+        ("bash -euo pipefail run.sh", "run.sh"),
+        ("bash +x --rcfile rc run.sh", "run.sh"),
+        ("bash -lc ./run.sh", None),
+        ("sh -s run.sh", None),
+        ("perl run.pl", None),
+        ("/bin/bashful x.sh", None),
+    ],
+)
+def test_what_an_interpreter_is_told_to_run_is_known_behind_its_options(command: str, script: str | None) -> None:
+    assert script_of(command.split()) == script
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "expected"),
+    [
+        ("python3 train.py", "${DIRECTORY}/work", (("python3",), ())),
+        ("python3 train.py", "/srv", (("python3",), ("/srv/train.py",))),
+        ("./run.sh", "${DIRECTORY}/work", ((), ())),
+        ("bin/run", "/srv", (("/srv/bin/run",), ())),
+        ("/opt/run a", "${DIRECTORY}", (("/opt/run",), ())),
+        ("/bin/sh /opt/run.sh", "${DIRECTORY}/work", (("/bin/sh",), ("/opt/run.sh",))),
+        ("${PYTHON} ${PAYLOAD}/torchrun.py -- train.py", "/srv", ((), ())),
+        ("${PYTHON} train.py", "/srv", ((), ("/srv/train.py",))),
+    ],
+)
+def test_what_a_process_needs_on_its_host_leaves_out_what_is_sent(
+    argv: str, cwd: str, expected: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    assert needs_on_host(PlannedProcess(name="0", argv=tuple(argv.split()), env={}, cwd=cwd)) == expected
+
+
 @pytest.mark.parametrize("name", ["DTTUI_JOB_ID", "DTTUI_LOGS", "RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID"])
 def test_the_variables_that_ranks_find_each_other_by_may_not_be_set(name: str, base: Path) -> None:
     found = finding(planned(base, f"{{script: train.py, env: {{{name}: '1'}}}}"), "reserved-variable")
@@ -112,6 +226,29 @@ def test_what_is_submitted_is_for_its_user_alone(base: Path, monkeypatch: pytest
         "launch.json",
         "plan.json",
     ]
+
+
+def test_a_job_that_runs_from_the_same_file_as_it_was_before_is_found_with_what_changed(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
+
+    def written(run: str, file: str = "job.yaml") -> Submission:
+        text = JOB.format(run=run)
+        return Submission(parse_job(text, file), INVENTORY, base, text, file)
+
+    first = written("{script: train.py}")
+    directory = submit(first, make_local_plan(first), expects_client=False)
+    edited = written("{script: train.py, args: [--steps, 9], env: {A: b}}", "./job.yaml")
+    assert find_same(first, make_local_plan(first)) == directory
+    assert find_same(edited, make_local_plan(edited)) is None
+    assert find_earlier(edited.job, base, "./job.yaml") == (directory, ["run.args", "run.env.A"])
+    assert find_earlier(first.job, base, "job.yaml") == (directory, [])
+    assert find_earlier(edited.job, base, "other.yaml") is None
+    assert find_earlier(edited.job, base.parent, "job.yaml") is None
+    data = {"state": "CANCELLED", "exit_code": 103}
+    EventLog(directory.events).add(EventKind.OUTCOME, "", data=data)
+    assert find_earlier(edited.job, base, "job.yaml") is None
 
 
 def test_a_full_disk_is_told_and_no_controller_starts(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

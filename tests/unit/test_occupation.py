@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample
 
+from dttui.i18n import Told, retell, set_language
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Severity
@@ -14,6 +15,7 @@ from dttui.services.compose.draft import look_ahead
 from dttui.services.compose.occupation import HostReading, check_room
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.spec.models import GpuRequest, Node, NodeResources
+from tests.tui.catalogue import compile_catalogues
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
 REAL = environment("gpu1", 4)
@@ -53,6 +55,19 @@ def test_gpus_that_others_hold_are_an_error_that_names_them() -> None:
         "gpu1 has 1 free GPU and the job uses 2 there: GPU 0: li (pid 4711), GPU 1: job other-1, GPU 3: GPU is lost"
     )
     assert finding.hint
+
+
+def test_who_is_in_the_way_is_told_again_in_another_language_and_no_part_of_it_is_left_behind() -> None:
+    sample = HostSample(1, 0.0, gpus=[gpu(0, GpuProcess(9), GpuProcess(7, "li"))], ranks={"j-1": [RankSample(0, 9)]})
+    (finding,) = found("gpu1", 4, sample)
+    assert isinstance(finding.message, Told)
+    recipe = finding.message.recipe
+    compile_catalogues()
+    set_language("zh")
+    try:
+        assert retell(recipe) == found("gpu1", 4, sample)[0].message
+    finally:
+        set_language("en")
 
 
 def test_a_host_in_use_with_enough_free_gpus_is_a_warning() -> None:

@@ -13,9 +13,9 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, 
 from dttui.errors import AgentError
 from dttui.inventory.models import Environment
 from dttui.services.agent import AgentClient
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.questions import Nobody
 from tests.agent.recorded import version1
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 MAGIC = b"dtagent-bridge 1\n"

@@ -7,7 +7,8 @@ import signal
 from dataclasses import replace
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.rpc import to_wire
 
 from dttui.services import jobs
 from dttui.services.gang.node_run import NodeRun
@@ -74,6 +75,19 @@ def test_other_ends_keep_their_reason() -> None:
     assert ending(ended(reason="the supervisor on this host died")) == "the supervisor on this host died"
     stuck = NodeStatus(AttemptKey("job", 0), 0, NodeState.UNKILLABLE, "stopped", leftovers=[Leftover(7, "python", "D")])
     assert ending(stuck) == "cannot be ended: 7 (python)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stopped", EndReason.STOPPED), ("a process failed", EndReason.PROCESS_FAILED), ("", None), ("host died", None)],
+)
+def test_the_words_that_agents_have_always_written_are_reasons_of_a_kind(
+    reason: str, expected: EndReason | None
+) -> None:
+    status = ended(reason=reason)
+    assert status.end_reason is expected
+    assert last_words(node_run(status))["end_reason"] == (expected.value if expected else None)
+    assert not json.dumps(to_wire(status)).count("end_reason"), "an old login node or agent meets nothing new"
 
 
 def node_run(status: NodeStatus, offset_s: float = 0.0, gpus: int = 1) -> NodeRun:

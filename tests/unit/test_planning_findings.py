@@ -91,13 +91,6 @@ def test_errors_come_first_then_warnings_then_the_rest() -> None:
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.INFO]
 
 
-@pytest.mark.parametrize("framework", ["deepspeed", "horovod", "megatron-lm", "tensorflow"])
-def test_a_framework_that_is_not_there_yet_is_an_error(framework: str) -> None:
-    finding = only("framework-not-yet", findings(make_job(A, framework=framework)), Severity.ERROR)
-    assert finding.hint
-    assert plan(make_job(A, framework=framework), SEED).nodes[0].processes == ()
-
-
 def test_what_runs_must_go_with_the_framework() -> None:
     command = Run(command=("x",))
     assert findings(make_job(A, run=command))["run-mismatch"].subject == "run.command"
@@ -309,7 +302,7 @@ def test_splitting_is_said_to_be_left_to_the_script() -> None:
     only("split-by-script", findings(make_job(A, strategy=strategy)), Severity.INFO)
 
 
-@pytest.mark.parametrize("framework", ["pytorch-ddp", "horovod"])
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "horovod", "tensorflow"])
 def test_degrees_under_a_framework_that_keeps_whole_models_are_warned_of(framework: str) -> None:
     strategy = Strategy(pipeline_parallel_size=2)
     found = findings(make_job(A, framework=framework, strategy=strategy))
@@ -340,7 +333,7 @@ def test_a_public_master_address_is_warned_of() -> None:
 
 
 def test_parameter_servers_belong_to_tensorflow() -> None:
-    cluster = Cluster(nodes=(Node(id=A), Node(id=B, role="parameter_server")))
+    cluster = Cluster(nodes=(Node(id=A), Node(id=B, role="parameter_server"), Node(id=C)))
     assert findings(make_job(cluster=cluster))["parameter-server"].severity is Severity.ERROR
     assert "parameter-server" not in findings(make_job(cluster=cluster, framework="tensorflow"))
 

@@ -9,7 +9,7 @@ from dtagent.protocol.telemetry import PythonFacts
 
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
-from dttui.services.preflight.software import check_logout, judge_software
+from dttui.services.preflight.software import check_logout, differences, judge_software
 from dttui.spec.findings import Severity
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import environment, host_facts, make_job
@@ -42,3 +42,19 @@ def test_the_remedy_is_where_the_interpreter_was_named(
     assert finding.code == code
     assert remedy in finding.hint
     assert ("run.python" in finding.hint) == (own is not None)
+
+
+def test_another_torch_and_its_nccl_do_not_matter_to_tensorflow() -> None:
+    inventory = Inventory(environments=(environment("a", 1, python="/py"), environment("b", 1, python="/py")))
+    facts = {
+        name: host_facts(
+            1, pythons=[PythonFacts("/py", "/py", "3.11", {"torch": torch, "tensorflow": "2.21"}, nccl=nccl)]
+        )
+        for name, torch, nccl in (("a", "2.13.0", "2.27.3"), ("b", "2.12.1", "2.26.2"))
+    }
+
+    def differing(framework: str) -> list[str]:
+        return [item.item for item in differences(plan(make_job("a", "b", framework=framework), inventory), facts)]
+
+    assert differing("pytorch-ddp") == ["torch", "NCCL"]
+    assert differing("tensorflow") == []

@@ -17,14 +17,16 @@ from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
 from dttui.inventory.models import Inventory
 from dttui.planning.cost.links import MeasuredLink
+from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.services.known_hardware import measured_links, record_links
 from dttui.services.preflight import run as preflight_run
 from dttui.services.preflight.board import Board, Check, Verdict
 from dttui.services.preflight.run import CheckedHost, Preflight
+from dttui.spec.findings import warning
 from dttui.spec.models import Job, Node, NodeResources, Run
-from dttui.transport.fake import FakeHost, FakeProcess, FakeTransport
 from dttui.transport.questions import Nobody
+from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
 TORCH = PythonFacts("/py", "/py", "3.11.7", packages={"torch": "2.13.0"}, torch_cuda="12.8", nccl="2.27.3")
@@ -290,12 +292,60 @@ async def test_a_master_without_a_free_port_forbids_the_launch_and_the_rest_is_c
         board.raise_errors()
 
 
-async def test_a_job_of_one_node_needs_no_network() -> None:
-    alone = make_job(Node(id="a", resources=NodeResources()), run=Run(script="train.py", workdir="/srv"))
+ALONE = make_job(Node(id="a", resources=NodeResources()), run=Run(script="train.py", workdir="/srv"))
+
+
+async def test_a_job_of_one_node_only_looks_for_a_free_port() -> None:
     agent = Agent()
-    board = await Checking(alone, a=agent).run()
-    assert board.rows["a"][Check.MASTER].verdict is Verdict.NONE
-    assert "listen" not in agent.asked
+    board = await Checking(ALONE, a=agent).run()
+    assert (board.rows["a"][Check.MASTER].verdict, board.rows["a"][Check.MASTER].text) == (Verdict.OK, "port 29517")
+    assert board.rows["a"][Check.PEERS].verdict is Verdict.NONE
+    assert codes(board) == []
+    assert agent.asked.count("listen") == agent.asked.count("hush") == 1
+    assert "reach" not in agent.asked
+
+
+async def test_a_job_of_one_node_learns_before_its_start_that_every_port_is_taken() -> None:
+    agent = Agent(listen={"code": int(ErrorCode.REFUSED), "message": "every port is taken"})
+    board = await Checking(ALONE, a=agent).run()
+    assert codes(board) == [("no-free-port", "a")]
+    assert board.rows["a"][Check.MASTER].verdict is Verdict.ERROR
+
+
+async def test_a_command_whose_program_or_file_no_host_has_is_refused_unless_that_is_ignored() -> None:
+    run = Run(command=("python9", "train.py"), workdir="/srv", env={"PATH": "/opt/bin"})
+    job = make_job(*NAMES, run=run, framework="command")
+    asked: list[dict[str, Any]] = []
+
+    def paths(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        there = [{"path": path, "exists": path != "/srv/train.py"} for path in params["paths"]]
+        return {"paths": there, "missing_programs": [*params["programs"], "not asked for"]}
+
+    board = await Checking(job, a=Agent(paths=paths)).run()
+    assert (asked[0]["programs"], asked[0]["search_path"]) == (["python9"], "/opt/bin")
+    assert codes(board) == [("command-missing", "a")] * 2
+    assert [item.message for item in board.errors] == [
+        "a: there is no program python9 on the PATH of jobs there",
+        "a: there is no /srv/train.py, which run.command needs",
+    ]
+    assert (await Checking(job, a=Agent(paths=paths)).run("command-missing")).errors == ()
+
+
+async def test_what_a_plan_warns_of_in_the_command_forbids_the_launch_unless_ignored() -> None:
+    found = warning("command-missing", "run.command", "no train.py", "")
+
+    def replan(known: Inventory, facts: Any) -> Plan:
+        made = plan(JOB, known, facts)
+        return made.model_copy(update={"findings": (*made.findings, found)})
+
+    for ignored, errors in (((), ["command-missing"]), (("command-missing",), [])):
+        checking = Checking()
+        preflight = Preflight(checking.nodes, checking.plan, INVENTORY, replan, ignored=frozenset(ignored))
+        board = await asyncio.wait_for(preflight.run(), 20)
+        assert [item.code for item in board.errors] == errors
+        for node in checking.nodes:
+            await node.close()
 
 
 async def test_a_stop_in_the_middle_leaves_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,7 +35,9 @@ class Host:
         self.before_push: Callable[[], None] = lambda: None
         self.answer: Callable[[str], Any] | None = None
 
-    async def call(self, method: str, request: Any, _reply: type, _timeout_s: float = 30.0) -> Any:
+    takes_bytes = True
+
+    async def call(self, method: str, request: Any, _reply: type, _timeout_s: float = 30.0, brings: bytes = b"") -> Any:
         if self.answer is not None and (found := self.answer(method)) is not None:
             return found
         try:
@@ -41,7 +45,8 @@ class Host:
                 return self.attempts.work(cast(WorkRequest, request))
             self.before_push()
             before = request.offset
-            after = self.attempts.push(cast(PushRequest, request))
+            request = replace(cast(PushRequest, request), data=brings) if brings else request
+            after = self.attempts.push(request)
             self.pushed.append(after - before)
             return after
         except RpcError as error:
@@ -85,7 +90,11 @@ async def launch(host: Host, directory: Path) -> tuple[AttemptKey, int]:
     return key, await send(cast(AgentClient, host), key, make_bundle(survey(directory).files))
 
 
-async def test_a_second_launch_sends_nothing_and_a_change_sends_only_itself(host: Host, directory: Path) -> None:
+@pytest.mark.parametrize("takes_bytes", [True, False])
+async def test_a_second_launch_sends_nothing_and_a_change_sends_only_itself(
+    host: Host, directory: Path, takes_bytes: bool
+) -> None:
+    host.takes_bytes = takes_bytes
     key, sent = await launch(host, directory)
     assert sent == 200_000 + 6  # Of two files with the same content one is sent.
     assert host.work_of(key)["lib/net.py"] == b"y" * 200_000
@@ -157,6 +166,30 @@ async def test_what_is_appended_meanwhile_stays_here_and_what_is_changed_is_an_e
     (directory / "train.py").write_text("x")
     with pytest.raises(UsageError, match="became shorter"):
         await send(cast(AgentClient, host), host.prepare(), bundle)
+
+
+async def test_the_next_part_is_on_its_way_while_the_host_takes_one(host: Host, directory: Path) -> None:
+    (directory / "large").write_bytes(os.urandom(3_000_000))
+    waiting: list[asyncio.Event] = []
+    plain, most = host.call, 0
+
+    async def call(method: str, *arguments: Any) -> Any:
+        nonlocal most
+        if method == "push":
+            waiting.append(gate := asyncio.Event())
+            most = max(most, len(waiting))
+            if len(waiting) > 1:
+                waiting[0].set()
+            asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(gate.set))
+            await gate.wait()
+            waiting.remove(gate)
+        return await plain(method, *arguments)
+
+    cast(Any, host).call = call
+    key, sent = await launch(host, directory)
+    assert most == sending.PARTS_UNDER_WAY
+    assert sent == 3_200_006
+    assert host.work_of(key)["large"] == (directory / "large").read_bytes()
 
 
 async def test_parts_grow_where_the_link_is_quick_and_shrink_where_it_is_slow() -> None:

@@ -196,10 +196,10 @@ def test_a_lone_surrogate_in_text_is_refused() -> None:
 
 def test_nesting_is_bounded_before_anything_is_built() -> None:
     assert parse_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x").data is not None
-    began = time.monotonic()
+    began = time.process_time()
     (problem,) = refused("[" * 500_000)
     assert problem.column == MAX_DEPTH + 1
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_nesting_through_aliases_counts() -> None:
@@ -212,10 +212,10 @@ def test_aliases_cannot_stand_for_millions_of_values() -> None:
     lines = ["a0: &a0 [1,1,1,1,1,1,1,1,1]"]
     for level in range(1, 9):
         lines.append(f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 9)}]")
-    began = time.monotonic()
+    began = time.process_time()
     (problem,) = refused("\n".join(lines))
     assert f"more than {MAX_ALIASED_VALUES} values" in problem.message
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_document_that_is_too_large_is_not_parsed() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import Event, EventKind, JobState, Metric
+import itertools
 
+from dtagent.protocol.events import Event, EventKind, JobState, Metric
+from dtagent.protocol.telemetry import GpuSample, HostSample
+
+from dttui.inventory import Inventory
 from dttui.planning.planner import plan
-from dttui.services.view import JobView
+from dttui.services.view import HISTORY, JobView
 from tests.tui.fake_fleet import job, make_inventory
+from tests.unit.seed_cluster import environment, make_job
 
 NODES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
 
@@ -20,6 +25,23 @@ def make_view() -> JobView:
 
 def tell(view: JobView, node: str, state: str, **data: object) -> None:
     view.apply(Event(1, 200.0, EventKind.NODE_STATE, "", node=node, data={"state": state, **data}))
+
+
+def gpus_of(framework: str, count: int) -> list[tuple[int, float | None]]:
+    """The ranks of a node with so many GPUs, beside the use of the GPU of each."""
+    inventory = Inventory(environments=(environment("a", count),))
+    view = JobView("x")
+    view.set_plan(plan(make_job("a", framework=framework), inventory))
+    ids = tuple(range(4, 4 + count))
+    tell(view, "a", "running", gpu_ids=ids)
+    view.nodes["a"].sample = HostSample(1, 1.0, 4, gpus=[GpuSample(index, 10 * index) for index in range(8)])
+    return [(slot.rank, slot.utilization_percent) for slot in view.nodes["a"].slots("x")]
+
+
+def test_a_gpu_is_shown_with_the_rank_that_drives_it_which_may_have_all_of_a_node() -> None:
+    assert gpus_of("pytorch-ddp", 2) == [(0, 40), (1, 50)]
+    assert gpus_of("tensorflow", 2) == [(0, 40), (0, 50)]
+    assert gpus_of("tensorflow", 1) == [(0, 40)]
 
 
 def test_a_silent_host_takes_the_headline_until_it_is_back() -> None:
@@ -54,6 +76,32 @@ def test_logs_and_checkpoints_are_told_as_far_as_they_are_known() -> None:
     tell(view, NODES[0], "ended")
     assert view.places("/state/gpt-1")[1].endswith("/x/0/checkpoints and 2 more nodes")
     assert view.nodes[NODES[2]].checkpoints == "/z/0/checkpoints"
+    for name, found in zip(NODES, (False, True, None), strict=True):
+        tell(view, name, "ended", has_checkpoints=found)
+    assert view.places("/state/gpt-1")[1] == "checkpoints: llm-training-env:/y/0/checkpoints and 1 more node"
+    for name in NODES:
+        tell(view, name, "ended", has_checkpoints=False)
+    assert view.places("/state/gpt-1") == ("logs: /state/gpt-1",)
+
+
+def test_of_a_long_job_the_first_report_and_the_newest_ones_are_kept() -> None:
+    view = make_view()
+    for step in range(50_000):
+        view.add_metric(Metric(0, step=step))
+    steps = [metric.step or 0 for metric in view.metrics]
+    assert len(steps) <= HISTORY
+    assert steps == sorted(set(steps))
+    assert steps[0] == 0
+    assert steps[-100:] == list(range(49_900, 50_000))
+    assert max(after - before for before, after in itertools.pairwise(steps)) <= 200
+
+
+def test_a_job_that_was_never_started_has_no_checkpoints() -> None:
+    view = JobView("gpt-1")
+    view.set_plan(plan(job(*NODES), make_inventory()))
+    tell(view, NODES[0], "prepared", checkpoints="/x/0/checkpoints")
+    view.apply(Event(2, 201.0, EventKind.OUTCOME, "", data={"state": JobState.FAILED.value, "exit_code": 5}))
+    assert view.places("/state/gpt-1") == ("logs: /state/gpt-1",)
 
 
 def test_what_several_lines_say_of_one_step_is_one_point() -> None:

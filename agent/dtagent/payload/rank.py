@@ -10,6 +10,7 @@ import faulthandler
 import importlib.machinery
 import json
 import os
+import resource
 import runpy
 import sys
 import time
@@ -126,11 +127,30 @@ def _record(home: str, rank: str, code: int, error: str, text: str | None) -> No
     now = time.time()
     clipped = text[-TRACEBACK_LIMIT:] if text else None
     body = {"rank": int(rank), "exit_code": code, "time": now, "error": error, "traceback": clipped}
+    body["memory_limit_mib"] = _memory_limit_mib()
     _write(os.path.join(home, "failures", f"{rank}.json"), body)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if elastic and text:
         extra = {"py_callstack": clipped, "timestamp": str(int(now))}
         _write(elastic, {"message": {"message": error, "extraInfo": extra}})
+
+
+def _memory_limit_mib() -> int | None:
+    """Return the least of the limits on this process's memory: its own, and those of its cgroup and the ones above."""
+    limits = [limit for limit in resource.getrlimit(resource.RLIMIT_AS)[:1] if limit != resource.RLIM_INFINITY]
+    try:
+        with open("/proc/self/cgroup") as stream:
+            inner = next((line.strip()[3:] for line in stream if line.startswith("0::/")), "/")
+        folder = os.path.normpath("/sys/fs/cgroup" + inner)
+        while folder.startswith("/sys/fs/cgroup"):
+            path = os.path.join(folder, "memory.max")
+            if os.path.exists(path):
+                with open(path) as stream:
+                    limits += [int(word) for word in [stream.read().strip()] if word.isdigit()]
+            folder = os.path.dirname(folder)
+    except (OSError, ValueError, MemoryError):
+        pass  # What is not told is not known.
+    return min(limits) >> 20 if limits else None
 
 
 def _write(path: str, body: object) -> None:

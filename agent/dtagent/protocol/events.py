@@ -88,7 +88,8 @@ class EventKind(str, Enum):
     JOB_STATE = "job_state"
     """data: state."""
     NODE_STATE = "node_state"
-    """data: state, a `NodeStanding`. `node` names the environment."""
+    """data: state, a `NodeStanding`; of one that is over end_reason, an `EndReason` where one fits, exits, ended_at and
+    usage. `node` names the environment."""
     PREFLIGHT = "preflight"
     """data: cells: name of a check → verdict, seconds, text. `node` names the environment that was checked."""
     FINDING = "finding"

@@ -8,6 +8,8 @@ from enum import Enum
 from dtagent.protocol.bounds import MOST, check_ports, check_range
 
 MAX_ATTEMPT = 10**6
+PROCESS_NAME = r"(?:launcher|service(?:-[a-z0-9]{1,20})?|\d{1,7})"
+"""What processes of an attempt may be called, and so their logs: a pattern; a rank goes by its number."""
 
 
 class NodeState(str, Enum):
@@ -32,6 +34,14 @@ class NodeState(str, Enum):
     def is_final(self) -> bool:
         """Whether nothing more will happen to the attempt on this host."""
         return self in (NodeState.ENDED, NodeState.UNKILLABLE, NodeState.LOST, NodeState.DISCARDED)
+
+
+class EndReason(str, Enum):
+    """Why a supervisor ends an attempt; in `NodeStatus.reason`, beside other reasons that are only words."""
+
+    STOPPED = "stopped"
+    """It was asked to."""
+    PROCESS_FAILED = "a process failed"
 
 
 @dataclass(frozen=True)
@@ -67,9 +77,9 @@ class PrepareRequest:
     master_address: str
     """Where the rendezvous store will listen; the route to it decides the interface."""
     reserve_port: bool
-    """Whether this node is the master and must find a free port."""
+    """Whether this node must find a free port: the master always."""
     port_range: tuple[int, int]
-    """First and last port the master may use."""
+    """First and last port that it may be."""
     cuda_slots: int
     """How many NVIDIA GPUs the node will use; 0 for CPU and simulated GPUs."""
     required_paths: list[str] = field(default_factory=list)
@@ -105,6 +115,8 @@ class PrepareReply:
     master_port: int | None = None
     gpu_ids: list[int] = field(default_factory=list)
     """Indices of the NVIDIA GPUs set aside, as many as `cuda_slots`."""
+    user_ids: str | None = None
+    """Numbers of the agent's user and group, `1000:1000`."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +164,9 @@ class PushRequest:
     key: AttemptKey
     offset: int
     """How many bytes came before."""
-    data: str
-    """Base64, at most `rpc.MAX_PUSH_BYTES` when decoded."""
+    data: str | bytes = b""
+    """The bytes that come along with the request; in base64 for an agent whose greeting does not say that it takes
+    those. At most `rpc.MAX_PUSH_BYTES`."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,8 @@ class RendezvousReply:
     """Whether one listens on the port: the master's rendezvous is there."""
     is_connected: bool
     """Whether one is connected to the port."""
+    ranks_connected: list[int] | None = None
+    """Ranks whose own process is: it has reached `init_process_group`. `None` from an agent that does not tell."""
 
 
 class WarmState(str, Enum):
@@ -214,7 +229,7 @@ class ProcessSpec:
     """A command the supervisor starts."""
 
     name: str
-    """`launcher`, or the rank it is; also the name of its log files."""
+    """`launcher`, the rank it is, or `service`, `service-rendezvous`; also the name of its log files."""
     argv: list[str]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
@@ -223,6 +238,12 @@ class ProcessSpec:
     """Global rank where the process is one rank itself."""
     warm_start: bool = False
     """Whether it is torchrun, to be forked from a process that has its imports done, where there is one."""
+    is_service: bool = False
+    """Whether it only serves others: it is ended once those of this node have ended well, or where there are none,
+    once `StopRequest.services_only` says so. An agent whose greeting does not say that it ends services never would."""
+    removal: list[str] = field(default_factory=list)
+    """Command that removes what a daemon of others runs for the process, once all processes of the attempt are gone: a
+    container. An agent whose greeting does not say that it removes containers never would."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +272,9 @@ class StopRequest:
     key: AttemptKey
     force: bool = False
     """Kill at once, without the grace period."""
+    services_only: bool = False
+    """All that needed them has ended well everywhere: end the services of a node that runs nothing else, and count that
+    as a good end. Without effect where something else runs."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +285,7 @@ class ProcessExit:
     ended_at: float
     """Unix time, this host's clock."""
     exit_code: int | None = None
+    """0 also for a service that was ended since it was needed no more, however it took that."""
     signal: int | None = None
     user_cpu_s: float | None = None
     """Of it and of those that it waited for."""
@@ -291,6 +316,8 @@ class RankFailure:
     error: str | None = None
     """Last line of the exception, `ValueError: …`."""
     traceback: str | None = None
+    memory_limit_mib: int | None = None
+    """The least of what `ulimit -v` and its cgroups let a rank have that ended by an exception."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +349,16 @@ class NodeStatus:
     """Once the attempt has ended here."""
     warnings: list[str] = field(default_factory=list)
     """What went wrong with the keeping of records here: a full disk, a damaged journal, logs that cannot be capped."""
+    cut_logs: list[str] = field(default_factory=list)
+    """Streams such as `3.out` that passed the cap, so that this host has dropped their middle."""
+    has_checkpoints: bool | None = None
+    """Whether anything lies in the attempt's own directory of checkpoints, once it has ended here; `None` where its
+    processes were told another directory, which may be on a file system that hangs."""
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why the supervisor ends it, where that is what `reason` says."""
+        return next((item for item in EndReason if item.value == self.reason), None)
 
 
 @dataclass(frozen=True)
@@ -396,3 +433,9 @@ class HelloReply:
     boot_id: str
     time: float
     """Unix time, this host's clock."""
+    takes_bytes: bool = False
+    """Whether a request may bring bytes along, as `rpc.RequestReader` has it."""
+    ends_services: bool = False
+    """Whether it ends processes that only serve others when those have ended."""
+    removes_containers: bool = False
+    """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""

@@ -1,4 +1,4 @@
-"""What hosts are asked before a job starts on them: whether they reach each other, and what lies at their paths."""
+"""What hosts are asked before a job starts on them: who reaches whom, what lies at paths, what a framework says."""
 
 from __future__ import annotations
 
@@ -129,6 +129,10 @@ class PathsRequest:
     paths: list[str]
     seconds: float = 5.0
     """How long each may take: a network disk that is gone hangs."""
+    programs: list[str] = field(default_factory=list)
+    """Names that are looked for as a job's process would: absolute paths, and bare names on the `PATH`."""
+    search_path: str | None = None
+    """The `PATH` that the job sets; `None` for that of the host."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +157,65 @@ class PathsReply:
 
     paths: list[PathState] = field(default_factory=list)
     root: PathState | None = None
+    missing_programs: list[str] | None = None
+    """Those of the programs that are not there, or cannot be executed; `None` where that could not be told."""
+
+
+@dataclass(frozen=True)
+class ImageRequest:
+    """Asks whether a job can be started in a container."""
+
+    engine: str
+    """`docker`, `podman` or `apptainer`."""
+    image: str
+
+
+@dataclass(frozen=True)
+class ImageReply:
+    """What its engine says of an image."""
+
+    has_engine: bool
+    has_image: bool | None = None
+    """`None` where it could not be told; `detail` says why."""
+    image_id: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class VerdictRequest:
+    """Asks what a framework's own code says of what a job would give it.
+
+    `${DIRECTORY}` and `${PAYLOAD}` may stand in the texts.
+    """
+
+    python: str
+    """Interpreter that has the framework."""
+    checks: list[str]
+    """Names of `dtagent.payload.verdict`, or `module:function` of a package."""
+    argv: list[str] = field(default_factory=list)
+    """The command that the job would start."""
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """Name → text of the generated files."""
+    world_size: int = 1
+    seconds: float = 20.0
+    """How long all of it may take; importing a framework takes some."""
+
+
+@dataclass(frozen=True)
+class FrameworkVerdict:
+    """What one check came to; with neither text the framework has nothing against it."""
+
+    refusal: str | None = None
+    """The framework's own words."""
+    unseen: str | None = None
+    """Why it could not be looked at."""
+
+
+@dataclass(frozen=True)
+class VerdictReply:
+    """Verdicts by check; those that do not apply to the job are left out."""
+
+    verdicts: dict[str, FrameworkVerdict] = field(default_factory=dict)
+    unseen: str | None = None
+    """Why there are none."""

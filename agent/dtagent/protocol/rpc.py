@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -99,11 +100,57 @@ class FrameReader:
             raise FrameError(f"a frame of {size} bytes or more; the limit is {self._limit_bytes}")
 
 
-def encode(message: dict[str, Any]) -> bytes:
-    """Return one frame, newline included. Raises ValueError for NaN, which JSON lacks."""
+class RequestReader:
+    """Cuts what a client sends into requests: a line each, and the bytes that some bring along.
+
+    Such a line begins with `+COUNT `, which no JSON does, and so many bytes follow its end.
+    """
+
+    def __init__(self) -> None:
+        self._lines = FrameReader()
+        self._head: bytes | None = None
+        self._size = 0
+        self._data = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished request is held."""
+        return self._lines.pending_bytes + len(self._head or b"") + len(self._data)
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the requests that `data` completes, each with the bytes it brings; to be read to its end.
+
+        Raises:
+            FrameError: a request is longer than the limits; nothing after it can be told apart.
+        """
+        at = 0
+        while at < len(data):
+            if self._head is not None:
+                end = min(len(data), at + self._size - len(self._data))
+                self._data += data[at:end]
+            else:
+                end = data.find(b"\n", at) + 1 or len(data)
+                for line in self._lines.feed(data[at:end]):
+                    self._begin(line)
+            at = end
+            if self._head is not None and len(self._data) == self._size:
+                head, self._head = self._head, None
+                brought, self._data = bytes(self._data), bytearray()
+                yield head, brought
+
+    def _begin(self, line: bytes) -> None:
+        count = _BRINGS.match(line)
+        self._head, self._size = (line[count.end() :], int(count[1])) if count else (line, 0)
+        if self._size > MAX_PUSH_BYTES:
+            raise FrameError(f"a request with {self._size} bytes; the limit is {MAX_PUSH_BYTES}")
+
+
+def encode(message: dict[str, Any], brings: bytes = b"") -> bytes:
+    """Return one frame, newline included, with the bytes it brings. Raises ValueError for NaN, which JSON lacks."""
     text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # A name that was no UTF-8 comes as lone surrogates, which UTF-8 cannot carry either.
-    return text.encode(errors="replace") + b"\n"
+    line = text.encode(errors="replace") + b"\n"
+    return b"+%d %b%b" % (len(brings), line, brings) if brings else line
 
 
 def decode(line: bytes) -> dict[str, Any]:
@@ -136,6 +183,9 @@ def to_wire(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_wire(item) for item in value]
     return value
+
+
+_BRINGS = re.compile(rb"\+([0-9]{1,8}) ")
 
 
 def _refuse_constant(name: str) -> None:

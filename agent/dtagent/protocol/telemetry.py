@@ -328,6 +328,8 @@ class HostSample:
     """Interface → errors and dropped packets since the host started."""
     rdma: list[DeviceRate] | None = None
     """InfiniBand and RoCE ports."""
+    oom_kills: int | None = None
+    """Processes that the kernel has killed for want of memory since the host started, in any cgroup."""
 
 
 @dataclass(frozen=True)

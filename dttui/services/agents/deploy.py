@@ -57,7 +57,7 @@ class Deployment:
     """Whether anything was installed; a daemon that runs an older version has to make way then."""
     version: str
     digest: str
-    """Names this version, of these wheels for this Python, on the host."""
+    """Names this version, of these wheels, on the host."""
     python_version: str
     directory: str
     """Its virtual environment on the host."""
@@ -147,8 +147,7 @@ async def deploy(
         if only_upgrade and host.current is None:
             message = _("{host}: there is no agent on this host").format(host=name)
             raise AgentError(name, message, _("Install it: dttui agents deploy {host}").format(host=name))
-        _refuse_unsuitable(name, host)
-        digest = agent_digest(source, host)
+        digest = agent_digest(source, host.architecture)
         if host.current == digest and host.version is not None:
             directory = f"{host.root}/agents/{digest}"
             seconds = time.monotonic() - started
@@ -157,6 +156,7 @@ async def deploy(
             message = _("{host}: has dtagent {there}, which is newer than {here} of this dttui")
             message = message.format(host=name, there=clean(host.version), here=dtagent.__version__)
             raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
+        _refuse_unsuitable(name, host)
         _refuse_without_room(name, host, room_bytes)
         if host.current == digest:
             reason = (clean(host.broken).strip().splitlines() or [""])[-1]
@@ -297,10 +297,13 @@ def _refuse_without_room(name: str, host: HostProbe, room_bytes: int) -> None:
         )
 
 
-def agent_digest(source: WheelSource, host: HostProbe) -> str:
-    """Name the version that belongs on a host: what would be installed, and the Python that runs it."""
-    minor = ".".join(host.python.split(".")[:2])
-    parts = [_LAYOUT, source.fingerprint(host.architecture), minor, host.executable]
+def agent_digest(source: WheelSource, architecture: str) -> str:
+    """Name the version that belongs on a host: what would be installed.
+
+    The wheels are for any Python. Which one runs them does not count: it is that of the first installation for as long
+    as it works, whatever the inventory calls the interpreter of jobs since.
+    """
+    parts = [_LAYOUT, source.fingerprint(architecture)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -36,7 +36,7 @@ LEASE_S = 60
 DAEMON_END_S = 10.0
 SYSTEMCTL_TIMEOUT_S = 25.0
 DESCRIBE_TIMEOUT_S = 20
-OURS = ("agents", "current", "agent.sock", "daemon.err", "daemon.err.1", "daemon.env", "store")
+OURS = ("agents", "current", "agent.sock", "daemon.err", "daemon.err.1", "daemon.env", "store", "removed")
 """Everything the agent keeps in its root, but for `jobs`."""
 DESCRIBE = """
 import json, platform
@@ -44,7 +44,7 @@ from dtagent.protocol.rpc import VERSIONS
 try:
     from dtagent.linger import logout_kills
     kills = logout_kills()
-except Exception:
+except (ImportError, OSError, ValueError):
     kills = None
 print(json.dumps({"python": platform.python_version(), "protocols": list(VERSIONS), "logout_kills": kills}))
 """

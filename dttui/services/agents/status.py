@@ -143,6 +143,6 @@ async def status_all(
 
     async def act(visit: Visit) -> AgentStatus:
         seen = await inspect(visit)
-        return AgentStatus(visit.host, seen, seen.probe.current == agent_digest(ours, seen.probe))
+        return AgentStatus(visit.host, seen, seen.probe.current == agent_digest(ours, seen.probe.architecture))
 
     return await on_each(environments, transport, prompter, act, deadline_s=DEADLINE_S)

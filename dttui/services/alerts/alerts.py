@@ -15,7 +15,7 @@ from typing import Any
 from dtagent.protocol.events import Event, EventKind, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
-from dttui.i18n import told
+from dttui.i18n import Told, told
 from dttui.services.alerts.log_patterns import LogPatterns
 from dttui.services.metrics import REPORTED_NAMES
 from dttui.services.redaction import redact
@@ -27,6 +27,7 @@ from dttui.spec.conditions import (
     parse_pattern,
     parse_state,
 )
+from dttui.spec.findings import Severity
 from dttui.spec.models import Alert
 
 REARM_S = 30.0
@@ -217,7 +218,7 @@ class AlertWatch:
         if rule.may_tell((event.node, event.rank), time.time()):
             # What it was made of, where that is known, so that it is told in the reader's language.
             recipe = event.told if event.told and "id" in event.told else None
-            happened = recipe or event.message or str(event.data.get("state", ""))
+            happened = Told.of(event.message, recipe) if recipe else event.message or str(event.data.get("state", ""))
             message = told("{alert}: {message}", alert=rule.title, message=happened)
             self._tell(rule, message, event.node, event.rank, cause=event.seq)
 
@@ -269,7 +270,9 @@ class AlertWatch:
             known["suppressed"] = rule.suppressed
             rule.suppressed = 0
         if self._add is not None:
-            body = {"alert": rule.title, "severity": "warning", **known}
+            is_calm = rule.state is not None and rule.state.state not in _ALARMING
+            severity = Severity.INFO if is_calm else Severity.WARNING
+            body = {"alert": rule.title, "severity": severity.value, **known}
             self._add(EventKind.ALERT, message, attempt=self.attempt, node=node, rank=rank, data=body)
 
     def _warn_of_limits(self) -> None:
@@ -291,6 +294,8 @@ class AlertWatch:
                 self._add(EventKind.FINDING, message, attempt=self.attempt, data=data)
 
 
+_ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable"})
+"""States of jobs, nodes and ranks that nobody hopes for."""
 _REPORTED = {"step": "step", **REPORTED_NAMES}
 
 

@@ -13,7 +13,7 @@ from dttui.planning.compose import ComposeState
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.recommend import Recommendation
 from dttui.planning.costing import Costing, cost
-from dttui.planning.parallelism import check_degrees, pipeline_degree
+from dttui.planning.parallelism import check_degrees, context_degree, pipeline_degree
 from dttui.planning.roster import Member, Roster, make_roster
 from dttui.services.compose.draft import facts_of
 from dttui.services.fleet import EnvironmentStatus
@@ -143,7 +143,7 @@ def _degrees(job: Job, roster: Roster) -> Degrees | None:
     if not ranks or check_degrees(job, ranks):
         return None
     tensor, pipeline = strategy.tensor_parallel_size or 1, pipeline_degree(strategy) or 1
-    return Degrees(ranks // (tensor * pipeline), tensor, pipeline, strategy.zero_stage)
+    return Degrees(ranks // (tensor * pipeline * context_degree(job)), tensor, pipeline, strategy.zero_stage)
 
 
 def _absence(job: Job, roster: Roster, findings: Sequence[Finding]) -> Absence:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, joined, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.services.agent_words import agent_text
 from dttui.services.words import listed
 from dttui.spec.findings import error, warning
 
@@ -65,7 +66,9 @@ def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | Non
     else:
         held = {gpu.index: _holders(gpu, sample) for gpu in sample.gpus}
         who = [
-            _("GPU {index}: {who}").format(index=index, who=", ".join(names)) for index, names in held.items() if names
+            _("GPU {index}: {who}").format(index=index, who=joined(", ", names))
+            for index, names in held.items()
+            if names
         ]
         wanted = node.cuda_slots
     if free >= wanted or not who:
@@ -90,14 +93,14 @@ def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
         reasons.append(told.format(percent=sample.cpu_percent, load=sample.load1, cpus=cpus))
     if not reasons:
         return None
-    message = _("{node} is in use: {reason}").format(node=node.name, reason=listed(reasons, MAX_NAMES))
+    message = _("{node}: in use: {reason}").format(node=node.name, reason=listed(reasons, MAX_NAMES))
     return warning("host-busy", node.name, message, _("The job shares the host, and may be slower."))
 
 
 def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:
     """Name what keeps a GPU from being used: jobs of dttui, other processes with user and pid, its own error."""
     jobs = {rank.pid: job for job, ranks in sample.ranks.items() for rank in ranks}
-    names = [gpu.error] if gpu.error else []
+    names = [agent_text(gpu.error)] if gpu.error else []
     for process in gpu.processes or ():
         if process.pid in jobs:
             names.append(_("job {id}").format(id=jobs[process.pid]))

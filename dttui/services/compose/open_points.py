@@ -33,6 +33,6 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
 
 def _check_script(run: Run, base: Path) -> list[Finding]:
     """Look for a script that is sent; one on the hosts is theirs."""
-    if run.script is None or posixpath.isabs(run.workdir or run.script):
+    if run.script is None or posixpath.isabs(run.script) or posixpath.isabs(run.workdir or ""):
         return []
     return check_script(run.script, base / (run.workdir or "."))

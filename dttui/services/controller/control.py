@@ -13,7 +13,7 @@ from dtagent.protocol import rpc
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
 from dttui.services.controller.starting import start_controller
-from dttui.services.gang.lost_nodes import lost_nodes
+from dttui.services.gang.lost_nodes import lost_nodes, unfetched_nodes
 from dttui.services.jobs import JobDirectory
 from dttui.transport.base import Prompt, Prompter, PromptKind
 
@@ -160,11 +160,12 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
     Args:
         directory: the job.
         expects_client: whether a client that can ask a person is about to attach.
-        looks_again: also for a job that is over, so that it looks at the hosts that were lost.
+        looks_again: also for a job that is over, so that it looks at the hosts that were lost, and fetches the logs
+            that a forced stop left behind.
     """
     if directory.has_controller() or not directory.launch.exists():
         return False
-    if directory.is_over() and not (looks_again and lost_nodes(directory.read_events())):
+    if directory.is_over() and not (looks_again and _has_something_left(directory)):
         return False
     try:
         lock = directory.claim()
@@ -174,6 +175,11 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
         return False  # Somebody else has just started one.
     start_controller(directory, lock, expects_client=expects_client)
     return True
+
+
+def _has_something_left(directory: JobDirectory) -> bool:
+    events = directory.read_events()
+    return bool(lost_nodes(events) or unfetched_nodes(events))
 
 
 async def _dial(directory: JobDirectory) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

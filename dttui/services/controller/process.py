@@ -29,6 +29,7 @@ from dttui.services.alerts.event_watch import EventWatch, WatchedLog
 from dttui.services.awake import run_awake
 from dttui.services.controller.login_session import take_agent
 from dttui.services.controller.starting import SPARE, wait_for_job
+from dttui.services.event_log import newest_event
 from dttui.services.gang.attempt import Gang
 from dttui.services.gang.look_again import look_again
 from dttui.services.gang.takeover import Remains, TakeOver
@@ -131,10 +132,9 @@ class Controller:
 
     def _earlier_end(self) -> tuple[JobState, str, ExitCode] | None:
         """Return how the job ended where another controller had already found out, and died before it was done."""
-        states = [event for event in self._directory.read_events() if event.kind is EventKind.JOB_STATE]
-        if not states or not JobState(states[-1].data["state"]).is_final:
+        last = newest_event(self._directory.events, EventKind.JOB_STATE)
+        if last is None or not JobState(last.data["state"]).is_final:
             return None
-        last = states[-1]
         return JobState(last.data["state"]), last.message, ExitCode(last.data["exit_code"])
 
     async def _beat(self) -> None:

@@ -5,6 +5,7 @@ Its interpreter may be started ahead, so that its imports are done while the job
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 SPARE = "--spare"
 """Argument of a controller that is told its job on a socket, which is its stdin."""
 MESSAGE_BYTES = 64 * 1024
+TAKING_S = 20.0
+"""How long it may need for its imports until it has taken the job."""
+_TAKEN = b"y"
 
 
 class SpareController:
@@ -41,21 +45,31 @@ class SpareController:
         self._link.close()
 
     def take(self, arguments: list[str], lock: int, log: int) -> bool:
-        """Give it a job, by its command line and descriptors; return whether it was still there."""
-        try:
+        """Give it a job, by its command line and descriptors; return whether it has taken it.
+
+        One that has not will not: as long as nobody hears it say so, it cannot.
+        """
+        self._link.settimeout(TAKING_S)
+        with contextlib.suppress(OSError):
             socket.send_fds(self._link, [json.dumps(arguments).encode()], [lock, log])
-        except OSError:
-            return False
-        return True
+            return self._link.recv(1) == _TAKEN
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_RD)
+            return self._link.recv(1) == _TAKEN  # It came at the last moment.
+        return False
 
 
 def wait_for_job() -> list[str] | None:
     """In a spare: wait for a job and take over its descriptors; return its command line, `None` where none comes."""
     with socket.socket(fileno=os.dup(0)) as link:
         message, descriptors, _flags, _address = socket.recv_fds(link, MESSAGE_BYTES, 2)
-    if not message:
-        return None
-    lock, log = descriptors
+        if not message:
+            return None
+        lock, log = descriptors
+        try:
+            link.send(_TAKEN)
+        except OSError:
+            return None  # Nobody waits for that any more: another one has the job.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for stream in (1, 2):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dttui.i18n import N_, _
 from dttui.services.diagnosis.exceptions import chain
 from dttui.services.diagnosis.recogniser import Recogniser
-from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM
+from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM, WHO_KILLS
 
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60}
 MAX_EXCEPTIONS = 16
 """Of a chain, the last ones."""
 UNTRACED = N_("Launch again with PYTHONFAULTHANDLER=1 under run.env: Python then prints where it was.")
@@ -76,13 +78,13 @@ def by_signal(number: int) -> tuple[str, str, tuple[str, ...]]:
     known: dict[int, tuple[str, str, tuple[str, ...]]] = {
         signal.SIGKILL: (
             "killed",
-            N_("It was killed from outside (SIGKILL), and not by dttui. The usual reason is want of host memory."),
+            N_("It was killed from outside (SIGKILL), and not by dttui."),
             (N_("See `dmesg` on {host} for «Out of memory», or ask who else ends processes there."), LESS_HOST_MEMORY),
         ),
         signal.SIGTERM: (
             "terminated",
             N_("It was asked from outside to end (SIGTERM), and not by dttui."),
-            (N_("Ask who ends processes on {host}: a time limit, a scheduler, an administrator, a shutdown."),),
+            (WHO_KILLS,),
         ),
         signal.SIGHUP: ("terminated", N_("It lost its terminal or session (SIGHUP)."), (crash,)),
         signal.SIGINT: ("interrupted", N_("It was interrupted (SIGINT)."), (N_("Launch again when you want it."),)),
@@ -107,6 +109,16 @@ def by_signal(number: int) -> tuple[str, str, tuple[str, ...]]:
         signal.SIGXFSZ: ("file-limit", N_("It wrote a file larger than it may (SIGXFSZ)."), (N_("Raise ulimit -f."),)),
     }
     return known.get(number, ("signal", N_("It was ended by a signal."), (crash,)))
+
+
+def asked_bytes(fields: Mapping[str, str]) -> int | None:
+    """Return how much memory was asked for, where a pattern captured that in bytes or as `7.28 TiB`."""
+    if fields.get("asked_bytes"):
+        return int(fields["asked_bytes"])
+    number, _blank, unit = fields.get("asked", "").partition(" ")
+    with contextlib.suppress(ValueError):
+        return int(float(number) * _UNITS.get(unit, 1))
+    return None
 
 
 def tell(text: str, fields: dict[str, str]) -> str:

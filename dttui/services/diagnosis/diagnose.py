@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dtagent.protocol.events import JobState, NodeStanding
 
-from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, by_signal, recognise, tell
+from dttui.services.agent_words import agent_text
+from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.services.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
+from dttui.services.diagnosis.memory import weighed
 from dttui.services.diagnosis.models import (
     ENDED_WITH_OTHERS,
     Cause,
@@ -21,20 +22,18 @@ from dttui.services.diagnosis.models import (
     Explained,
     Failed,
     LogLine,
+    NodeEvidence,
     Other,
 )
 from dttui.services.diagnosis.others import other_ranks, suspect
 from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
-from dttui.services.diagnosis.table import EXCHANGE, LESS_HOST_MEMORY
+from dttui.services.diagnosis.table import EXCHANGE, LATE_RANK, SILENT_RANK
+from dttui.services.diagnosis.unstarted import why_unstarted
 
 SHELL_SIGNAL = 128
 """A shell exits with this plus the number of the signal that ended its child."""
 CLOSE_LINES = 20
 """How near its end a log must have an exception for that to be the reason."""
-FULL_SHARE = 0.92
-"""Of a host's memory: from here on the kernel may have killed somebody."""
-ROOMY_SHARE = 0.8
-"""Of a host's memory: up to here it was not the host that was full."""
 _GPU_DOUBT = frozenset(
     {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
 )
@@ -48,7 +47,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     first = explained[0] if explained else None
     others = other_ranks(evidence, explained)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
-        cause = _without_failure(evidence)
+        cause = why_unstarted(evidence) if evidence.state is JobState.FAILED else None
         headline = evidence.reason
         return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
     before = _before(first.failure, evidence)
@@ -57,7 +56,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         # No other failure is a cause of its own, so it was not for one of them.
         cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
     if cause.is_consequence:
-        cause = _with_suspects(cause, explained, others)
+        cause = _with_suspects(cause, explained, others, evidence.absent_ranks)
     first = replace(first, cause=cause)
     return Diagnosis(evidence, first.failure.message, first, tuple(explained[1:]), cause, before, others, cause.advice)
 
@@ -82,10 +81,10 @@ def _cause_of(failure: Failed, evidence: Evidence) -> Cause:
     if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
         confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
         if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
-            return _told(said, fields, confidence, _lines(failure, said.index))
-        return _told(spoken, fields, confidence, _lines(failure, found[spoken.index].index))
+            return _told(said, failure, evidence, confidence, said.index)
+        return _told(spoken, failure, evidence, confidence, found[spoken.index].index)
     if said is not None and not recorded and _is_near_end(said.index, printed):
-        return _told(said, fields, Confidence.LIKELY, _lines(failure, said.index))
+        return _told(said, failure, evidence, Confidence.LIKELY, said.index)
     if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
@@ -153,21 +152,27 @@ def _by_exit(failure: Failed) -> Cause:
     words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
         code=failure.exit_code
     )
-    if failure.rank is None:
+    if failure.rank is None and failure.service is None:
         words = _("Why is not known: the launcher ended with exit code {code}.").format(code=failure.exit_code)
     advice = (_("Read the last lines of its output: only the script knows what its exit codes mean."),)
     return Cause("exit-code", words, advice, Confidence.UNKNOWN)
 
 
-def _told(found: Recognised, fields: dict[str, str], confidence: Confidence, lines: tuple[LogLine, ...]) -> Cause:
-    known = {**fields, **found.fields}
-    advice = tuple(tell(text, known) for text in found.row.advice)
-    return Cause(found.row.code, tell(found.row.words, known), advice, confidence, found.row.is_consequence, lines)
+def _told(found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int) -> Cause:
+    """Return what a row of the table says of a failure; `index` is that of the line it was found in."""
+    known = {**_fields(failure, evidence), **found.fields}
+    has_printed = known.get("missing", "") in map(str, evidence.last_lines)
+    rows = [SILENT_RANK if text == LATE_RANK and not has_printed else text for text in found.row.advice]
+    advice = tuple(tell(text, known) for text in rows)
+    words = tell(found.row.words, known)
+    lines = _lines(failure, index)
+    return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
 
 
 def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
-    return {"host": failure.node, "rank": str(failure.rank), "python": node.python if node else "python"}
+    python = node.python if node else "python"
+    return {"host": failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
 
 
 def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:
@@ -214,9 +219,29 @@ def _before(failure: Failed, evidence: Evidence) -> Before | None:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
     if node is None:
         return None
-    local = node.ranks.index(failure.rank) if failure.rank in node.ranks else None
-    gpu = node.gpu_ids[local] if local is not None and local < len(node.gpu_ids) else None
-    return read_before(node.readings, failure.time, evidence.job_id, failure.rank, gpu)
+    found = [
+        read_before(node.readings, failure.time, evidence.job_id, failure.rank, gpu)
+        for gpu in _gpus(node, failure.rank) or (None,)
+    ]
+    # Of several, the one that says most: whose error it may be, else whose memory was the fullest.
+    return max(found, key=_tells)
+
+
+def _gpus(node: NodeEvidence, rank: int | None) -> tuple[int, ...]:
+    """Return the GPUs that a rank drives: all of a node's where it is the only one there."""
+    if rank not in node.ranks:
+        return ()
+    if len(node.ranks) == 1:
+        return node.gpu_ids
+    local = node.ranks.index(rank)
+    return node.gpu_ids[local : local + 1]
+
+
+def _tells(before: Before | None) -> tuple[bool, bool, float]:
+    gpu = before.gpu if before is not None else None
+    if gpu is None:
+        return False, False, 0.0
+    return gpu.error is not None, gpu.xid is not None, (gpu.memory_peak_mib or 0) / (gpu.memory_total_mib or 1)
 
 
 def _with_readings(first: Explained, before: Before | None, evidence: Evidence) -> Cause:
@@ -230,7 +255,7 @@ def _with_readings(first: Explained, before: Before | None, evidence: Evidence) 
         return replace(
             cause,
             code="gpu-lost",
-            words=words.format(index=gpu.index, host=failure.node, error=gpu.error),
+            words=words.format(index=gpu.index, host=failure.node, error=agent_text(gpu.error)),
             advice=(tell(EXCHANGE, {}),),
             confidence=Confidence.LIKELY,
         )
@@ -242,36 +267,19 @@ def _with_readings(first: Explained, before: Before | None, evidence: Evidence) 
             return replace(cause, words=f"{cause.words} {told}")
         advice = tell(EXCHANGE, {})
         return replace(cause, code="gpu-xid", words=told, advice=(advice,), confidence=Confidence.LIKELY)
-    share = before.host_memory_share
-    if cause.code in ("killed", "worker-killed", "bus-error") and share is not None and share >= FULL_SHARE:
-        words = _("The memory of {host} was full ({share}), and the kernel killed this rank for it.")
-        advice = tell(LESS_HOST_MEMORY, {})
-        return replace(
-            cause,
-            code="host-oom",
-            words=words.format(host=failure.node, share=f"{share:.0%}"),
-            advice=(advice, *cause.advice[:1]),
-            confidence=Confidence.LIKELY,
-        )
-    if (
-        cause.code == "host-oom"
-        and cause.confidence is Confidence.CERTAIN
-        and share is not None
-        and share < ROOMY_SHARE
-    ):
-        more = _("The host had room: a limit stood in the way (ulimit -v, a cgroup), or it was too much at once.")
-        return replace(cause, words=f"{cause.words} {more}")
     if cause.code == "exit-code" and evidence.broken_metrics:
         words = _("Its loss had stopped being a number: {what}")
         return replace(
             cause, code="not-finite", words=words.format(what=evidence.broken_metrics[0]), confidence=Confidence.LIKELY
         )
-    return cause
+    return weighed(cause, failure, before)
 
 
-def _with_suspects(cause: Cause, explained: Sequence[Explained], others: Sequence[Other]) -> Cause:
+def _with_suspects(
+    cause: Cause, explained: Sequence[Explained], others: Sequence[Other], absent: Mapping[int, str]
+) -> Cause:
     """Return the cause of a job in which every failure follows from another one, with whom to look at."""
-    told = suspect(cause, explained, others)
+    told = suspect(cause, explained, others, absent)
     if not told:
         return cause
     return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
@@ -279,29 +287,3 @@ def _with_suspects(cause: Cause, explained: Sequence[Explained], others: Sequenc
 
 def _rank(confidence: Confidence) -> int:
     return (Confidence.UNKNOWN, Confidence.POSSIBLE, Confidence.LIKELY, Confidence.CERTAIN).index(confidence)
-
-
-def _without_failure(evidence: Evidence) -> Cause | None:
-    """Return why a job failed before any rank did; `None` for one that has not failed."""
-    if evidence.state is not JobState.FAILED:
-        return None
-    known: dict[int, tuple[str, str, str]] = {
-        ExitCode.UNREACHABLE: (
-            "host-unreachable",
-            _("A host could not be reached, so nothing was started."),
-            _("See whether you can log in to that host with ssh, and what `dttui envs` says of it."),
-        ),
-        ExitCode.PREFLIGHT: (
-            "preflight",
-            _("A check before the launch found what would have made it fail."),
-            _("Put right what the findings name, and launch again. Nothing was started."),
-        ),
-        ExitCode.LAUNCH: (
-            "launch",
-            _("The launch failed on a host, and every other host was cleared again."),
-            _("Nothing is left running. Put right what is named above, and launch again."),
-        ),
-    }
-    unknown = ("unknown", "", _("Look at the events for what happened before."))
-    code, words, advice = known.get(evidence.exit_code or 1, unknown)
-    return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)

@@ -6,24 +6,28 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
+from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
 
 from dttui.planning.models import BoundPlan, Severity
 from dttui.sanitize import clean
 from dttui.services.diagnosis.exceptions import exceptions_in
-from dttui.services.diagnosis.models import Evidence, Failed, LogLine, NodeEvidence
+from dttui.services.diagnosis.models import AbsentNode, Evidence, Failed, LogLine, NodeEvidence, Rendezvous
 from dttui.services.follow import LineReader
 from dttui.services.jobs import JobDirectory
+from dttui.services.log_marks import retold
 from dttui.services.moments import moment_or
+from dttui.services.preflight.board import Check, Verdict
 from dttui.services.redaction import redact
 from dttui.services.view import JobView, NodeView
+from dttui.services.words import without_log_head
 
 MOST_LINES = 60
 """Of each stream of a rank that failed."""
@@ -65,7 +69,10 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         state = JobState.UNKNOWN
         failures = failures or tuple(_crashed(directory, view, show))
     lost = [name for name, node in view.nodes.items() if node.state is NodeStanding.LOST]
-    looked_at = set(list(dict.fromkeys([*(item.node for item in failures), *lost, *view.nodes]))[:MOST_NODES])
+    rendezvous = _rendezvous(view, events, show)
+    missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
+    named = [*(item.node for item in failures), *lost, *missing, *view.nodes]
+    looked_at = set(list(dict.fromkeys(named))[:MOST_NODES])
     pythons, told = _pythons(directory, view.attempt), _told_of(events)
     nodes = []
     for name, node in view.nodes.items():
@@ -96,14 +103,47 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
         last_lines=last_lines,
         running_at=view.running_at,
+        rendezvous=rendezvous,
+        absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
     )
+
+
+def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvous | None:
+    """Return what was last told of who is missing at the rendezvous."""
+    told = next((event.data for event in reversed(events) if isinstance(event.data.get("missing"), dict)), None)
+    if told is None or view.plan is None:
+        return None
+    absent = []
+    for name, item in told["missing"].items():
+        reached = view.checks.get(name, {}).get(Check.MASTER)
+        has_reached = reached is not None and reached.verdict is Verdict.OK
+        absent.append(
+            AbsentNode(name, item.get("has_come"), without_log_head(show(str(item.get("said", "")))), has_reached)
+        )
+    port = told.get("port")
+    return Rendezvous(
+        _number(told.get("waited_s")),
+        view.plan.rendezvous_timeout_s,
+        view.plan.master_address,
+        port if isinstance(port, int) else None,
+        tuple(absent),
+    )
+
+
+def _absent_ranks(events: Sequence[Event]) -> Iterable[tuple[str, str]]:
+    """Return what was last told of ranks that had not come to init_process_group."""
+    told: object = {}
+    for event in events:
+        is_anew = event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RUNNING.value
+        told = {} if is_anew else event.data.get("absent_ranks", told)
+    return [(rank, str(node)) for rank, node in told.items()] if isinstance(told, dict) else []
 
 
 def _shower(view: JobView) -> _Show:
     """Return the filter of every text: nothing that drives a terminal, no secret whose value is known here."""
     names = view.plan.secrets if view.plan is not None else ()
     values = [os.environ[name] for name in names if name in os.environ]
-    return lambda text: redact(clean(text), values)
+    return lambda text: retold(redact(clean(text), values))
 
 
 def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) -> NodeEvidence:
@@ -144,7 +184,8 @@ def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
 
 def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -> Failed:
     data = event.data
-    name = "launcher" if event.rank is None else str(event.rank)
+    service = str(data["process"]) if re.fullmatch(PROCESS_NAME, str(data.get("process"))) else None
+    name = service or ("launcher" if event.rank is None else str(event.rank))
     lines: list[LogLine] = []
     if event.node:
         logs = directory.logs(view.attempt, event.node)
@@ -163,6 +204,8 @@ def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -
         error=show(data["error"]) if data.get("error") else None,
         traceback=show(data["traceback"]) if data.get("traceback") else None,
         lines=tuple(lines),
+        memory_limit_mib=data.get("memory_limit_mib"),
+        service=service,
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),
         is_aftermath=bool(data.get("uncleared")),

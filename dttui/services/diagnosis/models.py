@@ -58,7 +58,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Failed:
-    """A rank, a launcher or a node that broke, as it was recorded."""
+    """A rank, a launcher, a service or a node that broke, as it was recorded."""
 
     node: str
     rank: int | None
@@ -71,12 +71,21 @@ class Failed:
     traceback: str | None = None
     lines: tuple[LogLine, ...] = ()
     """The end of its output: stdout, then stderr."""
+    memory_limit_mib: int | None = None
+    """What its ulimit or cgroup let it have."""
+    service: str | None = None
+    """Name of the process, where it is one that serves the others."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
     is_cleared: bool = False
     """A node that was lost, and has told since that nothing of the job is left there."""
     is_aftermath: bool = False
     """Processes that could not be ended afterwards."""
+
+    @property
+    def process(self) -> str:
+        """Name of the process, as its logs have it."""
+        return self.service or ("launcher" if self.rank is None else str(self.rank))
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,36 @@ class NodeEvidence:
     """The newest, in order; times by the login node's clock."""
     launcher: tuple[LogLine, ...] = ()
     """The end of the launcher's stderr."""
+
+
+@dataclass(frozen=True)
+class AbsentNode:
+    """A node not all of whose ranks had started when the rendezvous was last looked at."""
+
+    name: str
+    has_come: bool | None
+    """Whether its launcher had reached the rendezvous; `None` where that is not known."""
+    said: str = ""
+    """The last line of its launcher's stderr."""
+    has_reached: bool = False
+    """Whether the preflight had connected from there to the master's port."""
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How a rendezvous stood when it was last looked at."""
+
+    waited_s: float
+    limit_s: float
+    address: str
+    """Of the master."""
+    port: int | None
+    absent: tuple[AbsentNode, ...]
+
+    @property
+    def place(self) -> str:
+        """`10.0.0.1:29517`; only the address in what an older release has told."""
+        return self.address if self.port is None else f"{self.address}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -127,6 +166,10 @@ class Evidence:
     """Rank → the last line it printed."""
     running_at: float | None = None
     """Unix time at which all ranks ran."""
+    rendezvous: Rendezvous | None = None
+    """`None` where nobody had to wait long."""
+    absent_ranks: Mapping[int, str] = field(default_factory=dict)
+    """Rank → node, of those that others waited for in init_process_group when that was last told."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +182,8 @@ class Cause:
     confidence: Confidence
     is_consequence: bool = False
     evidence: tuple[LogLine, ...] = ()
+    asked_bytes: int | None = None
+    """Of memory that it was refused, where it said how much."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +222,20 @@ class Diagnosis:
     """What the rank's GPU and host did in the seconds before."""
     others: tuple[Other, ...] = ()
     advice: tuple[str, ...] = ()
+
+    @property
+    def log(self) -> tuple[str, str | None] | None:
+        """Where to read of the first failure: node and stream, `3.err`, or all streams; `None` without a failure."""
+        rendezvous = self.evidence.rendezvous
+        if self.first is None and rendezvous is not None and self.cause is not None:
+            absent = [item for item in rendezvous.absent if item.has_come is False]
+            return (absent[0].name, "launcher.err" if absent[0].said else None) if absent else None
+        if self.first is None:
+            return None
+        failure = self.first.failure
+        name = failure.process
+        printed = {line.file.rpartition("/")[2] for line in failure.lines}
+        return failure.node, next((item for item in (f"{name}.err", f"{name}.out") if item in printed), None)
 
     @property
     def same(self) -> int:

@@ -10,7 +10,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.services.diagnosis.models import ENDED_WITH_OTHERS, Cause, Doing, Evidence, Explained, NodeEvidence, Other
-from dttui.services.words import listed
+from dttui.services.words import rank_names
 
 MOST_NAMED = 4
 """Ranks that a sentence names."""
@@ -45,8 +45,10 @@ def other_ranks(evidence: Evidence, explained: Sequence[Explained]) -> tuple[Oth
     return tuple(found)
 
 
-def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other]) -> str:
+def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other], absent: Mapping[int, str]) -> str:
     """Return whom to look at where every failure follows from another one; empty where nobody stands out."""
+    if cause.code == "rendezvous-timeout" and absent:
+        return _("Never joined the others: {ranks}.").format(ranks=_named(list(absent.items())))
     missing = [other for other in others if other.doing is Doing.ABSENT]
     if missing:
         return _("Never started: {ranks}.").format(ranks=_named([(item.rank, item.node) for item in missing]))
@@ -74,7 +76,7 @@ def suspect(cause: Cause, explained: Sequence[Explained], others: Sequence[Other
 
 
 def _named(ranks: Sequence[tuple[int | None, str]]) -> str:
-    return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], MOST_NAMED)
+    return rank_names(ranks, MOST_NAMED)
 
 
 def _doing(

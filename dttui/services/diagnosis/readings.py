@@ -13,6 +13,8 @@ from dttui.i18n import N_, _
 WINDOW_S = 30.0
 LATE_S = 2.0
 """A sample may be stamped this much after the failure, and still show what was before it."""
+COUNTED_S = 10.0
+"""A count that was read so soon after the failure shows whether it had grown by then."""
 FULL_DISK_MIB = 64
 """A file system with less room is as good as full."""
 
@@ -90,6 +92,8 @@ class Before:
     rank_state: str | None = None
     full_disks: tuple[str, ...] = ()
     """Mount points without room."""
+    oom_kills: int | None = None
+    """Processes that the kernel killed for want of memory about then; `None` where no count was read afterwards."""
 
     @property
     def host_memory_share(self) -> float | None:
@@ -135,7 +139,20 @@ def read_before(
         rank_memory_peak_mib=max(memory, default=None),
         rank_state=ranks[-1].state if ranks else None,
         full_disks=tuple(full),
+        oom_kills=_oom_kills(readings, end),
     )
+
+
+def _oom_kills(readings: Sequence[HostSample], end: float) -> int | None:
+    near = [item for item in readings if end - WINDOW_S <= item.time <= end + COUNTED_S]
+    counts = [(item.time, item.oom_kills) for item in near if item.oom_kills is not None]
+    earlier = [count for time, count in counts if time <= end]
+    later = [count for time, count in counts if time > end]
+    if not earlier:
+        return None
+    base = next((count for time, count in reversed(counts) if time <= end - LATE_S), earlier[0])
+    grown = (later or earlier)[-1] - base
+    return grown if later or grown else None
 
 
 def _available_mib(disk: DiskUse) -> int:

@@ -1,26 +1,27 @@
-"""A diagnosis in words, section by section, as every client shows it; and as data."""
+"""A diagnosis in words, section by section, as every client shows it."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _, ngettext
+from dttui.services.agent_words import agent_text
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
 from dttui.services.diagnosis.readings import WINDOW_S, Before, GpuBefore
-from dttui.services.words import state_name
+from dttui.services.words import rank_names, state_name
 
 MOST_TRACEBACK = 40
 """Lines of a traceback, from its end."""
 MOST_LAST_LINES = 12
 MOST_OTHERS = 12
 MOST_ALSO = 8
+MOST_NAMED = 4
 SHORT_TRACEBACK = 20
 SHORT_ALSO = 8
 MIB_PER_GIB = 1024
@@ -126,6 +127,12 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
             _("Its ranks may run on. `dttui stop {id}` ends them on every host.").format(id=evidence.job_id),
         ]
     lines = [_("Nothing has failed so far: the job is not over ({state}).").format(state=state_name(evidence.state))]
+    if evidence.absent_ranks and not evidence.metrics:
+        ranks = rank_names(list(evidence.absent_ranks.items()), MOST_NAMED)
+        lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))
+    elif evidence.running_at is not None and not evidence.metrics and not evidence.last_lines:
+        words = _("No rank has printed a line or reported a step in the {seconds} s since all of them run.")
+        lines.append(words.format(seconds=int(evidence.now - evidence.running_at)))
     newest = max((item.time for item in evidence.metrics.values() if item.time), default=None)
     if newest is not None:
         lines.append(_("The last report of a step came {seconds} s ago.").format(seconds=int(evidence.now - newest)))
@@ -139,7 +146,7 @@ def _facts(explained: Explained) -> str:
     failure = explained.failure
     pieces = [
         (_("node"), failure.node),
-        (_("rank"), _("launcher") if failure.rank is None else str(failure.rank)),
+        (_("rank"), failure.service or (_("launcher") if failure.rank is None else str(failure.rank))),
         (_("ending"), ending(failure.exit_code, failure.signal)),
     ]
     if failure.is_lost or failure.is_aftermath:
@@ -210,7 +217,22 @@ def _findings(diagnosis: Diagnosis) -> list[Section]:
     for node in diagnosis.evidence.nodes:
         if node.message and node.state.is_bad:
             lines.append(Line(f"{node.name}: {node.message}"))
-    return [Section("", tuple(lines))]
+    return [Section("", tuple(lines)), *_launchers(diagnosis)]
+
+
+def _launchers(diagnosis: Diagnosis) -> list[Section]:
+    """Return what the launchers last said of the nodes that missed the rendezvous."""
+    cause, rendezvous = diagnosis.cause, diagnosis.evidence.rendezvous
+    if cause is None or cause.code != "rendezvous-timeout" or rendezvous is None:
+        return []
+    absent = {item.name for item in rendezvous.absent if item.has_come is False}
+    parts = []
+    for node in diagnosis.evidence.nodes:
+        last = [line for line in node.launcher if line.text.strip()][-MOST_LAST_LINES:]
+        if node.name in absent and len(last) > 1:  # A single one is told with the cause.
+            heading = _("Its last lines, from {place}").format(place=last[0].place)
+            parts.append(Section(heading, tuple(Line(line.text, Kind.MUTED) for line in last)))
+    return parts[:MOST_NAMED]
 
 
 def _advice(diagnosis: Diagnosis) -> Section:
@@ -231,6 +253,8 @@ def _also(diagnosis: Diagnosis, most: int) -> Section:
 def _consequence_words(item: Explained) -> str:
     failure = item.failure
     who = _("the launcher on {host}").format(host=failure.node)
+    if failure.service is not None:
+        who = _("{process} on {host}").format(process=failure.service, host=failure.node)
     if failure.rank is not None:
         who = _("rank {rank} on {host}").format(rank=failure.rank, host=failure.node)
     how = ending(failure.exit_code, failure.signal)
@@ -265,15 +289,15 @@ def _gpu_words(gpu: GpuBefore | None) -> list[str]:
         limit = "" if gpu.power_limit_w is None else _(" of {watts:.0f}").format(watts=gpu.power_limit_w)
         pieces.append(_("{watts:.0f}{limit} W").format(watts=gpu.power_w, limit=limit))
     if gpu.throttle_reasons:
-        pieces.append(_("held back: {reasons}").format(reasons=", ".join(gpu.throttle_reasons)))
+        pieces.append(_("held back: {reasons}").format(reasons=", ".join(map(agent_text, gpu.throttle_reasons))))
     if gpu.ecc_uncorrected:
         pieces.append(_("{count} uncorrected memory errors").format(count=gpu.ecc_uncorrected))
     if gpu.xid is not None:
         pieces.append(f"Xid {gpu.xid}")
     if gpu.recovery_action:
-        pieces.append(_("the driver asks for: {action}").format(action=gpu.recovery_action))
+        pieces.append(_("the driver asks for: {action}").format(action=agent_text(gpu.recovery_action)))
     if gpu.error:
-        pieces.append(gpu.error)
+        pieces.append(agent_text(gpu.error))
     return [f"GPU {gpu.index}  " + " · ".join(pieces)] if pieces else []
 
 
@@ -344,53 +368,3 @@ def _rest(total: int, shown: int) -> list[Line]:
 
 def _quotes(texts: Sequence[str]) -> tuple[Line, ...]:
     return tuple(Line(text, Kind.QUOTE) for text in texts)
-
-
-def document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as data."""
-    evidence = diagnosis.evidence
-    return {
-        "job_id": evidence.job_id,
-        "state": evidence.state.value,
-        "reason": evidence.reason,
-        "exit_code": evidence.exit_code,
-        "attempt": evidence.attempt,
-        "is_watched": evidence.is_watched,
-        "headline": diagnosis.headline,
-        "first_failure": _failure_document(diagnosis.first) if diagnosis.first else None,
-        "cause": _cause_document(diagnosis),
-        "before": asdict(diagnosis.before) if diagnosis.before else None,
-        "failed_after": [_failure_document(item) for item in diagnosis.also],
-        "ranks": [{**asdict(other), "doing": other.doing.value} for other in diagnosis.others],
-        "findings": [{"message": message, "hint": hint} for message, hint in evidence.findings],
-        "advice": list(diagnosis.advice),
-    }
-
-
-def _cause_document(diagnosis: Diagnosis) -> dict[str, Any] | None:
-    cause = diagnosis.cause
-    if cause is None:
-        return None
-    return {**asdict(cause), "confidence": cause.confidence.value}
-
-
-def _failure_document(explained: Explained) -> dict[str, Any]:
-    failure = explained.failure
-    return {
-        "node": failure.node,
-        "rank": failure.rank,
-        "message": failure.message,
-        "time": failure.time,
-        "exit_code": failure.exit_code,
-        "signal": failure.signal,
-        "signal_name": signal_name(failure.signal) if failure.signal is not None else None,
-        "error": failure.error,
-        "traceback": failure.traceback,
-        "tail": [asdict(line) for line in failure.lines[-MOST_LAST_LINES:]],
-        "cause": {
-            "code": explained.cause.code,
-            "words": explained.cause.words,
-            "confidence": explained.cause.confidence.value,
-            "is_consequence": explained.cause.is_consequence,
-        },
-    }

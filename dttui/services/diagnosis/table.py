@@ -15,12 +15,32 @@ _SMALLER = N_(
 )
 _SHARED_GPU = N_("See with `dttui envs` whether another process holds memory of that GPU.")
 LESS_HOST_MEMORY = N_("Use fewer data loader workers, load data piece by piece, or take a host with more memory.")
+MEMORY_LIMITS = N_(
+    "See on {host} what `ulimit -v` says, and memory.max of its cgroup (in a container, under Slurm); have it raised."
+)
+WRONG_SIZE = N_("Look at the line that asks for it: a shape, a unit or a count there is too large.")
+WHO_KILLS = N_("Ask who ends processes on {host}: a time limit, a scheduler, an administrator, a shutdown.")
 SHM = N_("Use fewer data loader workers, or have /dev/shm made larger on that host (in a container: --shm-size).")
 FREE_DISK = N_("Make room on that file system, or write checkpoints elsewhere.")
 _INSTALL = N_("Install it on that host: {python} -m pip install …; or set `python` of the environment to another one.")
 _SAME_VERSIONS = N_("Install the same versions on every host; the preflight's findings say who differs.")
 _LOOK_AT_FIRST = N_("Look at the rank that ended first; this one only lost it.")
 _NETWORK = N_("Check `address` in the inventory, and any firewall between the hosts: NCCL and gloo use any free port.")
+LATE_RANK = N_("`dttui logs {job} --rank {missing}` shows what rank {missing} did meanwhile.")
+SILENT_RANK = N_(
+    "Rank {missing} has printed nothing. While it hangs, `kill -ABRT` of its process makes Python print where it is."
+)
+_BEFORE_INIT = N_(
+    "Look at what the script does before init_process_group: it must end on every rank, and about as soon as on the "
+    "others; for a long download or preparation raise its `timeout`."
+)
+_BEFORE_HOROVOD = N_(
+    "Look at what the script does before hvd.init: it must end on every rank, and about as soon as on the others; for "
+    "a long preparation raise communication.rendezvous_timeout."
+)
+_RECORDED = N_(
+    "Where torch wrote it down, each rank's last collectives are in nccl_trace_rank_* of the attempt's directory."
+)
 _NCCL_DEBUG = N_("Set NCCL_DEBUG=INFO under run.env and launch again to see on which link.")
 _DRIVER = N_("Install a torch made for an older CUDA, or have the driver of that host updated.")
 EXCHANGE = N_("Leave that host out and have the GPU looked at: nvidia-smi -q on the host, and `dmesg` for Xid lines.")
@@ -84,31 +104,37 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         r"|NCCL error.*Error while creating shared memory segment)",
         r"ERROR: Unexpected bus error encountered in worker\.|NCCL WARN Error while creating shared memory segment",
     ),
-    # Memory of the host.
+    # Memory of the host. Whether that was full is for the readings to say.
     Recogniser(
-        "host-oom",
-        N_("The memory of {host} was full: {asked} more were asked for."),
-        (LESS_HOST_MEMORY,),
+        "memory-refused",
+        N_("It asked {host} for {asked} of memory, and was refused."),
+        (LESS_HOST_MEMORY, MEMORY_LIMITS),
         r"[\w.]*MemoryError: Unable to allocate (?P<asked>[\d.]+ \w+)",
     ),
     Recogniser(
-        "host-oom",
-        N_("The memory of {host} was full: {asked} more were asked for."),
-        (LESS_HOST_MEMORY,),
+        "memory-refused",
+        N_("It asked {host} for {asked} of memory, and was refused."),
+        (LESS_HOST_MEMORY, MEMORY_LIMITS),
         rf"{_T}.*DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate "
         r"(?P<asked_bytes>\d+) bytes",
     ),
     Recogniser(
         "worker-killed",
-        N_("A data loader worker of this rank was killed from outside. The usual reason is want of host memory."),
-        (LESS_HOST_MEMORY,),
+        N_("A data loader worker of this rank was killed from outside (SIGKILL)."),
+        (LESS_HOST_MEMORY, WHO_KILLS),
         rf"{_T}DataLoader worker \(pid\S* \d+\) is killed by signal: Killed",
     ),
     Recogniser(
-        "host-oom",
-        N_("The memory of {host} was full."),
-        (LESS_HOST_MEMORY,),
+        "memory-refused",
+        N_("It asked {host} for memory, and was refused."),
+        (LESS_HOST_MEMORY, MEMORY_LIMITS),
         r"(?:[\w.]*MemoryError(?::|$)|std::bad_alloc|[\w.]+: \[Errno 12\] Cannot allocate memory)",
+    ),
+    Recogniser(
+        "host-oom",
+        N_("The kernel of {host} killed a process for want of memory."),
+        (LESS_HOST_MEMORY,),
+        None,
         r"Out of memory: Killed process|oom-kill:",
     ),
     # Disks and files.
@@ -159,7 +185,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     Recogniser(
         "collective-timeout",
         N_("It waited {seconds} s in a collective ({operation}) that some rank never came to."),
-        (_HANGING,),
+        (_HANGING, _RECORDED),
         rf"{_T}.*Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=(?P<operation>\w+)"
         rf"{_WIDE_GAP}ran for (?P<milliseconds>\d+) milliseconds",
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, OpType=(?P<operation>\w+)"
@@ -189,8 +215,30 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     ),
     Recogniser(
         "rendezvous-timeout",
+        N_("It waited {seconds} s in init_process_group for rank {missing}, which did not come there."),
+        (LATE_RANK, _BEFORE_INIT, _NETWORK),
+        rf"{_T}.*wait timeout after (?P<milliseconds>\d+)ms, keys: /\S*//\w+//\d+/(?P<missing>\d+)",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "rendezvous-timeout",
+        N_("It waited {seconds} s in NCCL's set-up for rank {missing}, which did not come there."),
+        (LATE_RANK, _BEFORE_INIT, _NETWORK),
+        rf"{_T}.*retrieving ncclUniqueId from \[(?P<missing>\d+)\]{_WIDE_GAP}timeout after (?P<milliseconds>\d+)ms",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "rendezvous-timeout",
+        N_("Only {joined} of {size} ranks came to init_process_group in time."),
+        (_BEFORE_INIT, _NETWORK),
+        rf"{_T}.*Timed out initializing process group in store based barrier{_GAP}"
+        r"\(world_size=(?P<size>\d+), num_workers_joined=(?P<joined>\d+)",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "rendezvous-timeout",
         N_("Only {joined} of {size} ranks came to the rendezvous within {waited} s."),
-        (_NETWORK,),
+        (_BEFORE_INIT, _NETWORK),
         rf"{_T}.*Timed out after (?P<waited>\d+) seconds waiting for clients\. (?P<joined>\d+)/(?P<size>\d+) clients",
         is_consequence=True,
     ),
@@ -209,6 +257,20 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         r"(?:[\w.]*Rendezvous(?:Timeout|Connection)Error\b"
         rf"|{_T}(?:.*Gloo connectFullMesh failed with|.*wait timeout after \d+ms, keys: /?default_pg"
         r"|.*TCP client failed to connect/validate to host|.*barrier timeout after \d+ms))",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "rendezvous-timeout",
+        N_("It waited {waited} s in hvd.init for rank {missing}, which did not come there."),
+        (LATE_RANK, _BEFORE_HOROVOD, _NETWORK),
+        printed=r"what\(\):.*Wait timeout after (?P<waited>\d+) seconds for key\(s\): \[?(?P<missing>\d+)",
+        is_consequence=True,
+    ),
+    Recogniser(
+        "peer-gone",
+        N_("Horovod ended on another rank, by an exception or since the script came to its end there."),
+        (_LOOK_AT_FIRST,),
+        rf"[\w.]*HorovodInternalError: (?:Horovod has been shut down|.*{_GLOO_PEER})",
         is_consequence=True,
     ),
     Recogniser(

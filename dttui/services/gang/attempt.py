@@ -21,6 +21,8 @@ from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import MetricWatch
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.copy_cap import CopyCap
+from dttui.services.gang.node_record import Shared
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.start import GangStart
 from dttui.services.gang.warm import ask_warm
@@ -142,6 +144,7 @@ class Gang:
         write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
         for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
             node.planned = planned
+            node.shared.world_size = self._plan.world_size
 
     def _show_checks(self, name: str, cells: Mapping[Check, Cell]) -> None:
         node = next(node for node in self._nodes if node.name == name)
@@ -183,12 +186,11 @@ def make_nodes(
 ) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
-    watch = MetricWatch()
+    shared = Shared(MetricWatch(), alerts, CopyCap(plan.log_cap_bytes), plan.slots)
     for planned in plan.nodes:
         environment = inventory.find(planned.name)
         if environment is None:
             raise LaunchError(_("there is no environment {name}").format(name=planned.name))
-        node = NodeRun(environment, planned, key, directory, transport, prompter, on_change, watch=watch)
-        node.own_alerts, node.world_size = alerts, plan.world_size
+        node = NodeRun(environment, planned, key, directory, transport, prompter, on_change, shared=shared)
         nodes.append(node)
     return nodes

@@ -6,8 +6,12 @@ from collections.abc import Iterable
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
+from dttui.i18n import told
 from dttui.planning.models import Finding
 from dttui.services.event_log import EventLog
+from dttui.spec.findings import warning
+
+_STANDINGS = frozenset(item.value for item in NodeStanding)
 
 
 class AttemptLog:
@@ -19,15 +23,22 @@ class AttemptLog:
         self._told: dict[str, str] = {}
 
     def resume(self, events: Iterable[Event]) -> None:
-        """Take in what another controller told of the attempt."""
+        """Take in what another controller told of the attempt; of another version, what is known of it."""
+        unknown: dict[str, str] = {}
         for event in events:
             # What a node that may still run did is not known any more, and told again once it is.
             if event.kind is EventKind.NODE_STATE and event.node is not None:
-                state = NodeStanding(event.data.get("state"))
-                if state.is_over:
-                    self._told[event.node] = f"{state.value} {event.message}"
+                word = str(event.data.get("state"))
+                if word not in _STANDINGS:
+                    unknown[event.node] = word
+                elif NodeStanding(word).is_over:
+                    self._told[event.node] = f"{word} {event.message}"
             elif event.kind is EventKind.FINDING:
                 self._told[_name(str(event.data.get("code")), str(event.data.get("subject")))] = event.message
+        for node, word in unknown.items():
+            message = told("{host} was said to be {state}, of which this version knows nothing; the host is asked",
+                           host=node, state=word)  # fmt: skip
+            self.tell(warning("unknown-state", node, message))
 
     def enter(self, state: JobState, message: str, **data: object) -> None:
         """Tell the job's new state."""

@@ -14,7 +14,11 @@ from dtagent.protocol.jobs import LogChunk
 
 from dttui.files import write_atomic
 from dttui.i18n import _
+from dttui.services.gang.copy_cap import CopyCap
+from dttui.services.holes import missing_notice
 
+HELD_BYTES = 1 << 20
+"""Of what a copy has no room for, how much of its end is kept until the log ends."""
 MOST_EMPTY_MARKS = 100
 """Gaps and new files of one stream in a row, without a byte between them."""
 MOST_MARKS_AFTER_END = 500
@@ -33,15 +37,29 @@ class Cursor:
     """Which file there."""
 
 
+@dataclass
+class _Held:
+    """The end of what a copy had no room for."""
+
+    cursor: Cursor
+    """Behind its last byte."""
+    data: bytes = b""
+    dropped_bytes: int = 0
+    """Before it."""
+
+
 class LogCopy:
     """Writes chunks to the copies. What the host no longer had is told in the copy, in a line of its own.
 
     Args:
         folder: where the copies are; what is there already is gone on from.
+        cap: the bound of all copies of the attempt.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cap: CopyCap | None = None) -> None:
         self._folder = folder
+        self._cap = cap or CopyCap()
+        self._held: dict[str, _Held] = {}
         self._places_path = folder.with_name(f"{folder.name}.places.json")
         self._places = _read_places(self._places_path)
         """Stream → by how much an offset on the host is ahead of the length of the copy, and which file it is of."""
@@ -53,6 +71,7 @@ class LogCopy:
                 ahead, inode = self._places.get(path.name, (0, None))
                 # Below zero where a crash came between noting a new file and telling of it in the copy.
                 self._cursors[path.name] = Cursor(max(0, path.stat().st_size + ahead), inode)
+                self._cap.note(path)
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -96,8 +115,38 @@ class LogCopy:
         Raises:
             OSError: there is no room, say; the copy is as it was.
         """
-        self._append(chunk.stream, self._notice(chunk), data, Cursor(chunk.offset, chunk.inode))
+        if chunk.stream in self._held or not self._cap.takes(self._folder / chunk.stream):
+            self._hold(chunk, data)
+        else:
+            self._append(chunk.stream, self._notice(chunk), data, Cursor(chunk.offset, chunk.inode))
         self.advance(chunk, data)
+
+    def finish(self) -> None:
+        """Write the end of each log that a copy had no room for, after a line about what is missing before it.
+
+        Raises:
+            OSError: there is no room, say; it may be tried again.
+        """
+        for stream, held in list(self._held.items()):
+            notice = f"{missing_notice(held.dropped_bytes)}\n".encode() if held.dropped_bytes else b""
+            start = Cursor(held.cursor.offset - len(held.data), held.cursor.inode)
+            self._append(stream, notice, held.data, start)
+            del self._held[stream]
+
+    def _hold(self, chunk: LogChunk, data: bytes) -> None:
+        """Keep a chunk in memory, where its copy is full and nothing can be dropped from the middle of it."""
+        held = self._held.get(chunk.stream)
+        if held is None:
+            text = _("… this file system cannot drop the middle of a file: from here on only the end is kept …")
+            self._append(chunk.stream, f"{text}\n".encode(), b"", self.place(chunk.stream))
+            held = self._held[chunk.stream] = _Held(self.place(chunk.stream))
+        if chunk.gap_bytes or chunk.is_new_file:
+            held.dropped_bytes += len(held.data) + chunk.gap_bytes
+            held.data = b""
+        whole = held.data + data
+        held.data = whole[-HELD_BYTES:]
+        held.dropped_bytes += len(whole) - len(held.data)
+        held.cursor = Cursor(chunk.offset + len(data), chunk.inode)
 
     def break_off(self, stream: str) -> None:
         """Say at the end of a copy that the rest of the log was not fetched; whoever fetches it later goes on here.
@@ -125,6 +174,7 @@ class LogCopy:
             if copy.write(notice + data) < len(notice + data):
                 copy.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)
+        self._cap.note(self._folder / stream)
 
     def _notice(self, chunk: LogChunk) -> bytes:
         lines = []

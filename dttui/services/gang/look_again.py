@@ -1,4 +1,4 @@
-"""Looking again at hosts that could not be reached when their job ended, and ending what is left there."""
+"""Looking again at hosts of a job that is over: what still runs is ended, and logs that were left there are fetched."""
 
 from __future__ import annotations
 
@@ -9,20 +9,27 @@ from dtagent.protocol.events import EventKind, NodeStanding
 from dtagent.protocol.jobs import AttemptKey, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
-from dttui.errors import AgentError, HostError
+from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import told
 from dttui.inventory.models import Inventory
+from dttui.services.agent_words import agent_text
 from dttui.services.event_log import EventLog
-from dttui.services.gang.lost_nodes import lost_nodes
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.copy_cap import CopyCap
+from dttui.services.gang.lost_nodes import LOG_REST, lost_nodes, unfetched_nodes
 from dttui.services.gang.metric_copy import read_metrics
+from dttui.services.gang.node_record import Shared
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import ending, last_words
 from dttui.services.gang.takeover import Remains
-from dttui.services.gang.watch import STOP_DEADLINE_S
+from dttui.services.gang.watch import STOP_DEADLINE_S, log_rest
 from dttui.services.jobs import JobDirectory
+from dttui.spec.findings import info
 from dttui.transport.base import Prompter, Transport
 
 LOOK_DEADLINE_S = 20.0
+LOOK_AT_LINK_S = 1.0
+"""Between two looks at whether the link is still there, over which logs come."""
 
 
 async def look_again(
@@ -34,7 +41,7 @@ async def look_again(
     *,
     forced: asyncio.Event,
 ) -> None:
-    """End what is left on the lost nodes of a job that is over, and tell what was found there.
+    """End what is left on the lost nodes of a job that is over, fetch what is left of logs, and tell what was found.
 
     Args:
         directory: of the job.
@@ -42,19 +49,20 @@ async def look_again(
         inventory: the environments of the job.
         transport: how they are reached.
         prompter: who is asked for what it takes to log in.
-        forced: set once there is to be no grace period.
+        forced: set once there is to be no grace period, and no waiting for logs.
     """
     remains = Remains.read(directory, time.time())
-    lost = lost_nodes(remains.events)
+    lost, unfetched = lost_nodes(remains.events), unfetched_nodes(remains.events)
+    shared = Shared(copy_cap=CopyCap(remains.plan.log_cap_bytes), world_size=remains.plan.slots)
     so_far = read_metrics(directory, remains.attempt)
     looks = []
     for planned in remains.plan.nodes:
         environment = inventory.find(planned.name)
-        if planned.name in lost and environment is not None:
+        if planned.name in (*lost, *unfetched) and environment is not None:
             key = AttemptKey(directory.job_id, remains.attempt)
-            node = NodeRun(environment, planned, key, directory, transport, prompter, lambda: None)
-            node.resume(so_far)
-            looks.append(_look(node, log, forced))
+            node = NodeRun(environment, planned, key, directory, transport, prompter, lambda: None, shared)
+            node.record.resume(so_far)
+            looks.append((_look if planned.name in lost else _fetch)(node, log, forced))
     await asyncio.gather(*looks)
 
 
@@ -70,6 +78,45 @@ async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
         await node.close()
     data = {"state": state.value, **(last_words(node) if state is not NodeStanding.LOST else {})}
     log.add(EventKind.NODE_STATE, message, attempt=node.key.attempt, node=node.name, data=data)
+
+
+async def _fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
+    """Fetch the rest of the logs of a node, and tell whether there is any more of them there."""
+    attempt_log = AttemptLog(log, node.key.attempt)
+    attempt_log.progress(told("fetching the rest of the logs of {host}", host=node.name))
+    try:
+        await node.insist("status", node.key, NodeStatus, LOOK_DEADLINE_S)
+        await _drain(node, forced)
+    except HostError as error:
+        if isinstance(error, AgentError) and error.code == ErrorCode.NO_SUCH_ATTEMPT:
+            message = told("{host} keeps nothing of this job any more", host=node.name)
+            attempt_log.tell(info(LOG_REST, node.name, message))
+        else:
+            attempt_log.progress(told("the rest was not fetched: {reason}", reason=error.message))
+    else:
+        message = told("the rest of the logs of {host} was fetched", host=node.name)
+        fetched = info(LOG_REST, node.name, message)
+        attempt_log.tell(log_rest(node.key.job_id, node.name) if node.is_cut_short else fetched)
+    finally:
+        await node.close()
+
+
+async def _drain(node: NodeRun, forced: asyncio.Event) -> None:
+    """Follow a node that has ended until all of its logs is here. Raises HostError where it falls silent."""
+    following = asyncio.create_task(node.follow())
+    try:
+        while not following.done():
+            await asyncio.wait({following}, timeout=LOOK_AT_LINK_S)
+            node.hurries = forced.is_set()
+            if node.disk_trouble:
+                raise HostUnreachableError(node.name, node.disk_trouble)
+            if node.silent_since is not None and time.time() - node.silent_since > LOOK_DEADLINE_S:
+                message = told("no word from {host} for {seconds:.0f} s", host=node.name, seconds=LOOK_DEADLINE_S)
+                raise HostUnreachableError(node.name, message)
+        following.result()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[NodeStanding, str]:
@@ -94,7 +141,7 @@ async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[NodeStanding, str]
         hurry.cancel()
     status = node.status or before
     if not node.is_clean:
-        return NodeStanding.LOST, status.reason or told("it has not ended; what runs there is unknown")
+        return NodeStanding.LOST, agent_text(status.reason) or told("it has not ended; what runs there is unknown")
     if before.state.is_final:
         return NodeStanding.STOPPED, told(
             "looked again: it had ended ({how})", how=ending(status) or status.state.value

@@ -1,4 +1,4 @@
-"""Which hosts were lost with a job that is over."""
+"""Which hosts there is something left to do about once their job is over."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ from collections.abc import Iterable
 
 from dtagent.protocol.events import Event, EventKind, NodeStanding
 
+from dttui.spec.findings import Severity
+
+LOG_REST = "log-rest"
+"""Code of a finding on a node's logs: as a warning, that their rest was not fetched; else, that none is left there."""
+
 
 def lost_nodes(events: Iterable[Event]) -> list[str]:
     """Return the nodes of a job that is over of which nobody knows what runs there."""
     states = {event.node: event.data.get("state") for event in events if event.kind is EventKind.NODE_STATE}
     return [name for name, state in states.items() if name is not None and state == NodeStanding.LOST]
+
+
+def unfetched_nodes(events: Iterable[Event]) -> list[str]:
+    """Return the nodes of a job that is over of whose logs a forced stop left some behind."""
+    severities = {
+        str(event.data.get("subject")): event.data.get("severity")
+        for event in events
+        if event.kind is EventKind.FINDING and event.data.get("code") == LOG_REST
+    }
+    return [name for name, severity in severities.items() if severity == Severity.WARNING]

@@ -1,4 +1,7 @@
-"""What ranks reported, as the job's directory keeps it: each line tells where it came from, for a later controller."""
+"""What ranks reported, as the job's directory keeps it: the newest whole, and the older the thinner.
+
+Each line tells where it came from, for a later controller.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,17 @@ from dtagent.protocol.events import Metric
 from dtagent.protocol.rpc import to_wire
 from pydantic import TypeAdapter, ValidationError
 
-from dttui.files import append_line, cut_torn_line
+from dttui.files import append_line, cut_torn_line, thin_out
 from dttui.services.alerts.metric_watch import LOOK_BACK_REPORTS
+from dttui.services.curves import spread
 from dttui.services.gang.log_copy import Cursor
 from dttui.services.jobs import JobDirectory
 
+MOST_BYTES = 16 << 20
+"""Of a job; some 70,000 reports."""
+RECENT_BYTES = 4 << 20
+"""At the end of the file, of which no report is left out."""
+RETRY_BYTES = 1 << 20
 _METRIC = TypeAdapter(Metric)
 _SOURCE = "source"
 """Beside the metric's own fields; whoever reads metrics passes it over."""
@@ -45,7 +54,12 @@ class MetricsSoFar:
 def append_metric(directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor) -> None:
     """Keep a report, together with where its line ends on the host: neither is there without the other."""
     source = [place.attempt, place.node, place.stream, cursor.offset, cursor.inode]
-    append_line(directory.metrics, json.dumps({**to_wire(metric), _SOURCE: source}))
+    line = json.dumps({**to_wire(metric), _SOURCE: source})
+    append_line(directory.metrics, line)
+    size = directory.metrics.stat().st_size
+    # Where there is no room for it, it is tried again when so much more has come.
+    if size > MOST_BYTES and (size - len(line) - 1) // RETRY_BYTES < size // RETRY_BYTES:
+        thin_out(directory.metrics, RECENT_BYTES, _evenly)
 
 
 def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
@@ -64,6 +78,23 @@ def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
     in_order = sorted((item for items in recent.values() for item in items), key=lambda item: item[0])
     found.metrics = [(place, metric) for _index, place, metric in in_order]
     return found
+
+
+def _evenly(reports: bytes) -> bytes:
+    """Leave out half of each rank's reports, so that those that stay lie evenly."""
+    series: defaultdict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    lines = reports.split(b"\n")[:-1]
+    for index, line in enumerate(lines):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            body = json.loads(line)
+            number, node, stream, offset, _inode = body[_SOURCE]
+            series[body["rank"], number, node, stream].append((index, offset))
+    kept = sorted(
+        told[which][0]
+        for told in series.values()
+        for which in spread([offset for _index, offset in told], len(told) // 2)
+    )
+    return b"".join(lines[index] + b"\n" for index in kept)
 
 
 def _bodies(directory: JobDirectory) -> Iterator[dict[str, Any]]:

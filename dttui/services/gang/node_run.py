@@ -1,11 +1,9 @@
-"""One node of one attempt, seen from the login node: the conversation with its agent and what comes back from it."""
+"""One node of one attempt, seen from the login node: the conversation with its agent. What comes back is `record`'s."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,14 +25,9 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
 from dttui.services.agent import AgentClient
-from dttui.services.alerts.alerts import AlertWatch
-from dttui.services.alerts.metric_watch import Alert, MetricWatch
 from dttui.services.awake import has_just_woken
-from dttui.services.gang.log_copy import Cursor, LogCopy
-from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
-from dttui.services.gang.sample_copy import SampleCopy
+from dttui.services.gang.node_record import NodeRecord, Shared
 from dttui.services.jobs import JobDirectory
-from dttui.services.metrics import MetricStream
 from dttui.services.moments import moment_or
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
@@ -48,8 +41,6 @@ FOLLOW_WAIT_S = 10.0
 LEAST_FOLLOW_S = 0.05
 """From one question to the next where an answer brings little: an agent that answers at once must keep nobody busy."""
 LITTLE_BYTES = 4096
-METRICS_STREAM = "metrics"
-TRAINER_STREAM = "trainer"
 AWAKE_RETRY_S = 0.5
 SAMPLE_PAUSE_S = 0.5
 """Between two requests for samples: a host takes one a second, and one that says otherwise must keep nobody busy."""
@@ -57,7 +48,6 @@ MAX_REFUSALS = 5
 """Times in a row that an agent may answer with an error before the node is given up."""
 RETRY_S = 0.5
 """Between two tries of what may be asked twice."""
-_STREAM = re.compile(r"(launcher|\d{1,7})\.(out|err)|metrics|trainer")
 Reply = TypeVar("Reply")
 
 
@@ -72,6 +62,7 @@ class NodeRun:
     transport: Transport
     prompter: Prompter
     on_change: Callable[[], None]
+    shared: Shared = field(default_factory=Shared)
     client: AgentClient | None = None
     status: NodeStatus | None = None
     silent_since: float | None = None
@@ -86,30 +77,17 @@ class NodeRun:
     """Why what comes from it cannot be written here now."""
     hurries: bool = False
     """Whether the end is not to wait for logs that take long to fetch."""
+    is_cut_short: bool = False
+    """Whether the end did not wait for the rest of its logs."""
     clock_offset_s: float = 0.0
     _refusals: int = 0
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
-    _last_sample: int | None = None
-    metrics: MetricStream = field(default_factory=MetricStream)
-    """What the ranks reported."""
-    trainer: MetricStream = field(default_factory=MetricStream)
-    """What was found in their logs."""
-    watch: MetricWatch = field(default_factory=MetricWatch)
-    """Looks at all reports of the attempt; shared by its nodes."""
-    alerts: list[Alert] = field(default_factory=list)
-    """What it found on this node, until that is told."""
-    own_alerts: AlertWatch = field(default_factory=AlertWatch)
-    """Those that the job asks for; shared by its nodes."""
-    world_size: int = 1
-    _is_catching_up: bool = False
-    """Whether what comes may be from before this controller, too old for an alert."""
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _connected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while there is a `client`."""
 
     def __post_init__(self) -> None:
-        self.logs = LogCopy(self.directory.logs(self.key.attempt, self.name))
-        self._samples = SampleCopy(self.directory.samples(self.name))
+        self.record = NodeRecord(lambda: self.planned, self.key, self.directory, self.shared, lambda: self.on_change())
 
     @property
     def name(self) -> str:
@@ -136,6 +114,11 @@ class NodeRun:
         status = self.status
         ended = status is not None and status.state is NodeState.ENDED and bool(status.exits)
         return ended and not self.has_failed and not self.is_lost
+
+    @property
+    def serves_only(self) -> bool:
+        """Whether it runs nothing but services, which end once all other nodes have ended well."""
+        return all(item.is_service for item in self.planned.processes) and bool(self.planned.processes)
 
     @property
     def is_clean(self) -> bool:
@@ -180,6 +163,11 @@ class NodeRun:
     async def stop(self, *, force: bool) -> None:
         """Ask the host to end its part. Raises HostError."""
         request = StopRequest(self.key, force)
+        self.status = await (await self.connect()).call("stop", request, NodeStatus)
+
+    async def end_services(self) -> None:
+        """Tell the host that nothing needs its services any more. Raises HostError."""
+        request = StopRequest(self.key, services_only=True)
         self.status = await (await self.connect()).call("stop", request, NodeStatus)
 
     async def end(self, *, force: bool) -> None:
@@ -247,21 +235,22 @@ class NodeRun:
                 client = await self.connect()
                 request = FollowRequest(
                     self.key,
-                    self.logs.offsets,
+                    self.record.logs.offsets,
                     stamp,
                     wait_s,
                     max_bytes=client.pace.grant_bytes,
                     wants_trainer=True,
-                    inodes=self.logs.inodes,
+                    inodes=self.record.logs.inodes,
                 )
                 asked_at = time.monotonic()
                 reply = await client.call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
                 is_late = ended_at is not None and time.monotonic() - ended_at > HURRIED_DRAIN_S
                 if is_late and (reply.chunks or reply.more):
-                    self._break_off(reply)
+                    self.record.break_off(reply)
+                    self.is_cut_short = True
                     return
                 is_stored = self._store_if_there_is_room(reply)
-                self._is_catching_up = self._is_catching_up and reply.more
+                self.record.is_catching_up = self.record.is_catching_up and reply.more
             except HostError as error:
                 await self._lose_link(error)
                 continue
@@ -274,7 +263,7 @@ class NodeRun:
                 self.silent_since = None
                 self.on_change()
             if reply.status.state.is_final and not reply.chunks and not reply.more:
-                self._store_metrics(METRICS_STREAM, b"\n")  # The last line may have no end of its own.
+                self.record.finish()
                 return
             if reply.status.state.is_final and self.hurries:
                 ended_at = ended_at or time.monotonic()
@@ -299,33 +288,14 @@ class NodeRun:
             pass
 
     async def _take_samples(self, wait_s: float) -> HostSample | None:
-        samples = await (await self.connect()).telemetry(self._last_sample, wait_s)
+        samples = await (await self.connect()).telemetry(self.record.last_sample, wait_s)
         if self.silent_since is None:  # It is `follow` that ends a silence.
             self.heard_at = time.time()
-        newest = None
-        for sample in samples:
-            is_new = self._last_sample is None or sample.seq > self._last_sample
-            self._last_sample = sample.seq
-            if not is_new:
-                continue
-            newest = sample
-            with contextlib.suppress(OSError):  # `follow` says that there is no room.
-                self._samples.append(sample)
-            if not (self._is_catching_up or self.is_over):
-                self.own_alerts.see_sample(self.name, sample, self.clock_offset_s)
+        newest = self.record.keep_samples(samples, self.clock_offset_s, is_over=self.is_over)
         if samples and newest is None:
             # A daemon whose clock was set back counts anew; one that only repeats itself must keep nobody busy.
             await asyncio.sleep(RECONNECT_S)
         return newest
-
-    def resume(self, so_far: MetricsSoFar) -> None:
-        """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
-        for stream in (METRICS_STREAM, TRAINER_STREAM):
-            cursor = so_far.cursors.get(Place(self.key.attempt, self.name, stream))
-            if cursor is not None:
-                self.logs.skip(stream, cursor)
-        self._last_sample = self._samples.resume()
-        self._is_catching_up = True
 
     def retry_now(self) -> None:
         """Try at once to reach a host that is silent: something has changed."""
@@ -333,6 +303,7 @@ class NodeRun:
 
     async def close(self) -> None:
         """Let go of the connection."""
+        self.record.finish_logs()
         if self.client is not None:
             with contextlib.suppress(HostError):
                 await self.client.close()
@@ -361,7 +332,7 @@ class NodeRun:
         """Return whether all was written; a full disk here is no reason to end anything there."""
         trouble = ""
         try:
-            self._store(reply)
+            self.record.store(reply)
         except OSError as error:
             trouble = error.strerror or str(error)
         if trouble != self.disk_trouble:
@@ -369,62 +340,9 @@ class NodeRun:
             self.on_change()
         return not trouble
 
-    def _break_off(self, reply: FollowReply) -> None:
-        """Mark the copies of those logs of which there is more than was taken."""
-        for chunk in reply.chunks:
-            name = chunk.stream
-            if chunk.data and name not in (METRICS_STREAM, TRAINER_STREAM) and self._is_own_stream(name):
-                with contextlib.suppress(OSError):  # That there is no room was told.
-                    self.logs.break_off(name)
-
-    def _store(self, reply: FollowReply) -> None:
-        for chunk in reply.chunks:
-            # Names become file names and offsets decide what is new: an agent is not trusted with either.
-            data = _decoded(chunk.data)
-            if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
-                raise AgentError(
-                    self.name, _("{host}: the agent sends logs that were not asked for").format(host=self.name), code=0
-                )
-            if self.logs.is_endless(chunk, data, is_over=reply.status.state.is_final):
-                raise AgentError(
-                    self.name, _("{host}: the agent tells of gaps in logs without end").format(host=self.name), code=0
-                )
-            if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
-                self.logs.advance(chunk, data)
-                self._store_metrics(chunk.stream, data)
-            else:
-                self.logs.write(chunk, data)
-                if not self._is_catching_up:
-                    self.own_alerts.see_log(self.name, chunk.stream, data)
-
-    def _is_own_stream(self, stream: str) -> bool:
-        name, _dot, _kind = stream.partition(".")
-        return bool(_STREAM.fullmatch(stream)) and (not name.isdigit() or name in map(str, self.planned.ranks))
-
-    def _store_metrics(self, name: str, data: bytes) -> None:
-        stream = self.metrics if name == METRICS_STREAM else self.trainer
-        before = (stream.unreadable > 0, stream.skipped_bytes > 0)
-        place, cursor = Place(self.key.attempt, self.name, name), self.logs.place(name)
-        for end, metric in stream.feed_placed(data, self.planned.ranks[0], time.time(), self.world_size):
-            with contextlib.suppress(OSError):
-                append_metric(self.directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
-            self.alerts += self.watch.feed(metric)
-            if not self._is_catching_up:
-                self.own_alerts.see_metric(self.name, metric)
-        if self.alerts or before != (stream.unreadable > 0, stream.skipped_bytes > 0):
-            self.on_change()
-
 
 def is_undecided(error: HostError) -> bool:
     """Whether an error leaves open if what was asked for happens: there was no answer, or none that settles it."""
     if isinstance(error, AgentError):
         return error.code in (ErrorCode.TIMED_OUT, ErrorCode.BUSY)
     return isinstance(error, HostUnreachableError)
-
-
-def _decoded(text: str) -> bytes | None:
-    """Return the bytes of a chunk, `None` where its text stands for none."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return None

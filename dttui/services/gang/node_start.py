@@ -69,12 +69,27 @@ class NodeStart:
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
             try:
-                return await self.node.insist("prepare", self._request, PrepareReply, PREPARE_DEADLINE_S)
+                reply = await self.node.insist("prepare", self._request, PrepareReply, PREPARE_DEADLINE_S)
+                self._refuse_old_agent()
+                return reply
             except AgentError as error:
                 # Another job is being prepared on the same hosts, and gives way.
                 if error.code != ErrorCode.CONTENDED or asyncio.get_running_loop().time() > deadline:
                     raise
             await asyncio.sleep(CONTENTION_RETRY_S)
+
+    def _refuse_old_agent(self) -> None:
+        """Raise AgentError where the agent would leave something behind that does not end by itself."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        processes = self.node.planned.processes
+        if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
+            message = _("{host}: its agent is too old for this framework: it would never end what only serves others")
+        elif any(item.engine_words for item in processes) and not (hello is not None and hello.removes_containers):
+            message = _("{host}: its agent is too old for containers: it would never remove one")
+        else:
+            return
+        hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)
+        raise AgentError(self.name, message.format(host=self.name), hint)
 
     async def hold(self) -> None:
         """Keep what was set aside on the host from lapsing, until cancelled. That it has lapsed the start will tell."""
@@ -109,7 +124,16 @@ class NodeStart:
     async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str], log_cap_bytes: int) -> None:
         """Start the bound processes, within a deadline of its own. Raises HostError."""
         specs = [
-            ProcessSpec(item.name, list(item.argv), item.cwd, dict(item.env), item.rank, item.warm_start)
+            ProcessSpec(
+                item.name,
+                list(item.argv),
+                item.cwd,
+                dict(item.env),
+                item.rank,
+                item.warm_start,
+                item.is_service,
+                list(item.removal),
+            )
             for item in bound.processes
         ]
         files = [TextFile(item.path, item.text, item.executable) for item in bound.files]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, ProcessExit, RankFailure
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
@@ -27,7 +27,7 @@ MAX_LEFTOVERS, MAX_COMMAND = 16, 200
 
 @dataclass(frozen=True)
 class FoundFailure:
-    """One rank, or one launcher, that broke."""
+    """One rank, one launcher or one service that broke."""
 
     node: str
     rank: int | None
@@ -45,9 +45,9 @@ def ending(status: NodeStatus) -> str:
     """Return in words why a node's part is ending or has ended: of a stop, whether it had to be killed."""
     if status.state is NodeState.UNKILLABLE:
         return told("cannot be ended: {left}", left=_left(status))
-    if status.reason == "a process failed":
+    if status.end_reason is EndReason.PROCESS_FAILED:
         return told("a process failed")
-    if status.reason != "stopped":
+    if status.end_reason is not EndReason.STOPPED:
         return agent_text(status.reason)
     if not status.exits:
         return told("before it ran")
@@ -90,7 +90,7 @@ def last_words(node: NodeRun) -> dict[str, Any]:
     if status is None or not status.state.is_final:
         return {}
     # Whatever an agent tells, it is of the processes that it was given.
-    names = {LAUNCHER, *map(str, node.planned.ranks)}
+    names = {LAUNCHER, *map(str, node.planned.ranks), *(item.name for item in node.planned.processes)}
     exits = [item for item in status.exits if item.name in names]
     return {
         "clock_offset_s": node.clock_offset_s,
@@ -98,6 +98,8 @@ def last_words(node: NodeRun) -> dict[str, Any]:
         "exits": {item.name: -item.signal if item.signal else item.exit_code for item in exits},
         "ended_at": {item.name: node.here(item.ended_at) for item in exits},
         "usage": to_wire(status.usage),
+        "end_reason": status.end_reason.value if status.end_reason else None,
+        "has_checkpoints": status.has_checkpoints,
     }
 
 
@@ -143,7 +145,7 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         rank = ranks.get(item.name)
         if rank is not None and item.exit_code != 0 and rank not in by_rank:
             by_rank[rank] = RankFailure(rank, item.ended_at, item.exit_code, item.signal)
-    ended_by_us = status.reason == "stopped"
+    ended_by_us = status.end_reason is EndReason.STOPPED
     for rank, failure in by_rank.items():
         if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
@@ -154,6 +156,13 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         lines = tail(logs / f"{launcher.name}.err", TAIL_LINES)
         failure = RankFailure(-1, launcher.ended_at, launcher.exit_code, launcher.signal)
         found.append(_failure(node, None, failure, lines, secrets))
+    # Of several that failed, the first is why the supervisor ended the others.
+    first = next((item for item in status.exits if item.exit_code != 0), None)
+    services = {item.name for item in node.planned.processes if item.is_service and item.rank is None}
+    if first is not None and first.name in services and _is_own_fault(first, ended_by_us):
+        lines = tail(logs / f"{first.name}.err", TAIL_LINES)
+        failure = RankFailure(-1, first.ended_at, first.exit_code, first.signal)
+        found.append(_failure(node, None, failure, lines, secrets, service=first.name))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
         left = _left(status)
         message = told("{host}: {reason}", host=node.name, reason=agent_text(status.reason))
@@ -166,18 +175,26 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
 
 
 def _is_own_fault(item: ProcessExit, ended_by_us: bool) -> bool:
-    """Whether a launcher failed by itself, and not because our stop ended it."""
+    """Whether a launcher or a service failed by itself, and not because our stop ended it."""
     if ended_by_us and (item.exit_code == 128 + signal.SIGTERM or item.signal in (signal.SIGTERM, signal.SIGKILL)):
         return False
     return item.exit_code != 0
 
 
 def _failure(
-    node: NodeRun, rank: int | None, failure: RankFailure, lines: list[str], secrets: tuple[str, ...]
+    node: NodeRun,
+    rank: int | None,
+    failure: RankFailure,
+    lines: list[str],
+    secrets: tuple[str, ...],
+    *,
+    service: str | None = None,
 ) -> FoundFailure:
     who = told("rank {rank} on {host}", rank=rank, host=node.name)
     if rank is None:
         who = told("the launcher on {host}", host=node.name)
+    if service is not None:
+        who = told("{process} on {host}", process=service, host=node.name)
     if failure.signal is not None:
         name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
         how = told("{who} was ended by signal {name}", who=who, name=name)
@@ -198,5 +215,7 @@ def _failure(
             "error": error,
             "traceback": shortened(redact(failure.traceback, secrets)) if failure.traceback else failure.traceback,
             "tail": [redact(line, secrets) for line in lines],
+            "memory_limit_mib": failure.memory_limit_mib,
+            **({"process": service} if service is not None else {}),
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from dttui.services.follow import tail
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import JobDirectory
-from dttui.services.words import listed
+from dttui.services.words import listed, without_log_head
 
 MOST_NAMES = 3
 """Hosts that a message names."""
@@ -25,6 +26,9 @@ FIRST_LOOK_S = 10.0
 MOST_LOOK_S = 60.0
 ASK_TIMEOUT_S = 3.0
 MAX_SAID = 160
+SAID_LINES = 80
+"""Of the end of a launcher's stderr, among which its last word stands: a stack of C++ may follow it."""
+_STACK = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>|\s*$")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Missing:
     has_come: bool | None
     """Whether its launcher has reached the rendezvous, and waits for others; `None` where that is not known."""
     said: str
-    """The last line of its launcher's stderr; empty where there is none."""
+    """The last line of its launcher's stderr that says anything; empty where there is none."""
 
 
 class RendezvousBoard:
@@ -83,8 +87,6 @@ class RendezvousBoard:
             return None
         seconds = round(self._waited_s)
         absent = [item for item in missing if item.has_come is False] or missing
-        if self._waited_s >= self.limit_s:
-            return told("{who} did not join within {seconds} s", who=_named(absent), seconds=seconds)
         joined = len(self._nodes) - len(absent)
         self._log.progress(
             told(
@@ -95,13 +97,16 @@ class RendezvousBoard:
                 who=_named(absent),
             ),
             waited_s=seconds,
+            port=self._port,
             missing={item.node: {"has_come": item.has_come, "said": item.said} for item in missing},
         )
+        if self._waited_s >= self.limit_s:
+            return told("{who} did not join within {seconds} s", who=_named(absent), seconds=seconds)
         return None
 
     async def _missing(self) -> list[Missing]:
         nodes = [node for node in self._nodes if not node.has_all_ranks]
-        replies = await asyncio.gather(*(_ask(node, self._port) for node in nodes))
+        replies = await asyncio.gather(*(ask(node, self._port) for node in nodes))
         return [
             Missing(node.name, _has_come(node, reply), self._said(node))
             for node, reply in zip(nodes, replies, strict=True)
@@ -109,11 +114,11 @@ class RendezvousBoard:
 
     def _said(self, node: NodeRun) -> str:
         folder: Path = self._directory.logs(node.key.attempt, node.name)
-        lines = [line for line in map(clean, tail(folder / "launcher.err", 5)) if line.strip()]
-        return lines[-1].strip()[:MAX_SAID] if lines else ""
+        lines = [line for line in map(clean, tail(folder / "launcher.err", SAID_LINES)) if not _STACK.match(line)]
+        return without_log_head(lines[-1].strip())[:MAX_SAID] if lines else ""
 
 
-async def _ask(node: NodeRun, port: int) -> RendezvousReply | None:
+async def ask(node: NodeRun, port: int) -> RendezvousReply | None:
     """Ask whether a node's processes have found the others; `None` where that cannot be told."""
     if node.client is None:
         return None

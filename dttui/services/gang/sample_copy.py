@@ -10,7 +10,7 @@ from pathlib import Path
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.files import append_line, cut_torn_line
+from dttui.files import append_line, cut_torn_line, thin_out
 from dttui.services.follow import newest_line
 
 MOST_BYTES = 32 << 20
@@ -30,7 +30,9 @@ class SampleCopy:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._limit_bytes = _limit_bytes()
+        # Not with all the other hosts at once.
+        self._most_bytes = MOST_BYTES - int(random.random() * RECENT_BYTES)  # noqa: S311  # nothing to be kept from anyone
+        self._due_bytes = self._most_bytes
 
     def resume(self) -> int | None:
         """Cut off an unfinished sample; return the number of the newest one, `None` where there is none."""
@@ -46,26 +48,14 @@ class SampleCopy:
             OSError: there is no room, say; the file is as it was.
         """
         append_line(self._path, json.dumps(to_wire(sample)))
-        if self._path.stat().st_size > self._limit_bytes:
-            self._limit_bytes += RETRY_BYTES
-            self._thin()
-            self._limit_bytes = _limit_bytes()
-
-    def _thin(self) -> None:
-        """Leave out every other sample but for the recent ones: those of long ago were thinned many times."""
-        data = self._path.read_bytes()
-        start = data.find(b"\n", max(0, len(data) - RECENT_BYTES)) + 1
-        kept = data[:start].splitlines(keepends=True)[::2]
-        temporary = self._path.with_suffix(".tmp")
-        try:
-            temporary.write_bytes(b"".join(kept) + data[start:])
-            temporary.chmod(0o600)
-            temporary.replace(self._path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        size = self._path.stat().st_size
+        if size > self._due_bytes:
+            self._due_bytes = size + RETRY_BYTES
+            thin_out(self._path, RECENT_BYTES, _every_other)
+        elif size <= self._most_bytes:
+            self._due_bytes = self._most_bytes
 
 
-def _limit_bytes() -> int:
-    """Return when to thin: not with all the other hosts at once."""
-    return MOST_BYTES - int(random.random() * RECENT_BYTES)  # noqa: S311  # nothing is to be kept from anyone
+def _every_other(lines: bytes) -> bytes:
+    """Leave out half: of those of long ago that was done many times."""
+    return b"".join(lines.splitlines(keepends=True)[::2])

@@ -206,6 +206,7 @@ class GangStart:
                     interface=reply.interface,
                     gpu_ids=tuple(reply.gpu_ids),
                     port=reply.master_port,
+                    user_ids=reply.user_ids,
                 )
                 for node, reply in zip(self._nodes, replies, strict=True)
             },

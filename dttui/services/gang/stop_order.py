@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import IntEnum
 
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
 from dttui.services.gang.node_run import NodeRun
 
 STOP_RETRY_S = 1.0
 """Between two tries; a host that is short of threads or memory for a moment has both again soon."""
+
+
+class Word(IntEnum):
+    """What a node may be told, the strongest last."""
+
+    SERVED = 0
+    """Services are needed no more: those end that have nothing on the node to serve."""
+    STOP = 1
+    KILL = 2
 
 
 class StopOrder:
@@ -27,7 +37,7 @@ class StopOrder:
         self.refusal = ""
         """What it said instead, the last time that it was asked."""
         self._on_change = on_change
-        self._force: bool | None = None
+        self._word: Word | None = None
         self._insists = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -36,23 +46,24 @@ class StopOrder:
         """Whether the node is being told, or is to be asked again."""
         return bool(self._tasks) and not self._tasks[-1].done()
 
-    def give(self, *, force: bool, insists: bool = False) -> None:
+    def give(self, word: Word, *, insists: bool = False) -> None:
         """Tell the node to end, unless it has heard that or is being told; a kill replaces a stop, never the reverse.
 
         Args:
-            force: whether there is no grace period.
+            word: what to tell.
             insists: whether to go on though the node is silent; else it is told by the next call after it is back.
         """
-        is_stronger = self._force is None or (force and not self._force)
+        is_stronger = self._word is None or word > self._word
         self._insists = self._insists or insists
         if not is_stronger and (self.is_heard or self.is_under_way):
             return
-        self._force, self.is_heard = bool(force or self._force), False
+        self._word = word if self._word is None else max(word, self._word)
+        self.is_heard = False
         for task in self._tasks:  # The answer to an older word must not be taken for the newest status.
             task.cancel()
         self._tasks = [task for task in self._tasks if not task.done()]
         if self._may_ask:
-            self._tasks.append(asyncio.create_task(self._tell(self._force, 0.0 if is_stronger else STOP_RETRY_S)))
+            self._tasks.append(asyncio.create_task(self._tell(self._word, 0.0 if is_stronger else STOP_RETRY_S)))
 
     async def close(self) -> None:
         """Ask no more."""
@@ -66,19 +77,22 @@ class StopOrder:
         node = self.node
         return not node.is_over and (self._insists or (node.silent_since is None and not node.needs_person))
 
-    async def _tell(self, force: bool, pause_s: float) -> None:
+    async def _tell(self, word: Word, pause_s: float) -> None:
         try:
             await asyncio.sleep(pause_s)
-            while self._may_ask and force == self._force:
+            while self._may_ask and word == self._word:
                 try:
-                    await self.node.stop(force=force)
+                    if word is Word.SERVED:
+                        await self.node.end_services()
+                    else:
+                        await self.node.stop(force=word is Word.KILL)
                 except (AuthenticationError, HostKeyError):
                     return
                 except HostError as error:
                     self.refusal = error.message if isinstance(error, AgentError) else ""
                     self._on_change()
                 else:
-                    self.is_heard, self.refusal = force == self._force, ""
+                    self.is_heard, self.refusal = word == self._word, ""
                     return
                 await asyncio.sleep(STOP_RETRY_S)
         finally:

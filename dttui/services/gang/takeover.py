@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol.jobs import AttemptKey, EndReason, NodeState
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, CancelledError, HostError, LaunchError
@@ -32,6 +32,7 @@ from dttui.transport.base import Prompter, Transport
 ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
 CATCH_UP_DEADLINE_S = 10.0
+_STATES = frozenset(item.value for item in JobState)
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
 
@@ -64,8 +65,9 @@ class Remains:
 
     @property
     def states(self) -> list[JobState]:
-        """The states the attempt went through."""
-        return [JobState(event.data["state"]) for event in self.events if event.kind is EventKind.JOB_STATE]
+        """The states the attempt went through; one of another version may be anything but the first two."""
+        words = [str(event.data.get("state")) for event in self.events if event.kind is EventKind.JOB_STATE]
+        return [JobState(word) if word in _STATES else JobState.UNKNOWN for word in words]
 
     @property
     def touched_hosts(self) -> bool:
@@ -84,11 +86,11 @@ class Remains:
             event.node: float(event.data["clock_offset_s"]) for event in self.events if "clock_offset_s" in event.data
         }
         for node in nodes:
-            node.resume(so_far)
+            node.record.resume(so_far)
             node.clock_offset_s = offsets.get(node.name, 0.0)
             for place, metric in so_far.metrics:
                 if place.node == node.name:
-                    node.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
+                    node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
 
 
 class TakeOver:
@@ -214,7 +216,7 @@ class ResumedWatch(GangWatch):
         self._failures_told = frozenset(
             (event.node, event.rank) for event in events if event.kind is EventKind.RANK_FAILED
         )
-        states = {event.node: event.data["state"] for event in events if event.kind is EventKind.NODE_STATE}
+        states = {event.node: event.data.get("state") for event in events if event.kind is EventKind.NODE_STATE}
         self._silent = {name for name, state in states.items() if name is not None and state == NodeStanding.UNKNOWN}
 
     def _enter(self, state: JobState, message: str) -> None:
@@ -234,8 +236,8 @@ class ResumedWatch(GangWatch):
 
     def _conclude(self) -> None:
         """As ever; a stop that the earlier controller asked for may be over before this one looks."""
-        reasons = {node.status.reason for node in self._nodes if node.status is not None}
-        stopped = self._is_stopping and "stopped" in reasons and "a process failed" not in reasons
+        reasons = {node.status.end_reason for node in self._nodes if node.status is not None}
+        stopped = self._is_stopping and EndReason.STOPPED in reasons and EndReason.PROCESS_FAILED not in reasons
         self._cancelled = self._cancelled or stopped
         super()._conclude()
 

@@ -9,8 +9,8 @@ from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import told
 from dttui.planning.models import PlannedNode
-from dttui.sanitize import clean
 from dttui.services.agent import AgentClient
+from dttui.services.agent_words import agent_text
 
 TIMEOUT_S = 10.0
 
@@ -30,5 +30,5 @@ async def ask_warm(client: AgentClient, planned: PlannedNode) -> str:
     except HostError:
         return ""  # The preflight tells.
     if reply.state is WarmState.FAILED:
-        return told("{host}: no warm start: {reason}", host=client.name, reason=clean(reply.reason))
+        return told("{host}: no warm start: {reason}", host=client.name, reason=agent_text(reply.reason))
     return ""

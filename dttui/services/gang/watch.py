@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 
 from dttui.errors import CancelledError, HostError, JobFailedError
-from dttui.i18n import ntold, told
-from dttui.planning.models import BoundPlan, Severity
-from dttui.sanitize import clean
+from dttui.i18n import Told, ntold, told
+from dttui.planning.models import BoundPlan, Finding, Severity
+from dttui.services.agent_words import agent_text
 from dttui.services.alerts.metric_watch import alert_message
 from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.lost_nodes import LOG_REST
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import FoundFailure, ending, last_words, rank_failures, stopped_on_request
+from dttui.services.gang.process_group import ProcessGroupBoard
 from dttui.services.gang.rendezvous import RendezvousBoard
-from dttui.services.gang.start import GRACE_S
-from dttui.services.gang.stop_order import StopOrder
+from dttui.services.gang.start import GRACE_S, MOST_NAMES
+from dttui.services.gang.stop_order import StopOrder, Word
 from dttui.services.jobs import JobDirectory
+from dttui.services.words import listed
 from dttui.spec.findings import warning
 
 STOP_DEADLINE_S = GRACE_S + 30.0
@@ -59,8 +63,9 @@ class GangWatch:
         self._is_stopping = False
         self._force = False
         self._cancelled = False
-        self._late: str | None = None
+        self._late: Told | None = None
         """Who did not join in time, once that ends the attempt."""
+        self._looking: asyncio.Task[Told | None] | None = None
         self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
         self._broken: dict[str, str] = {}
         """Node → why it could no longer be followed."""
@@ -68,6 +73,8 @@ class GangWatch:
         """Node that could be reached and did not end → why."""
         self._warned: dict[str, set[str]] = {}
         """Node → what its agent warned of."""
+        self._has_ended_services = False
+        """Whether it was told that services end."""
         self._silent: set[str] = set()
         """Nodes that were told to be silent, and not yet to be back."""
 
@@ -94,6 +101,10 @@ class GangWatch:
         samplers = [asyncio.create_task(node.record_samples()) for node in self._nodes]
         for follower in followers:
             follower.add_done_callback(lambda _task: self._changed.set())
+        groups = ProcessGroupBoard(
+            self._nodes, self._log, bound.bindings.master_port, bound.plan.framework, bound.own_ports
+        )
+        group_watch: asyncio.Task[None] | None = None
         stop_deadline: float | None = None
         try:
             while any(map(_is_watched, self._nodes, followers)):
@@ -102,8 +113,9 @@ class GangWatch:
                 self.report()
                 if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
                     self._enter(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
-                if self._is_waiting and self._late is None and not self._is_stopping:
-                    self._late = await board.look()
+                if self._state is JobState.RUNNING and group_watch is None:
+                    group_watch = asyncio.create_task(groups.watch())
+                self._look_at(board)
                 broken = (
                     self._late is not None
                     or any(node.has_failed or node.is_lost for node in self._nodes)
@@ -114,19 +126,41 @@ class GangWatch:
                     now = asyncio.get_running_loop().time
                     stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
                     self._stop_all()
+                    if group_watch is not None:
+                        group_watch.cancel()
                     if now() > stop_deadline:
                         self._give_up_rest(followers)
+                        stop_deadline = None  # It was for none of those of whom now only logs are still to come.
+                else:
+                    self._end_services()
         finally:
             await asyncio.gather(*(order.close() for order in self._orders.values()))
-            for task in (*followers, *samplers):
+            boards = [task for task in (group_watch, self._looking) if task is not None]
+            tasks: list[asyncio.Task[Any]] = [*followers, *samplers, *boards]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*followers, *samplers, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         self.report()
         self._conclude()
 
     @property
     def _is_waiting(self) -> bool:
         return self._state is JobState.RENDEZVOUS
+
+    def _look_at(self, board: RendezvousBoard) -> None:
+        """Let the board ask the nodes beside this: one that does not answer must not hold up a stop or a failure."""
+        if self._looking is not None and self._looking.done():
+            late, self._looking = self._looking.result(), None
+            if self._is_waiting and not self._is_stopping:
+                self._late = late
+        if self._is_waiting and self._late is None and not self._is_stopping and self._looking is None:
+            self._looking = asyncio.create_task(board.look())
+            self._looking.add_done_callback(self._wake_for)
+
+    def _wake_for(self, look: asyncio.Task[Told | None]) -> None:
+        """Have it noticed at once that a look has found who is too late, or has failed."""
+        if not look.cancelled() and (look.exception() is not None or look.result() is not None):
+            self._changed.set()
 
     def _enter(self, state: JobState, message: str) -> None:
         self._state = state
@@ -154,10 +188,22 @@ class GangWatch:
         for node in self._nodes:
             order = self._orders[node.name]
             if node.name not in self._broken:
-                order.give(force=self._force)
+                order.give(Word.KILL if self._force else Word.STOP)
             if order.refusal and not node.is_over:
                 message = told("{reason}; it is told to stop again", reason=order.refusal)
                 self._log.tell(warning("stop-refused", node.name, message))
+
+    def _end_services(self) -> None:
+        """Have the services end of nodes that run nothing else, once all other nodes have ended well."""
+        serving = [node for node in self._nodes if node.serves_only and not node.is_over]
+        if not serving or not all(node.has_succeeded for node in self._nodes if not node.serves_only):
+            return
+        if not self._has_ended_services:
+            self._has_ended_services = True
+            hosts = listed([node.name for node in serving], MOST_NAMES)
+            self._log.progress(told("all others have ended well; services end on {hosts}", hosts=hosts))
+        for node in serving:
+            self._orders[node.name].give(Word.SERVED)
 
     def _give_up_rest(self, followers: list[asyncio.Task[None]]) -> None:
         for node, follower in zip(self._nodes, followers, strict=True):
@@ -184,7 +230,7 @@ class GangWatch:
                 self._broken[node.name] = (
                     error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
                 )
-                order.give(force=True, insists=True)
+                order.give(Word.KILL, insists=True)
             if not order.is_under_way:
                 node.is_lost = True
                 self._log.note(node.name, NodeStanding.LOST, self._broken[node.name])
@@ -216,17 +262,20 @@ class GangWatch:
                 self._log.tell(warning("copy-behind", node.name, message))
             self._report_metrics(node)
             self._report_warnings(node)
+            self._report_cuts(node)
+            if node.is_cut_short:
+                self._log.tell(log_rest(self._directory.job_id, node.name))
 
     def _report_metrics(self, node: NodeRun) -> None:
         """Tell of alarming reports, and of those that nobody can plot: at the first, and all of them at the end."""
-        alerts, node.alerts = node.alerts, []
+        alerts, node.record.alerts = node.record.alerts, []
         for alert in alerts:
             data = {**alert.data, "severity": Severity.WARNING.value}
             message = alert_message(node.name, alert)
             self._log.add(EventKind.METRIC_ALERT, message, node=node.name, rank=alert.rank, data=data)
-        metrics = node.metrics
+        metrics = node.record.metrics
         found = {}
-        if node.trainer.skipped_bytes:
+        if node.record.trainer.skipped_bytes:
             found["metrics-skipped"] = told(
                 "{host} printed more than could be searched for metrics; some may be missing", host=node.name
             )
@@ -245,12 +294,21 @@ class GangWatch:
         """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
         warned = self._warned.setdefault(node.name, set())
         for whole in node.status.warnings if node.status is not None else ():
-            text = clean(whole[:MOST_WARNING_CHARACTERS])
+            text = agent_text(whole[:MOST_WARNING_CHARACTERS])
             if text not in warned and len(warned) < MOST_WARNINGS:
                 warned.add(text)
                 self._log.tell(
                     warning("agent-records", node.name, told("{host}: {message}", host=node.name, message=text))
                 )
+
+    def _report_cuts(self, node: NodeRun) -> None:
+        """Tell of each rank whose output has passed the cap."""
+        streams = node.status.cut_logs if node.status is not None else ()
+        for rank in node.planned.ranks:
+            if f"{rank}.out" in streams or f"{rank}.err" in streams:
+                message = told("the output of rank {rank} on {host} passed its cap", rank=rank, host=node.name)
+                hint = told("The host keeps its beginning and its end; monitoring.log_cap sets how much.")
+                self._log.tell(warning("log-cut", f"{node.name}, {rank}", message, hint))
 
     def _conclude(self) -> None:
         """Raise what says how the attempt ended; return when every rank of every node ended well."""
@@ -262,7 +320,7 @@ class GangWatch:
         for failure in failures:
             self._tell_failure(failure)
         if self._late is not None:
-            raise JobFailedError(self._late, told("Its launcher says more: dttui logs --stderr"))
+            raise JobFailedError(self._late)
         if self._broken:
             name, reason = next(iter(self._broken.items()))
             raise JobFailedError(told("{host} could not be followed: {reason}", host=name, reason=reason))
@@ -292,6 +350,13 @@ class GangWatch:
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
 
 
+def log_rest(job_id: str, host: str) -> Finding:
+    """Return what tells that the rest of a node's logs was left on the host."""
+    message = told("the stop was forced: the rest of the logs of {host} was not fetched", host=host)
+    hint = told("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
+    return warning(LOG_REST, host, message, hint)
+
+
 def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:
     """Whether something is still to come from a node, or to be done about one that broke."""
     return not follower.done() or (_error_of(follower) is not None and not node.is_over)
@@ -303,7 +368,7 @@ def _error_of(follower: asyncio.Task[None]) -> BaseException | None:
 
 def _standing(status: NodeStatus) -> NodeStanding:
     """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
-    if status.state is NodeState.ENDED and status.reason == "stopped":
+    if status.state is NodeState.ENDED and status.end_reason is EndReason.STOPPED:
         return NodeStanding.STOPPED
     if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
         return NodeStanding.FAILED

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dtagent.protocol.tree import decode_tree
 
@@ -26,6 +27,7 @@ from dttui.planning.models import Plan
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.sending import make_bundle
 from dttui.services.launch.upload import survey
+from dttui.spec import parse_document
 from dttui.spec.models import Job
 
 START_S = 30.0
@@ -52,14 +54,51 @@ def identity(job: Job, plan: Plan, inventory: Inventory, base: Path) -> str:
 
 def find_running(wanted: str) -> JobDirectory | None:
     """Return a job of this identity that is being started or runs under a controller, the newest of several."""
+    return next((directory for directory, launch in _running() if launch.get("identity") == wanted), None)
+
+
+def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[str]] | None:
+    """Return the newest job that runs from the same file, and the keys in which the file was another then.
+
+    Args:
+        job: as the file says now.
+        base: the file's directory.
+        file: what the person calls it.
+    """
+    for directory, launch in _running():
+        name = launch.get("file")
+        if name is None or launch.get("base") != str(base) or Path(name).name != Path(file).name:
+            continue
+        with contextlib.suppress(OSError, UsageError):
+            before = parse_document(directory.document.read_text(encoding="utf-8"), name).job
+            return directory, sorted(_differing(before.model_dump(mode="json"), job.model_dump(mode="json")))
+    return None
+
+
+def _differing(one: object, other: object, path: str = "") -> Iterator[str]:
+    """Yield the keys, such as `run.args`, whose values are not the same."""
+    if one == other:
+        return
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from _differing(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
+    else:
+        yield path
+
+
+def _running() -> Iterator[tuple[JobDirectory, dict[str, Any]]]:
+    """Yield the jobs that are being started or run under a controller, and what was written at their launch."""
     found = []
     for launch in locations.jobs_directory().glob("*/launch.json"):
+        with contextlib.suppress(OSError):
+            found.append((launch.stat().st_mtime, launch))
+    for _written_at, launch in sorted(found, reverse=True):
         directory = JobDirectory(launch.parent)
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            is_same = json.loads(launch.read_text(encoding="utf-8")).get("identity") == wanted
-            if is_same and not directory.is_over() and (directory.has_controller() or _is_starting(launch)):
-                found.append((launch.stat().st_mtime, launch.parent))
-    return JobDirectory(max(found)[1]) if found else None
+        with contextlib.suppress(OSError, ValueError):
+            said = json.loads(launch.read_text(encoding="utf-8"))
+            is_there = directory.has_controller() or _is_starting(launch)
+            if isinstance(said, dict) and is_there and not directory.is_over():
+                yield directory, said
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -23,6 +25,8 @@ INLINE_BYTES = 32 * 1024
 FIRST_PUSH_BYTES = 64 * 1024
 PUSH_S = 0.25
 """How long one part may take on its way, so that a heartbeat never waits long behind it."""
+PARTS_UNDER_WAY = 2
+"""The next part is on its way while the host takes one."""
 WORK_TIMEOUT_S = 160.0
 PUSH_TIMEOUT_S = 60.0
 MAX_ROUNDS = 40
@@ -128,42 +132,59 @@ async def _fill(client: AgentClient, request: WorkRequest) -> WorkReply:
 
 
 async def _push(client: AgentClient, key: AttemptKey, data: Iterator[bytes], on_sent: Callable[[int], None]) -> int:
-    """Send a stream of bytes, each part once the one before was taken; return how many there were."""
+    """Send a stream of bytes, a few parts at a time so that no stage of the way is idle; return how many there were."""
     pace = _PushPace()
+    under_way: deque[asyncio.Task[int]] = deque()
     rest = bytearray()
-    sent = 0
+    given = taken = 0
     is_read = False
-    while True:
-        while len(rest) < pace.part_bytes and not is_read:
-            piece = next(data, None)
-            is_read = piece is None
-            rest += piece or b""
-        if not rest:
-            return sent
-        part = bytes(rest[: pace.part_bytes])
-        del rest[: len(part)]
-        began = time.monotonic()
-        request = PushRequest(key, sent, base64.b64encode(part).decode())
-        try:
-            taken = await client.call("push", request, int, PUSH_TIMEOUT_S)
-        except AgentError as error:
-            if error.code == ErrorCode.INVALID_PARAMS:
-                raise UsageError(
-                    _("a file changed while it was sent to {host}").format(host=client.name),
-                    _("Launch again once nothing writes to the working directory."),
-                ) from error
-            raise
-        sent += len(part)
-        if taken != sent:
-            raise AgentError(
-                client.name,
-                _("{host}: the agent does not take the files: it has {length} of {size} bytes").format(
-                    host=client.name, length=taken, size=sent
-                ),
-                _("Upgrade the agent: dttui agents deploy {host}").format(host=client.name),
-            )
-        pace.note(len(part), time.monotonic() - began)
-        on_sent(sent)
+    try:
+        while True:
+            while len(rest) < pace.part_bytes and not is_read:
+                piece = next(data, None)
+                is_read = piece is None
+                rest += piece or b""
+            if rest and len(under_way) < PARTS_UNDER_WAY:
+                part = bytes(rest[: pace.part_bytes])
+                del rest[: len(part)]
+                under_way.append(asyncio.create_task(_push_part(client, key, given, part, pace)))
+                given += len(part)
+                await asyncio.sleep(0)  # It goes out before the next part is read.
+            elif under_way:
+                taken = await under_way.popleft()
+                on_sent(taken)
+            else:
+                return taken
+    finally:
+        # Not cancelled: half a request would break the link.
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def _push_part(client: AgentClient, key: AttemptKey, offset: int, part: bytes, pace: _PushPace) -> int:
+    """Send one part; return how many bytes the host has with it."""
+    began = time.monotonic()
+    brings = part if client.takes_bytes else b""
+    request = PushRequest(key, offset, "" if brings else base64.b64encode(part).decode())
+    try:
+        taken = await client.call("push", request, int, PUSH_TIMEOUT_S, brings)
+    except AgentError as error:
+        if error.code == ErrorCode.INVALID_PARAMS:
+            raise UsageError(
+                _("a file changed while it was sent to {host}").format(host=client.name),
+                _("Launch again once nothing writes to the working directory."),
+            ) from error
+        raise
+    size = offset + len(part)
+    if taken != size:
+        raise AgentError(
+            client.name,
+            _("{host}: the agent does not take the files: it has {length} of {size} bytes").format(
+                host=client.name, length=taken, size=size
+            ),
+            _("Upgrade the agent: dttui agents deploy {host}").format(host=client.name),
+        )
+    pace.note(len(part), time.monotonic() - began)
+    return taken
 
 
 class _PushPace:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +23,13 @@ from dttui.services.alerts.event_hook import find_program
 from dttui.services.controller.starting import SpareController, start_controller
 from dttui.services.jobs import JobDirectory
 from dttui.services.known_hardware import KnownHardware, known_hardware
+from dttui.services.launch.command_line import files_of
 from dttui.services.launch.same_job import find_running, identity
-from dttui.services.launch.upload import check_script, survey
+from dttui.services.launch.upload import UploadFile, check_script, survey
 from dttui.services.words import listed
 from dttui.spec import dump_job
-from dttui.spec.findings import error, errors_first, info
-from dttui.spec.models import Job
+from dttui.spec.findings import error, errors_first, info, warning
+from dttui.spec.models import Job, Run
 from dttui.spec.places import with_places
 
 MAX_NAMES = 5
@@ -67,12 +70,13 @@ def make_local_plan(
         UsageError: what is known of GPUs and links cannot be read.
     """
     known = hardware or known_hardware(lenient=True)
-    plan = make_plan(
-        submission.job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time()
-    )
+    job = _with_sent_script(submission.job, submission.base)
+    plan = make_plan(job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time())
     found = [*plan.findings, *known.findings, *submission.notes]
     if plan.upload is not None:
-        found.extend(_check_upload(submission, Path(os.path.normpath(submission.base / plan.upload))))
+        found.extend(_check_upload(job.run, Path(os.path.normpath(submission.base / plan.upload))))
+    elif job.run is not None and job.run.workdir is None and job.run.command is not None:
+        found.extend(_check_command_alone(job.run.command))
     for index, name in enumerate(plan.secrets):
         if name not in os.environ:
             found.append(
@@ -159,8 +163,55 @@ def _check_program(submission: Submission) -> list[Finding]:
     return [info("on-event", subject, message.format(program=found, kinds=", ".join(monitoring.on_event_kinds)))]
 
 
-def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
-    run = submission.job.run
+def _with_sent_script(job: Job, base: Path) -> Job:
+    """Write an absolute script that lies in the directory to be sent relative to that: the hosts have it elsewhere."""
+    run = job.run
+    if run is None or run.script is None or run.workdir is None:
+        return job
+    if not posixpath.isabs(run.script) or posixpath.isabs(run.workdir):
+        return job
+    folder, name = os.path.split(os.path.normpath(run.script))
+    relative = os.path.relpath(f"{os.path.realpath(folder)}/{name}", os.path.realpath(base / run.workdir))
+    if relative.split("/")[0] == "..":
+        return job
+    return job.model_copy(update={"run": run.model_copy(update={"script": relative})})
+
+
+def _check_command_alone(command: Sequence[str]) -> list[Finding]:
+    """Return the files of a command that starts in an empty directory, since the job has no `workdir`."""
+    return [
+        warning(
+            "command-missing",
+            "run.command",
+            _("run.command needs {file}, and nothing is sent without run.workdir").format(file=file),
+            _("Add `workdir: .` below run, which sends the directory of the job file."),
+        )
+        for file in files_of(command)
+        if not posixpath.isabs(file)
+    ]
+
+
+def _check_command(command: Sequence[str], directory: Path, sent: Mapping[str, UploadFile]) -> list[Finding]:
+    """Return which files of a command are not among what is sent, or cannot be executed."""
+    findings = []
+    for file in (path for path in files_of(command) if not posixpath.isabs(path)):
+        found = sent.get(os.path.normpath(file))
+        if found is None and (directory / file).is_file():
+            message = _("{file} of run.command is among what is not sent").format(file=file)
+            hint = _("Give it another name or place.")
+        elif found is None:
+            message = _("run.command needs {file}, which is not in {path}").format(file=file, path=directory)
+            hint = _("Write its path relative to workdir; where the job makes it first, ignore command-missing.")
+        elif file == command[0] and not found.executable:
+            message = _("{file} of run.command is not executable").format(file=file)
+            hint = _("Run `chmod +x {path}`, or write the interpreter before it.").format(path=directory / file)
+        else:
+            continue
+        findings.append(warning("command-missing", "run.command", message, hint))
+    return findings
+
+
+def _check_upload(run: Run | None, directory: Path) -> list[Finding]:
     subject = "run.workdir"
     if not directory.is_dir():
         message = _("there is no directory {path} here").format(path=directory)
@@ -168,7 +219,8 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
     if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
         message = _("{path} would be sent to every host, your home directory included").format(path=directory)
         return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]
-    if run is not None and run.script is not None and (missing := check_script(run.script, directory)):
+    own_script = run.script if run is not None and not posixpath.isabs(run.script or "/") else None
+    if own_script is not None and (missing := check_script(own_script, directory)):
         return missing
     try:
         upload = survey(directory)
@@ -187,8 +239,15 @@ def _check_upload(submission: Submission, directory: Path) -> list[Finding]:
             "secrets go in run.secrets."
         )
         findings.append(info("not-sent", subject, message, hint))
-    sent = {file.relative for file in upload.files}
-    if run is not None and run.script is not None and os.path.normpath(run.script) not in sent:
-        message = _("the script {script} is among what is not sent").format(script=run.script)
+    sent = {file.relative: file for file in upload.files}
+    if own_script is not None and os.path.normpath(own_script) not in sent:
+        message = _("the script {script} is among what is not sent").format(script=own_script)
         findings.append(error("script-not-sent", "run.script", message, _("Give it another name or place.")))
+    if run is not None and run.script is not None and own_script is None:
+        message = _("the script {script} is not in {path}, which is sent: it must be at this path on every host")
+        make = warning if os.path.isfile(run.script) else info  # Where it is here, it was likely to be sent.
+        hint = _("To send it, put it there, or set run.workdir to a directory that holds it.")
+        findings.append(make("script-on-hosts", "run.script", message.format(script=run.script, path=directory), hint))
+    if run is not None and run.command is not None:
+        findings.extend(_check_command(run.command, directory, sent))
     return findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -16,7 +17,11 @@ IGNORABLE = frozenset(
         "address-loopback",
         "address-unknown",
         "checkpoint-unwritable",
+        "command-missing",
+        "container-engine",
+        "container-image",
         "disk-low",
+        "framework-refuses",
         "gpu-error",
         "gpu-memory",
         "gpu-recovery",
@@ -24,6 +29,7 @@ IGNORABLE = frozenset(
         "logout-kills",
         "master-unreachable",
         "nccl-drift",
+        "nccl-too-old",
         "package-missing",
         "path-missing",
     }
@@ -41,6 +47,13 @@ def check_ignored(codes: Iterable[str]) -> tuple[str, ...]:
                 _("These can: {codes}").format(codes=", ".join(sorted(IGNORABLE))),
             )
     return found
+
+
+def forbidding(finding: Finding) -> Finding:
+    """Make an error of what a plan only warns of, so that it may be composed, and a launch stops at unless ignored."""
+    if finding.code != "command-missing":
+        return finding
+    return finding.model_copy(update={"severity": Severity.ERROR})
 
 
 class Check(str, Enum):
@@ -106,6 +119,16 @@ class Drift:
     usual_nodes: tuple[str, ...]
     others: dict[str, tuple[str, ...]]
     """What else there is, and on which nodes."""
+
+
+def drift_of(item: str, values: Mapping[str, str]) -> Drift:
+    """Return who has what, of values by node that are not all the same."""
+    usual = Counter(values.values()).most_common(1)[0][0]  # Of two that are as common, that of the lower rank.
+    by_value: dict[str, tuple[str, ...]] = {}
+    for name, value in values.items():
+        by_value[value] = (*by_value.get(value, ()), name)
+    usual_nodes = by_value.pop(usual)
+    return Drift(item, usual, usual_nodes, by_value)
 
 
 Changed = Callable[[str, Mapping[Check, Cell]], None]

@@ -47,6 +47,7 @@ async def check(
         lambda known, facts: make_local_plan(replace(submission, inventory=known), facts, hardware),
         ignored=frozenset(submission.ignored),
         measures_bandwidth=measures_bandwidth,
+        is_thorough=True,
         on_change=on_change,
     )
     if begin is not None:

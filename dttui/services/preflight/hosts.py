@@ -9,9 +9,11 @@ from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 
 from dttui import __version__
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, joined, ngettext
 from dttui.planning.models import Finding, PlannedNode
 from dttui.sanitize import clean
+from dttui.services.agent_words import agent_text, gpu_note_text
+from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight.board import Judgement, Verdict
 from dttui.services.preflight.software import check_logout
 from dttui.spec.findings import error, warning
@@ -49,7 +51,7 @@ def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Jud
     if not facts.gpus:
         return Judgement(_("no GPUs"), verdict=Verdict.NONE)
     if not sample.gpus:
-        return Judgement(facts.gpu_note or _("the driver says nothing"), verdict=Verdict.UNKNOWN)
+        return Judgement(gpu_note_text(facts.gpu_note or "") or _("the driver says nothing"), verdict=Verdict.UNKNOWN)
     gpus = _of_the_job(node, sample)
     if not gpus:
         return Judgement(_("none used"), verdict=Verdict.NONE)
@@ -81,7 +83,7 @@ def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoin
             message = _("{host}: /dev/shm has {size}; data loaders and NCCL may run out of it")
             hint = _("Give a container more: --shm-size=8g or --ipc=host.")
             found.append(warning("shm-small", name, message.format(host=name, size=_gib(facts.shm_total_mib)), hint))
-    return Judgement(" · ".join(told), tuple(found), Verdict.OK if told else Verdict.UNKNOWN)
+    return Judgement(joined(" · ", told), tuple(found), Verdict.OK if told else Verdict.UNKNOWN)
 
 
 def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgement:
@@ -134,10 +136,21 @@ def judge_clock(name: str, offset_s: float, round_trip_s: float, everyone: Seque
 def judge_paths(node: PlannedNode, reply: PathsReply) -> Judgement:
     """Say whether everything that the job needs on the host is there: work directory, script, dataset, storage."""
     name = node.name
+    programs, files = needs_on_host(node.processes[0]) if node.processes else ((), ())
+    found: list[Finding] = []
+    for program in reply.missing_programs or ():
+        if program in programs:
+            found.append(_no_program(name, program))
+    for item in reply.paths:
+        if item.path in files and item.path not in node.required_paths and item.exists is False:
+            message = _("{host}: there is no {path}, which run.command needs").format(host=name, path=item.path)
+            hint = _("Put it there, or correct run.command; where the job makes it first, ignore command-missing.")
+            found.append(error("command-missing", name, message, hint))
     wanted = [item for item in reply.paths if item.path in node.required_paths]
     if not node.required_paths:
-        return Judgement(_("all is sent with the job"), verdict=Verdict.NONE)
-    found: list[Finding] = []
+        verdict = Verdict.OK if programs or files else Verdict.NONE
+        text = _("all is sent with the job") if not files else _("{count} looked at").format(count=len(files))
+        return Judgement(text, tuple(found), verdict)
     for item in wanted:
         if item.exists is False:
             message = _("{host}: there is no {path}").format(host=name, path=item.path)
@@ -147,6 +160,16 @@ def judge_paths(node: PlannedNode, reply: PathsReply) -> Judgement:
             found.append(_unknown_path(name, item))
     there = sum(item.exists is True for item in wanted)
     return Judgement(_("{count} of {all} there").format(count=there, all=len(node.required_paths)), tuple(found))
+
+
+def _no_program(name: str, program: str) -> Finding:
+    if program.startswith("/"):
+        message = _("{host}: there is no program {program}, or it is not executable")
+        hint = _("Put it there, or correct run.command and run.prefix.")
+    else:
+        message = _("{host}: there is no program {program} on the PATH of jobs there")
+        hint = _("Install it, write its whole path, or set PATH below run.env.")
+    return error("command-missing", name, message.format(host=name, program=program), hint)
 
 
 def _unknown_path(name: str, item: PathState) -> Finding:
@@ -173,9 +196,9 @@ def _gpu_findings(name: str, gpus: Sequence[GpuSample]) -> list[Finding]:
 def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
     """Yield codes, each with what else has to be equal for GPUs to be told of together."""
     if gpu.error:
-        yield "gpu-error", clean(gpu.error)
+        yield "gpu-error", agent_text(gpu.error)
     if gpu.recovery_action not in (None, "none"):
-        yield "gpu-recovery", clean(gpu.recovery_action or "")
+        yield "gpu-recovery", agent_text(gpu.recovery_action or "")
     if gpu.memory_repair_failed:
         yield "gpu-memory", "failed"
     elif gpu.memory_repair_pending:
@@ -185,14 +208,14 @@ def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
     if gpu.xid_count:
         yield "gpu-xid", str(gpu.xid_last)
     if held_back := sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ())):
-        yield "gpu-throttled", ", ".join(held_back)
+        yield "gpu-throttled", joined(", ", map(agent_text, held_back))
 
 
 def _gpu_finding(name: str, code: str, detail: str, gpus: Sequence[GpuSample]) -> Finding:
     numbers = _ranges([gpu.index for gpu in gpus])
     who = ngettext("{host}: GPU {numbers}", "{host}: GPUs {numbers}", len(gpus)).format(host=name, numbers=numbers)
     if code == "gpu-error":
-        return error(code, name, f"{who}: {detail}", _("Leave this host out, or reset the GPU."))
+        return error(code, name, who + ": " + detail, _("Leave this host out, or reset the GPU."))
     if code == "gpu-recovery":
         message = _("{gpu}: the driver wants this done: {action}").format(gpu=who, action=detail)
         return error(code, name, message, _("Ask the host's administrator, or leave this host out."))
@@ -242,7 +265,7 @@ def _untold(gpus: Sequence[GpuSample]) -> str:
         for kind, indices in kinds.items()
         if indices and kind not in whole
     ]
-    return ", ".join([*whole, *parts])
+    return joined(", ", [*whole, *parts])
 
 
 def _disk(name: str, path: str, free_mib: int, why: str) -> list[Finding]:

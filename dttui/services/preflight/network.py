@@ -104,6 +104,16 @@ class Network:
         listening = _done(self._master.main)
         return listening.port if listening is not None else None
 
+    async def try_port(self, name: str, client: AgentClient) -> Judgement:
+        """Look for a free port on the only node of a job, which no other is to reach. Raises HostError."""
+        peer = self.peers[name]
+        peer.client = client
+        listening = await self._open_main(peer, client)
+        peer.main.set_result(listening)
+        if listening is None:
+            return self._no_port or Judgement(verdict=Verdict.UNKNOWN)
+        return Judgement(_("port {port}").format(port=listening.port))
+
     async def listen(self, name: str, client: AgentClient, usual_address: str) -> None:
         """Open the listeners of a node. Raises HostError.
 

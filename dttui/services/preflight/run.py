@@ -6,24 +6,28 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from dtagent.protocol.probes import PathsReply, PathsRequest
+from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsRequest, VerdictReply
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
 from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
-from dttui.i18n import _
+from dttui.i18n import _, joined
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agent import AgentClient
 from dttui.services.compose.occupation import HostReading, check_room, count_free
+from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight import hosts
-from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name
+from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name, forbidding
+from dttui.services.preflight.container import image_drift, judge_image
 from dttui.services.preflight.network import Network, record
 from dttui.services.preflight.software import differences, drift_findings, judge_software
+from dttui.services.preflight.verdicts import TIMEOUT_S, judge_verdict, request_for, shape_of, versions_of
 from dttui.spec.findings import error, warning
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
@@ -33,6 +37,7 @@ GPU_WAIT_S = 8.0
 """How long the first reading of the GPUs may take."""
 PATHS_S = 5.0
 PATHS_TIMEOUT_S = 8.0
+IMAGE_TIMEOUT_S = 20.0
 PING_TIMEOUT_S = 5.0
 CLOCK_PINGS = 3
 NETWORK_TIMEOUT_S = 50.0
@@ -93,6 +98,7 @@ class Preflight:
         *,
         ignored: frozenset[str] = frozenset(),
         measures_bandwidth: bool = False,
+        is_thorough: bool = False,
         on_change: Changed | None = None,
     ) -> None:
         self.board = Board(tuple(node.planned.name for node in nodes), ignored, on_change)
@@ -107,6 +113,12 @@ class Preflight:
         self._offsets: dict[str, tuple[float, float]] = {}
         """Node → its clock minus ours, and the round trip."""
         self._paths: dict[str, PathsReply] = {}
+        self._images: dict[str, ImageReply] = {}
+        """Node → what its engine says of the job's image."""
+        self._is_thorough = is_thorough
+        self._asked: dict[object, str] = {}
+        """Versions of packages → the node that is asked what it says."""
+        self._verdicts: dict[str, VerdictReply] = {}
         self._network = Network(self.board.names, plan.port_range, measures_bandwidth=measures_bandwidth)
         self._measures_bandwidth = measures_bandwidth
         self._master_address: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -126,7 +138,10 @@ class Preflight:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._network.close()
+        before = self._plan
         plan = self._plan = self._replan(self._with_addresses(), dict(self._facts))
+        if self._verdicts and shape_of(plan) != shape_of(before):
+            await asyncio.gather(*(self._ask_framework(self._nodes[name]) for name in self._verdicts))
         address = await self._master_address
         for name in self.board.names:
             if name not in self.board.unreachable:
@@ -135,8 +150,8 @@ class Preflight:
                 # By what the other nodes saw meanwhile.
                 self.board.put(name, {Check.MASTER: self._network.judge_master(name, address)})
         await self._wait_for_room()
-        self.board.drift = differences(plan, self._facts)
-        found: list[Finding] = [*plan.findings, *drift_findings(plan, self.board.drift)]
+        self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
+        found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(plan, self.board.drift)]
         zones = {node.name: node.zone for node in plan.nodes}
         failure = record(self._network.links(zones, time.time()))
         found += [failure] if failure is not None else []
@@ -157,7 +172,13 @@ class Preflight:
             self.board.put(name, {Check.REACH: reached, Check.AGENT: hosts.judge_agent(name, version)}, took_s)
             if name == self.board.names[0]:
                 self._master_address.set_result(node.environment.address or client.connection.address)
-            checks = (self._check_clock, self._check_facts, self._check_paths, self._check_network)
+            checks = (
+                self._check_clock,
+                self._check_facts,
+                self._check_paths,
+                self._check_network,
+                self._check_image,
+            )
             results = await asyncio.gather(*(check(node, client) for check in checks), return_exceptions=True)
             for result in results:
                 if result is not None:
@@ -210,6 +231,32 @@ class Preflight:
         self._facts[name] = facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
         took_s = time.monotonic() - began
         self._judge(name, took_s)
+        await asyncio.gather(self._check_gpus(node, client, facts), self._check_framework(node, facts))
+
+    async def _check_framework(self, node: Checked, facts: HostFacts) -> None:
+        """Have what the framework would be given read by itself, on one node of those with the same versions."""
+        versions = versions_of(node.planned, facts)
+        if versions is not None and self._asked.setdefault(versions, node.planned.name) == node.planned.name:
+            await self._ask_framework(node)
+
+    async def _ask_framework(self, node: Checked) -> None:
+        name = node.planned.name
+        request = request_for(self._plan, self._planned(name), thorough=self._is_thorough)
+        if request is None:
+            return
+        try:
+            client = await node.connect()
+            self._verdicts[name] = await client.call("verdict", request, VerdictReply, TIMEOUT_S)
+        except AgentError as failure:
+            is_old = failure.code == ErrorCode.UNKNOWN_METHOD
+            reason = _("its agent is too old for this check") if is_old else failure.message
+            self._verdicts[name] = VerdictReply(unseen=reason)
+        except HostError as failure:  # A host that is gone is told of by the other checks.
+            self._verdicts[name] = VerdictReply(unseen=failure.message)
+        self._judge(name)
+
+    async def _check_gpus(self, node: Checked, client: AgentClient, facts: HostFacts) -> None:
+        name = node.planned.name
         measured = await self._timed(
             name, Check.GPUS, self._read_sample(client, facts, None), GPU_WAIT_S + SAMPLE_WAIT_S, also=Check.HEALTH
         )
@@ -234,17 +281,36 @@ class Preflight:
         name = node.planned.name
         checkpoints = _checkpoints(node.planned)
         wanted = [*node.planned.required_paths, *([checkpoints] if checkpoints else [])]
-        asking = client.call("paths", PathsRequest(wanted, PATHS_S), PathsReply, PATHS_TIMEOUT_S)
+        programs: tuple[str, ...] = ()
+        search_path: str | None = None
+        if node.planned.processes:
+            process = node.planned.processes[0]
+            programs, files = needs_on_host(process)
+            wanted += [path for path in files if path not in wanted]
+            search_path = process.env.get("PATH")
+        request = PathsRequest(wanted, PATHS_S, list(programs), search_path)
+        asking = client.call("paths", request, PathsReply, PATHS_TIMEOUT_S)
         measured = await self._timed(name, Check.PATHS, asking, PATHS_TIMEOUT_S, also=Check.ROOM)
         if measured is not None:
             self._paths[name], seconds = measured
+            self._judge(name, seconds)
+
+    async def _check_image(self, node: Checked, client: AgentClient) -> None:
+        name, container = node.planned.name, self._plan.container
+        if container is None:
+            return
+        asking = client.call("image", ImageRequest(container.engine, container.image), ImageReply, IMAGE_TIMEOUT_S)
+        measured = await self._timed(name, Check.SOFTWARE, asking, IMAGE_TIMEOUT_S)
+        if measured is not None:
+            self._images[name], seconds = measured
             self._judge(name, seconds)
 
     async def _check_network(self, node: Checked, client: AgentClient) -> None:
         name = node.planned.name
         if len(self.board.names) == 1:
             only = Judgement(_("one node"), verdict=Verdict.NONE)
-            self.board.put(name, {Check.MASTER: only, Check.PEERS: only})
+            self.board.put(name, {Check.PEERS: only})
+            await self._probe(name, Check.MASTER, self._network.try_port(name, client), PATHS_TIMEOUT_S)
             return
         usual = node.environment.address or client.connection.address
         opening = self._network.listen(name, client, usual)
@@ -260,8 +326,10 @@ class Preflight:
         else:
             await asyncio.gather(to_master, to_next)
 
-    async def _probe(self, name: str, check: Check, probing: Awaitable[Judgement]) -> None:
-        measured = await self._timed(name, check, probing, NETWORK_TIMEOUT_S)
+    async def _probe(
+        self, name: str, check: Check, probing: Awaitable[Judgement], limit_s: float = NETWORK_TIMEOUT_S
+    ) -> None:
+        measured = await self._timed(name, check, probing, limit_s)
         if measured is not None:
             self.board.put(name, {check: measured[0]}, measured[1])
 
@@ -305,14 +373,24 @@ class Preflight:
         if paths is not None:
             found[Check.PATHS] = hosts.judge_paths(planned, paths)
         if facts is not None:
-            found[Check.SOFTWARE] = judge_software(self._plan, planned, facts)
+            if self._plan.container is None:
+                found[Check.SOFTWARE] = self._judge_software(planned, facts)
             found[Check.LIMITS] = hosts.judge_limits(planned, facts, self._plan.world_size)
             if sample is not None:
                 found[Check.HEALTH] = hosts.judge_health(planned, facts, sample)
                 found[Check.GPUS] = self._judge_gpus(planned, HostReading(facts, sample))
             if paths is not None:
                 found[Check.ROOM] = hosts.judge_room(planned, facts, paths, _checkpoints(planned))
+        if self._plan.container is not None and name in self._images:
+            found[Check.SOFTWARE] = judge_image(name, self._plan.container, self._images[name])
         self.board.put(name, found, seconds)
+
+    def _judge_software(self, planned: PlannedNode, facts: HostFacts) -> Judgement:
+        judged = judge_software(self._plan, planned, facts)
+        if planned.name not in self._verdicts:
+            return judged
+        said, found = judge_verdict(planned, self._verdicts[planned.name])
+        return replace(judged, text=joined(" · ", filter(None, (judged.text, said))), findings=judged.findings + found)
 
     def _judge_gpus(self, planned: PlannedNode, reading: HostReading) -> Judgement:
         environment = self._nodes[planned.name].environment

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from dtagent.protocol.telemetry import HostFacts, PythonFacts
 
 from dttui.frameworks import get_framework
-from dttui.i18n import _
+from dttui.frameworks.nccl import PER_COLLECTIVE, version
+from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services.preflight.board import Drift, Judgement
+from dttui.services.agent_words import agent_text
+from dttui.services.preflight.board import Drift, Judgement, drift_of
 from dttui.spec.findings import error, warning
 
 _Told = Callable[[HostFacts, PythonFacts], str | None]
@@ -29,7 +30,7 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     """Say whether a host has the interpreter and packages of the job."""
     name, python = node.name, _python(facts, node.python)
     if python is None or python.error:
-        reason = python.error if python and python.error else _("nothing is known of it")
+        reason = agent_text(python.error) if python and python.error else _("nothing is known of it")
         message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
         hint = (
             _("Set `python` of this environment in the inventory.")
@@ -41,7 +42,7 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     told = [f"Python {python.version}", *(f"{name} {python.packages.get(name, '–')}" for name in wanted)]
     if python.torch_cuda and "torch" in wanted:
         told.append(f"CUDA {python.torch_cuda}")
-    if python.nccl and plan.backend == "nccl":
+    if python.nccl and plan.backend == "nccl" and _may_use_torch(plan):
         told.append(f"NCCL {python.nccl}")
     if facts.driver_version:
         told.append(_("driver {version}").format(version=facts.driver_version))
@@ -56,19 +57,38 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
         for package in wanted
         if package not in python.packages
     )
-    return Judgement(" · ".join(told), findings)
+    return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
+
+
+def _check_nccl(plan: Plan, node: PlannedNode, python: PythonFacts) -> tuple[Finding, ...]:
+    """Name an NCCL that would find no algorithm at all where it is told that of one collective."""
+    asked = next((process.env["NCCL_ALGO"] for process in node.processes if "NCCL_ALGO" in process.env), "")
+    if plan.backend != "nccl" or ":" not in asked or python.nccl is None or version(python.nccl) >= PER_COLLECTIVE:
+        return ()
+    message = _("{host}: NCCL {version} does not take NCCL_ALGO={value}").format(
+        host=node.name, version=python.nccl, value=asked
+    )
+    key = "run.env.NCCL_ALGO" if "NCCL_ALGO" in plan.own_variables else "communication.allreduce.algorithm"
+    hint = _("Leave {key} out, or install NCCL {least} there: torch 2.7 brings a newer one.")
+    hint = hint.format(key=key, least=".".join(map(str, PER_COLLECTIVE)))
+    return (error("nccl-too-old", node.name, message, hint),)
 
 
 def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]:
     """Return what is not the same on all nodes that told it: who has what most have, and who differs."""
-    items: dict[str, _Told] = {
-        "Python": lambda _host, python: python.version,
-        **{package: _package(package) for package in ("torch", *get_framework(plan.framework).requires)},
-        "CUDA": lambda _host, python: python.torch_cuda,
-        "ROCm": lambda _host, python: python.torch_rocm,
-    }
+    packages = [*(("torch",) if _may_use_torch(plan) else ()), *get_framework(plan.framework).requires]
+    items: dict[str, _Told] = {}
+    if plan.container is None:
+        items = {
+            "Python": lambda _host, python: python.version,
+            **{package: _package(package) for package in packages},
+        }
+    if plan.container is None and _may_use_torch(plan):
+        items["CUDA"] = lambda _host, python: python.torch_cuda
+        items["ROCm"] = lambda _host, python: python.torch_rocm
+        if plan.backend == "nccl":
+            items["NCCL"] = lambda _host, python: python.nccl
     if plan.backend == "nccl":
-        items["NCCL"] = lambda _host, python: python.nccl
         items["driver"] = lambda host, _python: host.driver_version
     pairs = {
         node.name: (facts[node.name], python)
@@ -81,7 +101,7 @@ def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]
         if item in ("CUDA", "ROCm"):  # A build without it differs from one with it.
             values = {name: tell(*pair) or _("none") for name, pair in pairs.items() if pair[1].packages.get("torch")}
         if len(set(values.values())) > 1:
-            found.append(_drift(item, values))
+            found.append(drift_of(item, values))
     return tuple(found)
 
 
@@ -89,7 +109,7 @@ def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
     """Return a finding a difference; of NCCL, whose versions do not talk to each other, it is an error."""
     found = []
     for item in drift:
-        told = ", ".join(f"{name}: {value}" for value, names in item.others.items() for name in names)
+        told = joined(", ", (f"{name}: " + value for value, names in item.others.items() for name in names))
         message = _("the hosts have different versions of {package}: most {usual}, {others}").format(
             package=item.item, usual=item.usual, others=told
         )
@@ -99,13 +119,9 @@ def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
     return found
 
 
-def _drift(item: str, values: Mapping[str, str]) -> Drift:
-    usual = Counter(values.values()).most_common(1)[0][0]  # Of two that are as common, that of the lower rank.
-    by_value: dict[str, tuple[str, ...]] = {}
-    for name, value in values.items():
-        by_value[value] = (*by_value.get(value, ()), name)
-    usual_nodes = by_value.pop(usual)
-    return Drift(item, usual, usual_nodes, by_value)
+def _may_use_torch(plan: Plan) -> bool:
+    """Whether torch, and the CUDA and NCCL that it is built with, can matter: TensorFlow brings its own."""
+    return plan.framework != "tensorflow"
 
 
 def _package(name: str) -> _Told:

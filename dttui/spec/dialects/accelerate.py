@@ -59,6 +59,14 @@ _OFF = {
     "deepspeed_config.gradient_accumulation_steps": (1,),
 }
 """What says that something is off, or as it is with dttui anyway."""
+_DEEPSPEED_OPTIONS = {
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "gradient_clipping",
+    "offload_optimizer_device": "offload_optimizer",
+    "offload_param_device": "offload_param",
+    "offload_optimizer_nvme_path": "nvme_path",
+}
+"""Keys of DeepSpeed's section, and the options that the framework has for them."""
 
 
 def _sharding_strategy(text: str) -> str:
@@ -172,8 +180,10 @@ def translate(source: Source) -> Translated:
             "tp_config.tp_size": "strategy.tensor_parallel_size",
         },
     )
-    if not translation.is_used(("deepspeed_config", "gradient_accumulation_steps")):
-        translation.hand_over(("deepspeed_config", "gradient_accumulation_steps"))
+    if framework == "deepspeed":
+        for key, option in _DEEPSPEED_OPTIONS.items():
+            if not translation.is_used(("deepspeed_config", key)):
+                translation.carry(("deepspeed_config", key), ("framework_options", option))
     carry_recomputation(translation, ("fsdp_config", "fsdp_activation_checkpointing"))
     # Its own --recompute-activations is the selective kind.
     carry_recomputation(translation, ("megatron_lm_config", "megatron_lm_recompute_activations"), "selective")

@@ -1,12 +1,14 @@
-"""A configuration of DeepSpeed, `ds_config.json`: what of it plans a job. The file itself stays the script's."""
+"""A configuration of DeepSpeed, `ds_config.json`: what of it plans a job, and the rest as options of the framework."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
 from dttui.i18n import _
+from dttui.spec.deepspeed_keys import KNOWN_KEYS, OptimizerType, SchedulerType
 from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
@@ -15,6 +17,10 @@ from dttui.spec.yaml_source import Source
 
 Count = Annotated[int, Field(gt=0)]
 _Auto = Literal["auto"]
+_OPTIONS: PathKey = ("framework_options",)
+_NVME_PATH: PathKey = (*_OPTIONS, "nvme_path")
+_AUTO_OF_ITS_OWN: tuple[PathKey, ...] = (("pipeline", "stages"), ("data_types", "keep_in_fp32_modules"))
+"""Where "auto" is a word of DeepSpeed's own."""
 
 
 class _Loose(Section):
@@ -68,10 +74,13 @@ def translate(source: Source) -> Translated:
     config = validate(source, DeepSpeedConfig)
     translation = Translation(source)
     translation.put(("framework",), "deepspeed", ())
+    _use_own_distribution(translation)
     targets: dict[PathKey, PathKey] = {
         ("train_batch_size",): ("strategy", "data_parallel", "batch_size"),
         ("train_micro_batch_size_per_gpu",): ("strategy", "pipeline_parallel", "micro_batch_size"),
         ("zero_optimization", "stage"): ("strategy", "zero_stage"),
+        ("gradient_accumulation_steps",): (*_OPTIONS, "gradient_accumulation_steps"),
+        ("gradient_clipping",): (*_OPTIONS, "gradient_clipping"),
     }
     for origin, target in targets.items():
         if not _is_auto(translation, origin):
@@ -88,23 +97,44 @@ def translate(source: Source) -> Translated:
             translation.note(enabled, _("not carried over: fp16 is enabled too"), is_warning=True)
         elif translation.said(enabled):
             translation.carry(enabled, ("model", "precision"), precision)
-        translation.use((precision,) if not translation.said(enabled) else enabled)
-    steps = ("gradient_accumulation_steps",)
-    translation.expect(steps, 1)
-    if not _is_auto(translation, steps) and not translation.is_used(steps):
-        translation.hand_over(steps)
-    _use_own_distribution(translation)
-    return translation.finish(
-        message=_("not carried over: DeepSpeed itself has to read it in this file"),
-        hint=_("Give the file to the script, as by --deepspeed_config."),
-    )
+        translation.use(enabled)
+    _carry_made(translation, "optimizer", get_args(OptimizerType))
+    _carry_made(translation, "scheduler", get_args(SchedulerType))
+    for name in ("offload_optimizer", "offload_param"):
+        block = ("zero_optimization", name)
+        translation.carry((*block, "device"), (*_OPTIONS, name))
+        if translation.carried(_NVME_PATH) in (None, translation.said((*block, "nvme_path"))):
+            translation.carry((*block, "nvme_path"), _NVME_PATH)
+    for origin in tuple(translation.left()):
+        if origin[0] in KNOWN_KEYS:
+            translation.carry(origin, (*_OPTIONS, "config", *origin))
+    _choose_reader(translation)
+    return translation.finish(message=_("not carried over: DeepSpeed has no such key"))
+
+
+def _carry_made(translation: Translation, name: str, types: Sequence[str]) -> None:
+    """Carry over what DeepSpeed makes, an optimizer or a schedule; small letters will do for it, and are made large."""
+    said = translation.said((name, "type"))
+    if not isinstance(said, str):
+        return
+    known = next((item for item in types if item.casefold() == said.casefold()), said)
+    translation.carry((name, "type"), (*_OPTIONS, name, "type"), known)
+    translation.carry((name, "params"), (*_OPTIONS, name, "params"))
+
+
+def _choose_reader(translation: Translation) -> None:
+    """Take it that Hugging Face's Trainer reads the file where anything in it is left to that."""
+    for origin in translation.leaves():
+        if translation.said(origin) == "auto" and origin not in _AUTO_OF_ITS_OWN:
+            translation.put((*_OPTIONS, "config_for"), "trainer", origin)
+            return
 
 
 def _is_auto(translation: Translation, origin: PathKey) -> bool:
-    said: Any = translation.said(origin)
-    if said != "auto":
+    """Whether something is left to the trainer, which is what an option that is not given means then."""
+    if translation.said(origin) != "auto":
         return False
-    translation.note(origin, _("not carried over: auto means what the trainer says"))
+    translation.use(origin)
     return True
 
 

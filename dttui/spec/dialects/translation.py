@@ -191,6 +191,14 @@ class Translation:
         """Whether a key has been looked at, itself or as part of another."""
         return any(origin[:length] in self._used for length in range(1, len(origin) + 1))
 
+    def leaves(self) -> Iterator[PathKey]:
+        """Yield where the document says something."""
+        return _said(self.source.data, ())
+
+    def left(self) -> Iterator[PathKey]:
+        """Yield where the document says something that has not been looked at."""
+        return (origin for origin in self.leaves() if not self.is_used(origin))
+
     def expect(self, origin: PathKey, *values: Any) -> None:
         """Take it that a key needs no place in the job where it has one of these values."""
         if any(self.said(origin) == value and type(self.said(origin)) is type(value) for value in values):
@@ -209,9 +217,8 @@ class Translation:
         if not message:
             message = _("not carried over: dttui does not act upon it")
             hint = _("Write it under settings, or give it to the script as one of run.args.")
-        for origin in _said(self.source.data, ()):
-            if not self.is_used(origin):
-                self.note(origin, message, hint)
+        for origin in tuple(self.left()):
+            self.note(origin, message, hint)
         self._note_settings()
         return Translated(self.source, dict(self._leaves), in_order(self._notes), self._master, self._node_count)
 

@@ -18,16 +18,14 @@ from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
 from dttui.errors import DttuiError, UsageError
-from dttui.frameworks import FRAMEWORKS
+from dttui.frameworks import frameworks
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.planning.aggregate import Choice, aggregate
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
-from dttui.services.compose.documents import fingerprint
-from dttui.services.compose.draft import Outlook, facts_of
+from dttui.services.compose.draft import Outlook
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission
@@ -38,6 +36,7 @@ from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
+from dttui.tui.job_files import JobFile
 from dttui.tui.job_pane import JobPane
 from dttui.tui.messages import (
     EnvironmentToggled,
@@ -55,8 +54,6 @@ from dttui.tui.widgets.job_form import JobForm
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 
-REFRESH_S = 0.25
-AGES_S = 20.0
 LOOK_AHEAD_DELAY_S = 0.15
 """So that typing does not plan at every key."""
 
@@ -117,8 +114,7 @@ class ComposeScreen(Screen[None]):
         inventory_path: Path | None,
         demo: bool,
         draft: Job | None,
-        base: Path,
-        file: Path | None = None,
+        file: JobFile,
         launch: Launcher,
         check: Checks,
         retry: Callable[[str], None],
@@ -131,8 +127,7 @@ class ComposeScreen(Screen[None]):
             inventory_path: where it was read from; `None` for the embedded cluster.
             demo: whether this is the embedded cluster.
             draft: job to begin with.
-            base: directory that the draft's relative paths start from.
-            file: job file that the draft was read from.
+            file: where the draft was read from.
             launch: starts a planned job.
             check: runs a preflight of a planned job.
             retry: tries an environment again, with its questions.
@@ -145,17 +140,10 @@ class ComposeScreen(Screen[None]):
         self._fleet = fleet
         self._inventory_path = inventory_path
         self._demo = demo
-        self._base = base
         self._file = file
-        self._known = fingerprint(file) if file is not None else None
-        """Of the file as it was read or saved last."""
         self._launch = launch
         self._check = check
-        self._ignored: tuple[ComposeState, frozenset[str]] = (state, frozenset())
-        """Codes of errors that a preflight is to ignore, and the job that this was said of."""
         self._retry = retry
-        self._choices: tuple[Choice, ...] = ()
-        """The ticked environments that the inventory has, with what is known of them."""
         self._was_refused = False
 
     @property
@@ -222,7 +210,7 @@ class ComposeScreen(Screen[None]):
 
     @on(GpusStepped)
     def _gpus_stepped(self, event: GpusStepped) -> None:
-        choice = next((item for item in self._choices if item.environment.name == event.key), None)
+        choice = next((item for item in self.draft.choices if item.environment.name == event.key), None)
         if choice is not None:
             self._become(self.state.step_gpus(choice, event.step))
         elif event.key not in self.state.selected:
@@ -230,11 +218,11 @@ class ComposeScreen(Screen[None]):
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
-        framework = next(item for item in FRAMEWORKS if item.name == event.name)
+        framework = next(item for item in frameworks() if item.name == event.name)
         if framework.available and framework.name != self.state.framework:
-            self._become(self.state.choose_framework(framework.name))  # type: ignore[arg-type]  # names of FRAMEWORKS are these
+            self._become(self.state.choose_framework(framework.name))  # type: ignore[arg-type]  # a Literal and what is added to it
         elif not framework.available:
-            self.notify(_("{framework} is not there yet.").format(framework=framework.label), markup=False)
+            self.notify(_("{framework} cannot be used.").format(framework=framework.label), markup=False)
             self._become(self.state)
 
     @on(FormEdited)
@@ -315,16 +303,10 @@ class ComposeScreen(Screen[None]):
         state = self.state
 
         def checker(ignored: frozenset[str], changed: Changed) -> Awaitable[Board]:
-            submission = Submission(state.to_job(), self._inventory, self._base, ignored=tuple(sorted(ignored)))
-            return self._check(submission, plan, changed)
+            return self._check(self._file.submission(state, self._inventory, ignored), plan, changed)
 
-        ignored = await self.app.push_screen_wait(ChecksScreen(plan, checker, self._ignored_now))
-        self._ignored = (state, ignored)
-
-    @property
-    def _ignored_now(self) -> frozenset[str]:
-        state, ignored = self._ignored
-        return ignored if state == self.state else frozenset()
+        ignored = await self.app.push_screen_wait(ChecksScreen(plan, checker, self.draft.ignored))
+        self.draft.ignore(ignored, state)
 
     async def _launchable(self) -> Plan | None:
         """Return the plan, or say the first thing that keeps it from being launched."""
@@ -345,14 +327,14 @@ class ComposeScreen(Screen[None]):
     @work(exclusive=True, group="costs")
     async def action_recommend(self) -> None:
         """Offer degrees; the model is asked for first where it is not known."""
-        if await self._has_model():
+        if await cost_dialogs.has_model(self.app, self.draft, self._become):
             state = await cost_dialogs.offer_layouts(self.app, self.state, self._inventory, dict(self._fleet.statuses))
             self._become(state or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_estimate(self) -> None:
         """Show what the job costs; the model is asked for first where it is not known."""
-        if not await self._has_model():
+        if not await cost_dialogs.has_model(self.app, self.draft, self._become):
             return
         outlook = await self._looked_ahead()
         if outlook.plan is not None and outlook.plan.estimate is not None:
@@ -366,8 +348,8 @@ class ComposeScreen(Screen[None]):
         plan = await self._launchable()
         if plan is None:
             return
-        state, ignored = self.state, tuple(sorted(self._ignored_now))
-        submission = Submission(state.to_job(), self._inventory, self._base, ignored=ignored)
+        state = self.state
+        submission = self._file.submission(state, self._inventory, self.draft.ignored)
         asked_at = time.time()
         try:
             directory = await asyncio.to_thread(self._launch, submission, plan)
@@ -388,7 +370,7 @@ class ComposeScreen(Screen[None]):
     async def action_save(self) -> None:
         """Ask where to, and save the job as a file."""
         try:
-            submission = Submission(self.state.to_job(), self._inventory, self._base)
+            submission = self._file.submission(self.state, self._inventory)
         except UsageError as error:
             fault = [finding for finding in self.state.validate() if finding.message == error.message]
             if fault:
@@ -397,26 +379,19 @@ class ComposeScreen(Screen[None]):
                 job_files.tell(self.app, error)
             return
         options = job_files.apply_options(demo=self._demo, inventory_path=self._inventory_path)
-        suggestion = self._file or self._base / "job.yaml"
-        saved = await job_files.save(self.app, submission, suggestion, options, self._file, self._known)
-        if saved is not None:
-            self._take(*saved)
+        self._keep(await self._file.save(self.app, submission, options))
 
     @work
     async def action_open(self) -> None:
         """Ask for a job file, and begin with it."""
-        opened = await job_files.open_(self.app, self._inventory, self._file or self._base)
-        if opened is not None:
-            self._take(*opened)
+        self._keep(await self._file.open(self.app, self._inventory))
 
     # --- what follows from it -----------------------------------------------------------------------------------------
 
     def _become(self, state: ComposeState, *, from_form: bool = False) -> None:
         self.draft.become(state, is_cost_kept=from_form)  # Nothing that the form holds is part of the cost.
-        if not from_form:
-            self._choices = state.choices(self._inventory, facts_of(self._fleet.statuses))
         for pane in self.query(EnvironmentPane):
-            asked = {choice.environment.name: choice.gpus_asked for choice in self._choices}
+            asked = {choice.environment.name: choice.gpus_asked for choice in self.draft.choices}
             pane.mark(state.selected, state.master, asked)
         self.query_one(JobPane).show(state, from_form=from_form)
         self._show_summary()
@@ -425,13 +400,9 @@ class ComposeScreen(Screen[None]):
         self._look_ahead()
 
     def _show_summary(self) -> None:
-        state = self.state
-        strangers = len(state.selected) - len(self._choices)
-        total = None
-        if state.selected:
-            # A node that the inventory lacks is one of the job's all the same.
-            total = aggregate(self._choices).model_copy(update={"node_count": len(state.selected)})
-        self.query_one(JobPane).sum_up(state, self._choices, total, self.draft.cost, is_fresh=self.draft.is_costed)
+        state, choices, total = self.state, self.draft.choices, self.draft.total
+        self.query_one(JobPane).sum_up(state, choices, total, self.draft.cost, is_fresh=self.draft.is_costed)
+        strangers = len(state.selected) - len(choices)
         counted = ticked_line(len(state.selected), len(self._inventory.environments) + strangers, total)
         self.query_one(TitleBar).show(title_line(demo=self._demo), counted)
 
@@ -453,23 +424,13 @@ class ComposeScreen(Screen[None]):
         if await self.draft.keep_cost() and self._is_there:
             self._show_summary()
 
-    async def _has_model(self) -> bool:
-        """Whether the size of the model is known, after asking for it where it is not."""
-        for may_ask in (True, False):
-            cost = await self.draft.cost_now()
-            if cost.absence is None or not cost.absence.lacks_model:
-                return True
-            if may_ask:
-                self._become(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
-        return False
-
     @work(exclusive=True, group="look-ahead")
     async def _look_ahead(self) -> None:
         await asyncio.sleep(LOOK_AHEAD_DELAY_S)
         await self._looked_ahead()
 
     async def _looked_ahead(self) -> Outlook:
-        outlook, is_current = await self.draft.look_ahead(self._base)
+        outlook, is_current = await self.draft.look_ahead(self._file.base)
         if is_current and self._is_there:
             self.query_one(FindingList).show(outlook.findings)
             self._show_readiness()
@@ -491,12 +452,11 @@ class ComposeScreen(Screen[None]):
         if first.code in _FIELDS:
             self._go_to(_FIELDS[first.code])
 
-    def _take(self, submission: Submission, path: Path) -> None:
-        self._file = path
-        self._known = fingerprint(path)
-        self._base = submission.base
-        self._kept = ComposeState.from_job(submission.job, self._inventory)
-        self._become(self._kept)
+    def _keep(self, state: ComposeState | None) -> None:
+        """Take the job as its file has it now; `None` where nothing was saved or opened."""
+        if state is not None:
+            self._kept = state
+            self._become(state)
 
     def _go_to(self, selector: str) -> None:
         """Show the page that a widget is on, and put the focus there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,17 +17,23 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
+from textual.widgets.button import ButtonVariant
 
+from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.services import jobs
+from dttui.services import jobs, removal
 from dttui.services.jobs import JobSummary
+from dttui.services.words import listed, size_text
 from dttui.tui import words
 from dttui.tui.commands import N_
 from dttui.tui.rows import line
+from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 
 REFRESH_S = 2.0
+MOST_NAMES = 4
+"""Hosts that are named."""
 LEAST_REASON = 34
 """Cells of the column that tells why a job is in its state; all of it stands below the table."""
 
@@ -58,6 +65,7 @@ class JobsScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", N_("filter"), id="jobs.filter", tooltip=N_("Show only jobs with these words")),
+        Binding("x", "remove", N_("remove"), id="jobs.remove", tooltip=N_("Remove the job, if it is over; asks first")),
         Binding("escape", "back", N_("back"), id="jobs.back", tooltip=N_("Go back; nothing is stopped")),
     ]
 
@@ -106,6 +114,23 @@ class JobsScreen(Screen[None]):
         field = self.query_one("#jobs-filter", Input)
         field.display = True
         field.focus()
+
+    @work(group="remove", exclusive=True)
+    async def action_remove(self) -> None:
+        """Remove the job under the cursor from this login node, once that is confirmed."""
+        table = self.query_one(JobTable)
+        if not table.row_count:
+            return
+        job_id = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+        try:
+            (found,) = await asyncio.to_thread(removal.choose, [job_id])
+            if await self.app.push_screen_wait(_removal_dialog(found)) == "remove":
+                await asyncio.to_thread(removal.remove, found)
+                size = size_text(found.size_bytes)
+                self.notify(_("{id} removed, {size} freed").format(id=job_id, size=size), markup=False)
+                self._read()
+        except DttuiError as error:
+            self.notify(line(f"{error.message}. {error.hint}"), severity="warning", markup=False)
 
     def action_back(self) -> None:
         """Leave the filter, or the screen."""
@@ -157,7 +182,8 @@ class JobsScreen(Screen[None]):
             table.clear()
             for job_id, cells in wanted.items():
                 table.add_row(*cells, key=job_id)
-            table.move_cursor(row=min(at, len(wanted) - 1), animate=False)
+            if wanted:  # An empty table tells of a row without a key.
+                table.move_cursor(row=min(at, len(wanted) - 1), animate=False)
         else:
             columns = list(table.columns)
             for job_id, cells in wanted.items():
@@ -191,6 +217,17 @@ class JobsScreen(Screen[None]):
             Text(str(job.world_size), justify="right"),
             Text(line(job.reason), colours["muted"]),
         )
+
+
+def _removal_dialog(found: removal.Removal) -> ChoiceDialog:
+    told = [_("Its logs, events and telemetry go, {size}.").format(size=size_text(found.size_bytes))]
+    told.append(_("What is on the hosts stays there, checkpoints too."))
+    if found.lost:
+        hosts = line(listed(found.lost, MOST_NAMES))
+        told.append(_("What may still run on {hosts} can be ended from here no more.").format(hosts=hosts))
+    choices: list[tuple[str, str, ButtonVariant]] = [("keep", _("Keep"), "primary"), ("remove", _("Remove"), "error")]
+    title = _("Remove {id} from this login node?").format(id=found.job.job_id)
+    return ChoiceDialog(title, "\n".join(told), choices)
 
 
 def _searched(job: JobSummary) -> str:

@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from dttui.frameworks.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
@@ -96,7 +97,7 @@ def _node_label(node: PlannedNode) -> Content:
 
 def _node_text(plan: Plan, node: PlannedNode) -> Content:
     ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else ", ".join(map(str, node.ranks))
-    slots = ngettext("{count} process", "{count} processes", node.slots).format(count=node.slots)
+    slots = ngettext("{count} process", "{count} processes", len(node.ranks)).format(count=len(node.ranks))
     facts = [
         (_("node rank"), " · ".join([str(node.node_rank), *([_("master")] if node.node_rank == 0 else [])])),
         (_("ranks"), " · ".join([ranks, slots, *([_("simulated GPUs")] if node.simulated else [])])),
@@ -111,7 +112,7 @@ def _node_text(plan: Plan, node: PlannedNode) -> Content:
         facts.append((_("must be there"), ", ".join(node.required_paths)))
     lines = [Content.assemble((f"{name}: ", "$muted"), clean(value)) for name, value in facts]
     for process in node.processes:
-        lines += _process_lines(process)
+        lines += _process_lines(process, plan.own_variables)
     for file in node.files:
         lines += [
             Content(""),
@@ -123,7 +124,7 @@ def _node_text(plan: Plan, node: PlannedNode) -> Content:
     return Content("\n").join(lines)
 
 
-def _process_lines(process: PlannedProcess) -> list[Content]:
+def _process_lines(process: PlannedProcess, given: tuple[str, ...]) -> list[Content]:
     lines = [
         Content(""),
         _heading(_("command {name}").format(name=clean(process.name))),
@@ -132,8 +133,12 @@ def _process_lines(process: PlannedProcess) -> list[Content]:
         Content(""),
         _heading(_("environment")),
     ]
-    lines += [Content.assemble((f"{clean(name)}=", "$muted"), clean(value)) for name, value in process.env.items()]
+    lines += [_variable(name, value, reason(name, value, given)) for name, value in process.env.items()]
     return lines
+
+
+def _variable(name: str, value: str, why: str) -> Content:
+    return Content.assemble((f"{clean(name)}=", "$muted"), clean(value), (f"  # {why}" if why else "", "$muted"))
 
 
 def _heading(text: str) -> Content:

@@ -294,6 +294,9 @@ class RunScreen(Screen[None]):
     def _show_why(self) -> None:
         found = diagnose(read_evidence(self.directory, self.view))
         self.query_one("#run-why", Prose).show(why(found))
+        if found.log is not None:
+            self._offer_logs()
+            self.query_one(LogPanel).open_at(*found.log)
         if not self._opened_why and (self.view.failures or self.view.state.value == "FAILED"):
             self._opened_why = True
             self.action_tab("why")
@@ -314,9 +317,13 @@ class RunScreen(Screen[None]):
             self._window = LogWindow(self.directory, self.view.attempt, *self._log_choice)
             self.query_one(LogPanel).clear()
 
+    def _offer_logs(self) -> None:
+        nodes = [(name, line(node.plan.name), node.plan.ranks) for name, node in self.view.nodes.items()]
+        self.query_one(LogPanel).offer(nodes)
+
     def _read_log(self) -> None:
         panel = self.query_one(LogPanel)
-        panel.offer([(name, line(node.plan.name), node.plan.ranks) for name, node in self.view.nodes.items()])
+        self._offer_logs()
         if self._log_attempt != self.view.attempt:
             self._open_log()
         if self._window is not None:

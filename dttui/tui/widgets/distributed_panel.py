@@ -8,7 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Label, OptionList, Select, Static
+from textual.widgets import Label, OptionList, Select
 
 from dttui.frameworks import frameworks, get_framework
 from dttui.i18n import _
@@ -29,7 +29,7 @@ class DistributedPanel(Vertical):
         self._master: str | None = None
 
     def compose(self) -> ComposeResult:
-        """Lay out both selects, the description and the note."""
+        """Lay out both selects, what the chosen framework is for and offers, and the note."""
         with Horizontal(classes="field"):
             yield Label(_("Master"), classes="field-label")
             yield Select[str]([], id="master", prompt=_("choose"), compact=True)
@@ -39,11 +39,12 @@ class DistributedPanel(Vertical):
             yield Select[str](
                 _framework_options(), id="framework", value=self._framework, allow_blank=False, compact=True
             )
-        yield Static(id="framework-description", markup=False)
+        yield Prose(id="framework-description", markup=False)
+        yield Prose(id="framework-features", markup=False)
         yield Prose(Content.assemble(("⚠ ", "$warning"), network_note()), id="network-note")
 
     def on_mount(self) -> None:
-        """Make those frameworks that are not there yet impossible to choose."""
+        """Make those frameworks that cannot be launched impossible to choose."""
         options = self.query_one("#framework", Select).query_one(OptionList)
         for index, framework in enumerate(frameworks()):
             if not framework.available:
@@ -63,8 +64,8 @@ class DistributedPanel(Vertical):
                 self._framework = framework
                 self.query_one("#framework", Select).value = framework
         chosen = get_framework(framework) if framework is not None else None
-        self.query_one("#framework-description", Static).update(chosen.summary if chosen else "")
-        self.query_one("#framework").tooltip = Content(chosen.description) if chosen else None
+        self.query_one("#framework-description", Prose).show(Content(chosen.description if chosen else ""))
+        self.query_one("#framework-features", Prose).show(Content(" · ".join(chosen.features) if chosen else ""))
 
     @on(Select.Changed, "#master")
     def _master_changed(self, event: Select.Changed) -> None:
@@ -81,6 +82,10 @@ class DistributedPanel(Vertical):
             self.post_message(FrameworkChosen(event.value))
 
 
-def _framework_options() -> list[tuple[str, str]]:
-    later = _("not yet there")
-    return [(item.label if item.available else f"{item.label} · {later}", item.name) for item in frameworks()]
+def _framework_options() -> list[tuple[Content, str]]:
+    why = _("cannot be used")
+    return [(_option(item.label, item.summary if item.available else why), item.name) for item in frameworks()]
+
+
+def _option(label: str, told: str) -> Content:
+    return Content.assemble(label, (f" · {told}", "$muted") if told else "")

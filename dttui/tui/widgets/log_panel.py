@@ -24,6 +24,8 @@ class LogPanel(Vertical):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._ranks: dict[str, tuple[int, ...]] = {}
+        self._is_chosen = False
+        """Whether a person has chosen a log."""
 
     def compose(self) -> ComposeResult:
         """Lay out the choices and the lines."""
@@ -47,6 +49,17 @@ class LogPanel(Vertical):
             select.value = nodes[0][0]
         self._offer_streams(nodes[0][0])
 
+    def open_at(self, node: str, stream: str | None) -> None:
+        """Show a stream of a node, or all of them, unless a person has chosen a log or it is shown already."""
+        if self._is_chosen or node not in self._ranks:
+            return
+        select = self.query_one("#log-node", Select)
+        if (select.value, self.query_one("#log-stream", Select).value) == (node, stream or ALL_STREAMS):
+            return
+        with self.prevent(Select.Changed):
+            select.value = node
+        self._offer_streams(node, stream or ALL_STREAMS)
+
     def clear(self) -> None:
         """Show no lines; another log was chosen."""
         self.query_one(Log).clear()
@@ -62,14 +75,16 @@ class LogPanel(Vertical):
     def _node_chosen(self, event: Select.Changed) -> None:
         event.stop()
         if isinstance(event.value, str):
+            self._is_chosen = True
             self._offer_streams(event.value)
 
     @on(Select.Changed, "#log-stream")
     def _stream_chosen(self, event: Select.Changed) -> None:
         event.stop()
+        self._is_chosen = True
         self._tell()
 
-    def _offer_streams(self, node: str) -> None:
+    def _offer_streams(self, node: str, chosen: str = ALL_STREAMS) -> None:
         streams = [(_("all ranks"), ALL_STREAMS)]
         for rank in self._ranks[node]:
             streams.append((_("rank {rank} output").format(rank=rank), f"{rank}.out"))
@@ -79,7 +94,7 @@ class LogPanel(Vertical):
         select = self.query_one("#log-stream", Select)
         with self.prevent(Select.Changed):
             select.set_options([(Content(label), value) for label, value in streams])
-            select.value = ALL_STREAMS
+            select.value = chosen if chosen in [value for _label, value in streams] else ALL_STREAMS
         self._tell()
 
     def _tell(self) -> None:

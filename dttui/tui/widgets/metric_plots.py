@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
@@ -11,15 +12,13 @@ from textual.content import Content
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
-from dttui.tui.words import number, rate
-
 Points = Sequence[tuple[float, float]]
 """(position, value), in order."""
 
 MOST_POINTS = 400
 """Drawn of a curve; a terminal has fewer columns than that."""
-TICKS = 4
-"""Labelled on an axis."""
+TICKS = 6
+"""Steps between labels on an axis, at most."""
 
 
 class MetricPlots(Horizontal):
@@ -73,11 +72,14 @@ class MetricPlots(Horizontal):
         plt.grid(False, False)
         plt.xaxes(True, False)
         plt.yaxes(True, False)
-        places, values = _spread([place for place, _value in thin]), _spread([value for _place, value in thin])
-        plt.xticks(places, [f"{place:,.0f}" if is_whole else number(place) for place in places])
-        plt.yticks(values, [number(value) if max(values) < 1000 else rate(value) for value in values])
+        places, values = [place for place, _value in thin], [value for _place, value in thin]
+        for axis, ticks in (
+            (plt.xticks, axis_ticks(min(places), max(places), is_whole=is_whole)),
+            (plt.yticks, axis_ticks(min(values), max(values))),
+        ):
+            axis([place for place, _label in ticks], [label for _place, label in ticks])
         rgb = Color.parse(self.app.theme_variables[colour]).rgb
-        plt.plot([place for place, _value in thin], [value for _place, value in thin], marker="braille", color=rgb)
+        plt.plot(places, values, marker="braille", color=rgb)
         if len(thin) == 1:
             plt.scatter([thin[0][0]], [thin[0][1]], marker="dot", color=rgb)
         plot.refresh()
@@ -86,12 +88,36 @@ class MetricPlots(Horizontal):
         self._drawn = ()
 
 
-def _spread(values: Sequence[float]) -> list[float]:
-    """Return the least and the greatest value, and some evenly between them."""
-    low, high = min(values), max(values)
-    if low == high:
-        return [low]
-    return [low + (high - low) * index / (TICKS - 1) for index in range(TICKS)]
+def axis_ticks(low: float, high: float, *, is_whole: bool = False) -> list[tuple[float, str]]:
+    """Return the round numbers from `low` to `high`, some two to seven, with labels that differ from each other.
+
+    Args:
+        low: least value shown.
+        high: greatest value shown; where it is the same, that one is labelled.
+        is_whole: whether there is nothing between whole numbers.
+    """
+    span = high - low
+    if span <= 0 or not math.isfinite(span):
+        return [(low, _label(low, 1.0 if is_whole else abs(low) / 1000 or 1.0, low))]
+    step = 10.0 ** math.floor(math.log10(span / TICKS))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= TICKS)
+    step = max(1.0, step) if is_whole else step
+    # What a float is off by must not cost the last one.
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    greatest = max(abs(low), abs(high))
+    return [(index * step, _label(index * step, step, greatest)) for index in range(first, last + 1)]
+
+
+def _label(value: float, step: float, greatest: float) -> str:
+    """Return a number in as many digits as tell it from one a `step` away, in units that suit the greatest."""
+    if not math.isfinite(value):
+        return str(value)
+    if 0 < greatest < 1e-3:
+        return f"{value:.{max(0, math.floor(math.log10(greatest)) - math.floor(math.log10(step)))}e}"
+    units = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+    divisor, unit = next(((divisor, unit) for limit, divisor, unit in units if greatest >= limit), (1.0, ""))
+    digits = max(0, -math.floor(math.log10(step / divisor) + 1e-9))
+    return f"{value / divisor:,.{digits}f}{unit}"
 
 
 def _thinned(points: Points) -> Points:

@@ -19,6 +19,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest
 from dtagent.sampler import Sampler
 
 from tests.agent.nvml_stub import change
+from tests.agent.sampling import follow
 
 
 class Clock:
@@ -138,7 +139,7 @@ async def sampling_through_a_hang() -> Any:
         deadline = time.monotonic() + 20
         after = None
         while time.monotonic() < deadline:
-            reply = await sampler.follow(TelemetryRequest(after_seq=after))
+            reply = await follow(sampler, TelemetryRequest(after_seq=after))
             for sample in reply.samples:
                 after = sample.seq
                 if wanted(sample):

@@ -14,7 +14,7 @@ SENSITIVE = (
 )
 # fmt: on
 """What the names of variables begin with that Python, torch and what they load read when they start."""
-LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCHELASTIC_", "TORCH_NCCL_", "PYTHON_EXEC")
+LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCHELASTIC_", "TORCH_NCCL_", "TORCH_FR_", "PYTHON_EXEC")
 """Those of them that are read later, or by torchrun itself."""
 _BORN_WITH = dict(os.environ)
 
@@ -22,7 +22,7 @@ _BORN_WITH = dict(os.environ)
 def objection(argv: list[str], env: dict[str, str]) -> str:
     """Return why a command line has to be executed; empty where it may be forked."""
     if os.path.realpath(argv[0]) != os.path.realpath(sys.executable) or argv[0] != sys.executable:
-        return f"{argv[0]} is not {sys.executable}"
+        return f"the interpreter is {argv[0]}, and torch was imported by {sys.executable}"
     at = 2 if argv[1] == "-u" else 1
     if argv[at].startswith("-"):
         return f"Python is started with {argv[at]}"

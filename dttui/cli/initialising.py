@@ -1,0 +1,111 @@
+"""`init`: a template written as a script that trains and a job file that runs it on the environments at hand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from dttui import locations
+from dttui.cli.printing import print_document, print_findings, print_rows, table_text
+from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.sources import choose, read_inventory
+from dttui.errors import CancelledError, ExitCode, UsageError
+from dttui.frameworks import get_framework
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Plan
+from dttui.planning.planner import plan
+from dttui.sanitize import clean
+from dttui.services.render.rendered import Rendered
+from dttui.services.render.writing import write
+from dttui.services.templates import (
+    JOB_FILE,
+    Template,
+    choose_template,
+    environments_for,
+    job_text,
+    made_for,
+    read_templates,
+)
+from dttui.services.words import listed
+
+MAX_NAMES = 5
+MAX_NAME_CHARS = 120
+"""Of a job."""
+
+
+async def init(options: Namespace) -> int:
+    """Write a template into a directory and tell what to run next, or list the templates."""
+    templates = read_templates(locations.shipped("examples"))
+    if options.list:
+        return _list(templates, options)
+    if options.framework is None and options.template is None:
+        raise UsageError(_("init wants to know which framework or template"), "dttui init --list")
+    template = choose_template(templates, options.framework, options.template)
+    inventory = read_inventory(options)
+    names = [name for name in (options.nodes or "").split(",") if name]
+    environments = choose(inventory, names) if names else environments_for(template, inventory)
+    if not environments:
+        raise UsageError(_("the inventory has no environments"), _("Add some, or try --demo."))
+    target = Path(options.directory or template.name)
+    job = made_for(template, environments, inventory, _name_of(target))
+    files = [Rendered(path=JOB_FILE, text=job_text(template, job)), *template.files()]
+    taken = _taken(target, files)
+    if taken and not options.yes:
+        question = _("{path} has {names} already: what was written there is replaced.")
+        question = question.format(path=target, names=listed(taken, MAX_NAMES))
+        if not await TerminalPrompter().confirm(clean(question)):
+            raise CancelledError(_("nothing was written"))
+    try:
+        write(target, files)
+    except UsageError as error:
+        raise UsageError(error.message, _("Name another directory, or take away what is in the way.")) from error
+    _tell(options, template, target, [file.path for file in files], plan(job, inventory))
+    return ExitCode.OK
+
+
+def _name_of(target: Path) -> str:
+    """Return what to call a job that is written into a directory."""
+    name = target.resolve().name.encode(errors="replace").decode()  # A file's name may be no text.
+    return " ".join(clean(name).split())[:MAX_NAME_CHARS] or "job"
+
+
+def _taken(target: Path, files: list[Rendered]) -> list[str]:
+    return [file.path for file in files if os.path.lexists(target / file.path)]
+
+
+def _list(templates: list[Template], options: Namespace) -> int:
+    if options.framework is not None:
+        get_framework(options.framework)
+        templates = [item for item in templates if item.framework == options.framework]
+    if options.output != "human":
+        rows = [{"name": item.name, "framework": item.framework, "title": item.title} for item in templates]
+        print_rows(rows, options.output)
+        return ExitCode.OK
+    cells = [[item.name, get_framework(item.framework).label, item.title] for item in templates]
+    print(table_text([_("TEMPLATE"), _("FRAMEWORK"), ""], cells), end="")
+    return ExitCode.OK
+
+
+def _tell(options: Namespace, template: Template, target: Path, files: list[str], made: Plan) -> None:
+    if options.output != "human":
+        findings = [finding.model_dump(mode="json") for finding in made.findings]
+        document = {"directory": str(target), "template": template.name, "framework": template.framework}
+        print_document({**document, "files": files, "findings": findings}, options.output)
+        return
+    print_findings(made.errors, sys.stderr)
+    framework = get_framework(template.framework)
+    nodes = ngettext("{count} node", "{count} nodes", len(made.nodes)).format(count=len(made.nodes))
+    ranks = ngettext("{count} rank", "{count} ranks", made.world_size).format(count=made.world_size)
+    told = _("wrote {names} to {path}: {framework} on {nodes}, {ranks}")
+    names = listed(files, MAX_NAMES)
+    print(clean(told.format(names=names, path=target, framework=framework.label, nodes=nodes, ranks=ranks)))
+    if framework.requires:
+        packages = ", ".join(framework.requires)
+        print(_("each host's interpreter needs {packages}").format(packages=packages))
+    where = ["--demo"] if options.demo else ["--inventory", options.inventory] if options.inventory else []
+    file = str(target / JOB_FILE)
+    print("  " + shlex.join(["dttui", "plan", *where, file]) + "   # " + _("shows what would run"))
+    print("  " + shlex.join(["dttui", *where, "--apply", file]) + "   # " + _("runs it"))

@@ -1,0 +1,85 @@
+"""`remove`: takes jobs that are over off this login node, after asking."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+
+from dttui.cli.printing import one_line, print_rows, table_text
+from dttui.cli.prompting import TerminalPrompter
+from dttui.errors import CancelledError, ExitCode, UsageError
+from dttui.i18n import _, ngettext
+from dttui.services.log_times import parse_since
+from dttui.services.removal import Removal, choose, choose_finished, remove
+from dttui.services.words import listed, size_text, state_name
+
+MAX_NAMES = 8
+"""Hosts that a line names."""
+
+
+async def remove_jobs(options: Namespace) -> int:
+    """Remove the jobs that are named, or those that are over and old enough."""
+    by_age = options.finished_before is not None or options.keep is not None
+    if bool(options.job) == by_age:
+        raise UsageError(
+            _("remove takes jobs by name, or --finished-before and --keep"),
+            "dttui remove JOB; dttui remove --finished-before 30d --keep 20",
+        )
+    if by_age:
+        before = options.finished_before
+        moment = parse_since(before, time.time(), "--finished-before") if before is not None else None
+        found = choose_finished(before=moment, keep=options.keep or 0)
+    else:
+        found = choose(options.job, force=options.force)
+    if found:
+        _show(found)
+        if not options.yes and not await TerminalPrompter().confirm(_question(found)):
+            raise CancelledError(_("nothing was removed"))
+    removed: list[Removal] = []
+    try:
+        for removal in found:
+            remove(removal)
+            removed.append(removal)
+    finally:
+        _print(removed, options.output)
+    return ExitCode.OK
+
+
+def _show(found: Sequence[Removal]) -> None:
+    """Tell on standard error what is to go: standard output has what went."""
+    rows = []
+    for item in found:
+        ended = time.strftime("%F %H:%M", time.localtime(item.job.ended_at)) if item.job.ended_at else "–"
+        rows.append([item.job.job_id, state_name(item.job.state), ended, size_text(item.size_bytes)])
+    sys.stderr.write(table_text([_("JOB"), _("STATE"), _("ENDED"), _("SIZE")], rows))
+    for item in found:
+        if item.lost:
+            told = _("⚠ {id}: what may still run on {hosts} can be ended from here no more")
+            sys.stderr.write(one_line(told.format(id=item.job.job_id, hosts=listed(item.lost, MAX_NAMES))) + "\n")
+
+
+def _question(found: Sequence[Removal]) -> str:
+    size = size_text(sum(item.size_bytes for item in found))
+    question = ngettext(
+        "Remove {count} job from this login node: its logs, events and telemetry, {size}.",
+        "Remove {count} jobs from this login node: their logs, events and telemetry, {size}.",
+        len(found),
+    ).format(count=len(found), size=size)
+    return question + "\n" + _("What is on the hosts stays there, checkpoints too.")
+
+
+def _print(removed: Sequence[Removal], output: str) -> None:
+    if output != "human":
+        rows = [{"job_id": item.job.job_id, "freed_bytes": item.size_bytes} for item in removed]
+        print_rows(rows, output)
+        return
+    size = size_text(sum(item.size_bytes for item in removed))
+    told = ngettext("{count} job removed, {size} freed", "{count} jobs removed, {size} freed", len(removed))
+    print(told.format(count=len(removed), size=size))
+    if removed:
+        sys.stderr.write(
+            _("What they left on hosts stays there: `dttui agents remove --jobs` removes it, but for checkpoints.")
+            + "\n"
+        )

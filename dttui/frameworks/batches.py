@@ -1,0 +1,74 @@
+"""The arithmetic of batches: samples a step = micro-batch × accumulation steps × data parallel degree. Pure numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Sizes that agree with each other at a data parallel degree."""
+
+    total: int
+    """Samples a step, of all ranks together."""
+    micro: int
+    """Samples of a rank in one forward and backward pass."""
+    steps: int
+    """Passes a step."""
+
+
+def solve(
+    degree: int, *, total: int | None = None, micro: int | None = None, steps: int | None = None, stages: int = 1
+) -> Batches | None:
+    """Return all three sizes from those that are given; `None` where they cannot agree.
+
+    What is left open is as the estimates take it: one pass a step, or micro-batches of one sample and four of them a
+    stage where there is a pipeline to be filled.
+
+    Args:
+        degree: data parallel degree.
+        total: samples a step.
+        micro: samples a micro-batch.
+        steps: micro-batches a step.
+        stages: pipeline stages.
+    """
+    if total is None:
+        micro, steps = micro or 1, steps or (1 if stages == 1 else 4 * stages)
+        return Batches(micro * steps * degree, micro, steps)
+    share, rest = divmod(total, degree)
+    if micro is None:
+        micro = share // steps if steps is not None else share if stages == 1 else 1
+    if steps is None:
+        steps = share // micro if micro else 0
+    return Batches(total, micro, steps) if share and not rest and micro * steps == share else None
+
+
+def nearest_totals(degree: int, *, total: int, micro: int | None = None, steps: int | None = None) -> tuple[int, ...]:
+    """Return the sizes of a step nearest to `total` that fit the other numbers, the smaller first."""
+    unit = degree * (micro or 1) * (steps or 1)
+    if micro is not None and steps is not None:
+        return (unit,)
+    below = total // unit * unit
+    return tuple(size for size in (below, below + unit) if size)
+
+
+def nearest_parts(degree: int, *, total: int, part: int, other: int | None = None) -> tuple[int, ...]:
+    """Return what a micro-batch, or the number of them, may be instead of `part`, the smaller first.
+
+    Args:
+        degree: data parallel degree.
+        total: samples a step.
+        part: what it is, and cannot stay.
+        other: the other of the two, where it is given.
+    """
+    share, rest = divmod(total, degree)
+    if rest or not share:
+        return ()
+    if other is not None:
+        return () if share % other else (share // other,)
+    divisors = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
+    divisors += [share // size for size in reversed(divisors)]
+    below = [size for size in divisors if size < part][-1:]
+    above = [size for size in divisors if size > part][:1]
+    return (*below, *above)

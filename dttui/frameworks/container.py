@@ -1,0 +1,179 @@
+"""Planned processes in a container: the words by which docker, podman or apptainer starts each in its image. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import Hole, PlannedProcess, gpu_hole
+from dttui.i18n import _
+from dttui.spec.container import Container
+from dttui.spec.findings import Finding, error, info
+from dttui.spec.models import Job
+
+ENGINES_OF_NAMES = ("docker", "podman")
+"""Those that know images by name, and whose containers have names too; apptainer's are processes like any."""
+_OF_CLIENT = ("HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR")
+"""Variables that the engine's own program goes by: the job's values are for the inside alone."""
+_OURS = {
+    "--detach": "-d",
+    "--name": "",
+    "--interactive": "-i",
+    "--tty": "-t",
+    "--pid": "",
+    "--rm": "",
+    "--cidfile": "",
+}
+"""Options by which a container would be no process of the job any more, and their short forms."""
+
+
+def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths: Sequence[str]) -> PlannedProcess:
+    """Return what starts a process in the container of the job; the process itself for a job without one.
+
+    Network, shared memory and process ids are the host's: ranks find each other, and dttui finds the ranks, as without
+    a container. Of variables only the names stand in the command, since other users can read it.
+
+    Args:
+        process: as it would run on the host.
+        layout: of the job.
+        node: where it runs.
+        paths: of the host, that the job needs.
+    """
+    container = layout.run.container
+    if container is None:
+        return process
+    own = {name: value for name, value in process.env.items() if name in _OF_CLIENT}
+    names = [*(name for name in process.env if name not in own), *layout.run.secrets]
+    volumes = [_same(str(Hole.DIRECTORY)), *map(_same, _mounted(layout.job, container, paths)), *container.mounts]
+    if container.engine == "apptainer":
+        gpus = ["--nv"] if node.cuda_slots and container.gpus != "none" else []
+        binds = [f"--bind={item}" for item in volumes]
+        words = ["apptainer", "exec", *gpus, f"--pwd={process.cwd}", *binds]
+        words += [f"--env={name}={value}" for name, value in own.items()]
+        name = None
+    else:
+        name = f"dttui-{Hole.JOB_ID}-{Hole.ATTEMPT}-{node.node_rank}-{process.name}"
+        words = [container.engine, "run", "--rm", "--pull=never", f"--name={name}", *_labels(node)]
+        # The process numbers of the host: telemetry tells by them what each rank uses, and a stop whom to end. Its init
+        # takes what is orphaned inside, too, so there is no --init.
+        words += ["--network=host", "--ipc=host", "--pid=host", *_user(container), *_gpus(container, node)]
+        words += [f"--workdir={process.cwd}", *(f"--volume={item}" for item in volumes)]
+        # The image may know no user of that number, and so neither a home nor a name.
+        own = {"HOME": str(Hole.DIRECTORY), "LOGNAME": "dttui", **own}
+        if node.cuda_slots and container.gpus == "node" and "CUDA_VISIBLE_DEVICES" in process.env:
+            # Inside there are only those, counted from 0.
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
+        words += [f"--env={item}" for item in names if item not in own]
+        words += [f"--env={item}={value}" for item, value in own.items()]
+    words += [*container.options, container.image]
+    return process.model_copy(
+        update={
+            "argv": (*words, *process.argv),
+            "env": {name: value for name, value in process.env.items() if name not in _OF_CLIENT},
+            "engine_words": len(words),
+            "removal": _removal(container.engine, name) if name is not None else (),
+        }
+    )
+
+
+def without_container(process: PlannedProcess) -> PlannedProcess:
+    """Return a process as it runs inside of an image that something else starts."""
+    argv = process.argv[process.engine_words :]
+    return process.model_copy(update={"argv": argv, "engine_words": 0, "removal": ()})
+
+
+def check_container(job: Job, paths: Sequence[str], *, uses_gpus: bool) -> list[Finding]:
+    """Return what in `run` does not go with a container.
+
+    Args:
+        job: the job.
+        paths: of the hosts, that it needs.
+        uses_gpus: whether it uses any GPU that is none of simulation's.
+    """
+    container = job.run.container if job.run is not None else None
+    if job.run is None or container is None:
+        return []
+    found = [*_faults(container, _mounted(job, container, paths))]
+    if job.run.warm_start:
+        message = _("run.warm_start cannot be had with run.container: what is forked runs outside of the image")
+        found.append(error("container-warm-start", "run.warm_start", message, _("Leave one of them out.")))
+    if uses_gpus and container.gpus == "none":
+        message = _("the job uses GPUs of its nodes, and run.container.gpus hides them all")
+        hint = _("Leave it out, or set resources.gpu.count of the nodes to 0.")
+        found.append(error("container-gpus", "run.container.gpus", message, hint))
+    if container.engine == "apptainer" and "://" in container.image:
+        message = _("each host fetches {image} when the job starts, unless it has it already")
+        hint = _("For a start without waiting: apptainer pull there, and write the path of the file.")
+        found.append(info("container-fetch", "run.container.image", message.format(image=container.image), hint))
+    return found
+
+
+def _faults(container: Container, mounted: Iterable[str]) -> Iterator[Finding]:
+    if container.engine != "apptainer" and (container.image.startswith("/") or "://" in container.image):
+        message = _("{engine} knows images by name, and {image} is none")
+        message = message.format(engine=container.engine, image=container.image)
+        hint = _("Write it as in pytorch/pytorch:2.9.0, or choose engine: apptainer.")
+        yield error("container-image", "run.container.image", message, hint)
+    targets = [item.split(":")[1] for item in container.mounts]
+    for index, target in enumerate(targets):
+        if target in targets[:index]:
+            message = _("two mounts lead to {path}").format(path=target)
+            path = ("run", "container", "mounts", index)
+            yield error("container-mount", "run.container.mounts", message, _("Leave one of them out."), path=path)
+    for item in mounted:
+        if ":" in item or "," in item:
+            message = _("{path} cannot be seen in a container: engines split at colons and commas").format(path=item)
+            hint = _("Rename it, or give another path by a link.")
+            yield error("container-path", "run.container", message, hint)
+    for index, option in enumerate(container.options):
+        name = option.partition("=")[0]
+        if name in _OURS or name in filter(None, _OURS.values()):
+            message = _("{option} is not the job's to set: dttui follows and ends the container by it")
+            path = ("run", "container", "options", index)
+            subject = "run.container.options"
+            yield error("container-option", subject, message.format(option=name), _("Leave it out."), path=path)
+
+
+def _mounted(job: Job, container: Container, paths: Iterable[str]) -> list[str]:
+    """Return the job's own paths that the container has to see, none below another or below a mount of the job."""
+    checkpoint = job.recovery.checkpoint
+    wanted = {*paths, *([posixpath.normpath(checkpoint.dir)] if checkpoint and checkpoint.dir.startswith("/") else [])}
+    seen = [item.split(":")[1].rstrip("/") for item in container.mounts]
+    found: list[str] = []
+    for path in sorted(wanted, key=lambda path: (path.count("/"), path)):
+        if not any(path == other or path.startswith(f"{other}/") for other in (*seen, *found)):
+            found.append(path)
+    return found
+
+
+def _same(path: str) -> str:
+    return f"{path}:{path}"
+
+
+def _labels(node: NodeLayout) -> list[str]:
+    told = {"job": str(Hole.JOB_ID), "attempt": str(Hole.ATTEMPT), "node_rank": str(node.node_rank)}
+    return [f"--label=dttui.{name}={value}" for name, value in told.items()]
+
+
+def _user(container: Container) -> list[str]:
+    """Return what makes files belong to the agent's user: in podman that is whom root of the inside stands for."""
+    if container.engine == "podman":
+        # --userns=keep-id would do as well, but is refused to root and copies the image once for each user.
+        return ["--user=0:0", "--security-opt=label=disable"]
+    return [f"--user={Hole.USER_IDS}"]
+
+
+def _gpus(container: Container, node: NodeLayout) -> list[str]:
+    if not node.cuda_slots or container.gpus == "none":
+        return []
+    if container.engine == "podman":
+        every = ["all"] if container.gpus == "all" else [f"${{{gpu_hole(index)}}}" for index in range(node.cuda_slots)]
+        return [f"--device=nvidia.com/gpu={item}" for item in every]
+    # Quotes of its own: without them docker takes the comma for the end of the devices.
+    return ["--gpus=all" if container.gpus == "all" else f'--gpus="device={Hole.GPU_IDS}"']
+
+
+def _removal(engine: str, name: str) -> tuple[str, ...]:
+    own = ("--ignore", "--time=0") if engine == "podman" else ()
+    return (engine, "rm", "--force", *own, name)

@@ -1,0 +1,99 @@
+"""DeepSpeed: torchrun on every node, and its configuration as a file that the script is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.config_file import config_file as script_settings
+from dttui.frameworks.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
+from dttui.frameworks.deepspeed_options import DeepSpeedOptions
+from dttui.frameworks.torchrun import check_run, torchrun
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error
+from dttui.spec.models import Job
+from dttui.spec.section import Section
+
+HOSTFILE = "hostfile"
+"""All nodes and their slots, as DeepSpeed's own launcher reads them, for a person who starts it by hand."""
+_CONFIG_PATH = f"{Hole.DIRECTORY}/{CONFIG_FILE}"
+_ARGUMENTS = {
+    "deepspeed": ("--deepspeed", "--deepspeed_config", _CONFIG_PATH),
+    "trainer": ("--deepspeed", _CONFIG_PATH),
+    "none": (),
+}
+"""What is put after the script's own arguments, by `config_for`."""
+
+
+class DeepSpeed:
+    """Launches `torchrun` on every node; DeepSpeed's own launcher would want ssh from host to host."""
+
+    name = "deepspeed"
+    label = "DeepSpeed"
+    options: type[Section] = DeepSpeedOptions
+    requires: Sequence[str] = ("torch", "deepspeed")
+    rank = Rank.SLOT
+    needs_ports = False
+    verdicts: Sequence[str] = ("torchrun", "deepspeed")
+    available = True
+
+    @property
+    def summary(self) -> str:
+        """Its kind of parallelism."""
+        return _("Microsoft, ZeRO")
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return _("10 to 100 B parameters: very large training.")
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What it offers."""
+        return (
+            _("ZeRO memory optimisation"),
+            _("mixed precision"),
+            _("gradient accumulation"),
+            _("pipeline parallelism"),
+            _("tensor parallelism"),
+        )
+
+    def check(self, job: Job) -> list[Finding]:
+        """Return what in `run` does not go with torchrun, or gives the configuration a second time."""
+        findings = check_run(job, self.label)
+        given = [index for index, word in enumerate(job.run.args) if _names_config(word)] if job.run is not None else []
+        if given and job.framework_options.get("config_for") != "none":
+            message = _("the configuration of DeepSpeed is given already, and dttui would add that of the job")
+            hint = _("Leave it out of run.args (dttui import reads such a file), or write config_for: none.")
+            path = ("run", "args", given[0])
+            findings.append(error("run-mismatch", f"run.args[{given[0]}]", message, hint, path=path))
+        return findings
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return what DeepSpeed would refuse; any number of ranks on any number of nodes will do."""
+        return check_config(layout)
+
+    def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
+        """Return the script's settings, DeepSpeed's, and the hosts."""
+        return tuple(layout.shared_file(make) for make in (script_settings, config_file, _hostfile))
+
+    def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
+        """Return the one torchrun of a node."""
+        own = {"DTTUI_DEEPSPEED_CONFIG": _CONFIG_PATH}
+        if layout.backend != "nccl":
+            # Where it finds a GPU it would take that, and NCCL.
+            own["DS_ACCELERATOR"] = "cpu"
+        return (torchrun(layout, node, arguments=_ARGUMENTS[options_of(layout).config_for], own=own),)
+
+
+def _names_config(word: str) -> bool:
+    return word.partition("=")[0] in ("--deepspeed", "--deepspeed_config")
+
+
+def _hostfile(layout: JobLayout) -> PlannedFile:
+    """Return the hosts, an address a line: DeepSpeed refuses one that comes twice, as where nodes share a machine."""
+    slots: dict[str, int] = {}
+    for node in layout.nodes:
+        slots[node.address] = slots.get(node.address, 0) + node.slots
+    return PlannedFile(path=HOSTFILE, text="".join(f"{host} slots={count}\n" for host, count in slots.items()))

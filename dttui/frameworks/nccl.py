@@ -1,0 +1,187 @@
+"""What NCCL and gloo are told by variables, from what the job says and what its hosts have, and why. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+
+from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import Hole
+from dttui.i18n import _, ngettext
+from dttui.spec.findings import Finding, info, warning
+
+RDMA_VARIABLES = frozenset({"NCCL_IB_HCA", "NCCL_IB_DISABLE"})
+"""A job that sets one of them decides about both."""
+LEAST_BUFFER_BYTES, MOST_BUFFER_BYTES = 64 * 1024, 32 * 1024 * 1024
+"""A channel's buffer is cut into eight steps, and every channel to every peer has one of its own on the GPU."""
+ALGORITHMS = frozenset({"ring", "tree"})
+"""NCCL's, of those that a job can name."""
+PER_COLLECTIVE = (2, 24)
+"""The first NCCL that can be told the algorithm of a collective; one before takes it for no algorithm at all."""
+HEARTBEAT_S = 480
+"""torch's own."""
+RECORDED_COLLECTIVES = 2000
+DUMP_PREFIX = "nccl_trace_rank_"
+"""Name of a dump of torch's flight recorder, relative to the attempt's directory; the rank follows."""
+_RENAMED = (2, 10)
+"""A torch that has new names for two variables; it takes the old ones too, and prints a note."""
+_IS_TORCH = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+_KINDS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
+_MAX_NAMES = 8
+
+
+def network_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
+    """Return which interface and which ports the ranks of a node use; nothing of NCCL where that is not used."""
+    interface = node.interface or str(Hole.INTERFACE)
+    variables = {"GLOO_SOCKET_IFNAME": interface}
+    if layout.backend == "nccl":
+        # Without the "=" NCCL takes the name for a prefix, and eth1 would also mean eth10.
+        variables["NCCL_SOCKET_IFNAME"] = f"={interface}"
+        variables |= _rdma(layout, node)
+    return variables
+
+
+def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
+    """Return what torch's process groups are told where they use NCCL: errors, time-outs, records, algorithm."""
+    if layout.backend != "nccl":
+        return {}
+    has_new_names = node.torch is not None and version(node.torch) >= _RENAMED
+    size, file = (
+        ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+        if has_new_names
+        else ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    )
+    variables = {
+        # Tears the process down without waiting for communicators that may hang.
+        _IS_TORCH: "3",
+        # Ranks that may come so late must not be ended for waiting.
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(
+            max(HEARTBEAT_S, math.ceil(layout.job.communication.rendezvous_timeout_s))
+        ),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        size: str(RECORDED_COLLECTIVES),
+        file: f"{Hole.DIRECTORY}/{DUMP_PREFIX}",
+    }
+    reduction = layout.job.communication.all_reduce
+    if reduction is not None and reduction.algorithm in ALGORITHMS:
+        variables["NCCL_ALGO"] = f"allreduce:{reduction.algorithm}"
+    if reduction is not None and reduction.buffer_size is not None and _fits(reduction.buffer_size):
+        variables["NCCL_BUFFSIZE"] = str(reduction.buffer_size)
+    return variables
+
+
+def check_nccl(layout: JobLayout, variables: Collection[str]) -> list[Finding]:
+    """Return what NCCL cannot be told, and where it cannot use the ports that some nodes have.
+
+    Args:
+        layout: the job.
+        variables: names of those that its processes find.
+    """
+    if layout.backend != "nccl":
+        return []
+    findings = _check_rdma(layout)
+    reduction = layout.job.communication.all_reduce
+    if reduction is None or _IS_TORCH not in variables:
+        return findings
+    path = "communication.allreduce"
+    if reduction.algorithm is not None and reduction.algorithm not in ALGORITHMS:
+        message = _("NCCL has no all-reduce by {algorithm}: it chooses one itself").format(
+            algorithm=reduction.algorithm
+        )
+        findings.append(info("nccl-algorithm", f"{path}.algorithm", message))
+    if reduction.buffer_size is not None and not _fits(reduction.buffer_size):
+        message = _("NCCL keeps its own size of buffers: {size} bytes are none for it, {least} to {most} are")
+        message = message.format(size=reduction.buffer_size, least=LEAST_BUFFER_BYTES, most=MOST_BUFFER_BYTES)
+        findings.append(info("nccl-buffer", f"{path}.buffer_size", message))
+    return findings
+
+
+def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
+    """Return where a variable's value comes from, in a few words; empty for one that explains itself.
+
+    Args:
+        name: of the variable.
+        value: as planned; may hold holes.
+        given: names of the variables that the job sets itself.
+    """
+    if name in given:
+        return "run.env"
+    if name.endswith("_SOCKET_IFNAME"):
+        return _("the interface that leads to the master") if str(Hole.INTERFACE) in value else "network.interface"
+    return {
+        "NCCL_IB_HCA": _("the active ports of the kind that all nodes have"),
+        "NCCL_IB_DISABLE": _("not all nodes have ports of one kind"),
+        "NCCL_ALGO": "communication.allreduce.algorithm",
+        "NCCL_BUFFSIZE": "communication.allreduce.buffer_size",
+        _IS_TORCH: _("a rank whose collective failed ends"),
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _("torch's own, or communication.rendezvous_timeout where that is longer"),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": _("a rank that waited too long for the others writes down what it did"),
+        "TORCH_FR_BUFFER_SIZE": _("its last collectives, so many"),
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": _("its last collectives, so many"),
+        "TORCH_FR_DUMP_TEMP_FILE": _("where it writes them; the rank follows"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": _("where it writes them; the rank follows"),
+    }.get(name, "")
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def _fits(size: int) -> bool:
+    return LEAST_BUFFER_BYTES <= size <= MOST_BUFFER_BYTES
+
+
+def _rdma(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
+    """Return the ports that NCCL is to use, which are of one kind on all nodes, or that it is to use none."""
+    told = _kinds_there(layout)
+    if not told or RDMA_VARIABLES & layout.run.env.keys():
+        return {}
+    common = frozenset.intersection(*told)
+    if not common:
+        return {"NCCL_IB_DISABLE": "1"}
+    ports = [port for port in node.rdma or () if _kind(port.link_layer) == _best(common)]
+    active = [port for port in ports if port.state == "ACTIVE"]
+    idle = {port.device for port in ports if port.state != "ACTIVE"}
+    names = [f"{port.device}:{port.port}" if port.device in idle else port.device for port in active]
+    # As above: mlx5_1 would also mean mlx5_10.
+    return {"NCCL_IB_HCA": "=" + ",".join(dict.fromkeys(names))}
+
+
+def _check_rdma(layout: JobLayout) -> list[Finding]:
+    told = _kinds_there(layout)
+    if not told or RDMA_VARIABLES & layout.run.env.keys() or frozenset.intersection(*told):
+        return []
+    best = _best(frozenset.union(*told))
+    without = [node.name for node in layout.nodes if best not in _active_kinds(node).split(",")]
+    message = ngettext(
+        "{nodes} has no active port of {kind}, unlike the others: NCCL talks by TCP on all nodes, which is slower",
+        "{nodes} have no active port of {kind}, unlike the others: NCCL talks by TCP on all nodes, which is slower",
+        len(without),
+    ).format(nodes=", ".join(without[:_MAX_NAMES]) + (", …" if len(without) > _MAX_NAMES else ""), kind=best)
+    hint = _("Choose environments of one kind, or see why the ports are down.")
+    return [warning("rdma-mixed", "cluster.nodes", message, hint)]
+
+
+def _kinds_there(layout: JobLayout) -> set[frozenset[str]]:
+    """Return what kinds of active ports there are on nodes, each set once.
+
+    It is empty where nothing follows from it: one node, a node of which it is not known, or no such port at all.
+    """
+    if len(layout.nodes) < 2 or any(node.rdma is None for node in layout.nodes):
+        return set()
+    told = {frozenset(text.split(",")) - {""} for text in set(layout.table(_active_kinds))}
+    return told if any(told) else set()
+
+
+def _active_kinds(node: NodeLayout) -> str:
+    return ",".join(sorted({_kind(port.link_layer) for port in node.rdma or () if port.state == "ACTIVE"}))
+
+
+def _kind(link_layer: str | None) -> str:
+    return _KINDS.get(link_layer or "InfiniBand", "InfiniBand")
+
+
+def _best(kinds: frozenset[str]) -> str:
+    return min(kinds)  # InfiniBand before RoCE.

@@ -1,0 +1,155 @@
+"""TensorFlow: one process a node, which drives all of its GPUs and finds the others by TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, port_hole
+from dttui.frameworks.config_file import config_file
+from dttui.frameworks.environment import process_environment, rank_environment
+from dttui.frameworks.torchrun import RANK, check_cold_run, program
+from dttui.i18n import _, ngettext
+from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.models import Job
+from dttui.spec.section import Section
+
+VARIABLE = "TF_CONFIG"
+"""What TensorFlow finds its cluster and its own task in."""
+CONFIG_FILE = "tf_config.json"
+"""The same, for a person to read; TensorFlow itself reads the variable."""
+SERVER = "parameter_server"
+"""The role of a node that keeps parameters; where there is one, the strategy is ParameterServerStrategy."""
+CHIEF, WORKER, PS = "chief", "worker", "ps"
+"""Types of tasks, as TensorFlow names them."""
+
+
+class TensorFlow:
+    """Starts one process a node: MultiWorkerMirroredStrategy, or ParameterServerStrategy where there are servers."""
+
+    name = "tensorflow"
+    label = "TensorFlow"
+    requires: Sequence[str] = ("tensorflow",)
+    options: type[Section] = NoOptions
+    rank = Rank.NODE
+    needs_ports = True
+    verdicts: Sequence[str] = ("tensorflow",)
+    available = True
+
+    @property
+    def summary(self) -> str:
+        """Its kind of parallelism."""
+        return _("own strategies")
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return _("TensorFlow's own distribution strategies, from TF_CONFIG.")
+
+    @property
+    def features(self) -> Sequence[str]:
+        """What it offers."""
+        return (_("mirrored workers"), _("parameter servers"), _("one process a node, for all of its GPUs"))
+
+    def check(self, job: Job) -> list[Finding]:
+        """Return what in `run` does not go with it."""
+        findings = check_cold_run(job, self.label)
+        if job.run is not None and VARIABLE in job.run.env:
+            message = _("{name} is set by dttui, for each rank its own").format(name=VARIABLE)
+            path = ("run", "env", VARIABLE)
+            findings.append(error("run-mismatch", f"run.env.{VARIABLE}", message, _("Leave it out."), path=path))
+        return findings
+
+    def check_layout(self, layout: JobLayout) -> list[Finding]:
+        """Return what TensorFlow's strategies do not take: too few workers, or workers with unequal numbers of GPUs."""
+        return [*_check_servers(layout), *_check_replicas(layout)]
+
+    def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
+        """Return the script's settings, and who takes part."""
+        text = json.dumps(_tf_config(layout, node), indent=2) + "\n"
+        return layout.shared_file(config_file), PlannedFile(path=CONFIG_FILE, text=text)
+
+    def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
+        """Return the one process of a node; beside a chief, the others serve for as long as it wants them."""
+        (rank,) = node.ranks
+        kinds = _kinds(layout)
+        kind = kinds[node.node_rank]
+        own = {
+            **rank_environment(layout, node, 0, rank),
+            VARIABLE: json.dumps(_tf_config(layout, node)),
+            # gRPC would ask the proxy of http_proxy for the other nodes.
+            "no_grpc_proxy": ",".join(_addresses(layout)),
+        }
+        if kind != WORKER:
+            own["CUDA_VISIBLE_DEVICES"] = ""  # It would take the memory of all GPUs, and compute on none.
+        return (
+            PlannedProcess(
+                name=str(rank),
+                argv=(*layout.run.prefix, str(Hole.PYTHON), RANK, *program(layout.run)),
+                env=process_environment(layout, node, own),
+                cwd=layout.cwd,
+                rank=rank,
+                is_service=CHIEF in kinds and kind != CHIEF,
+            ),
+        )
+
+
+def _check_servers(layout: JobLayout) -> Iterator[Finding]:
+    kinds = _kinds(layout)
+    if CHIEF not in kinds:
+        return
+    master = layout.nodes[0]
+    if master.role == SERVER:
+        message = _("{node} cannot be both the master and a parameter server").format(node=master.name)
+        hint = _("Make another node the master, which hands out the work: role: master.")
+        yield error("parameter-server", "cluster.nodes", message, hint)
+    if WORKER not in kinds:
+        message = _("parameter servers need at least one worker besides the master, which only hands out the work")
+        yield error("parameter-server", "cluster.nodes", message, _("Add a node with role: worker."))
+    idle = [node.name for node, kind in zip(layout.nodes, kinds, strict=True) if node.cuda_slots and kind != WORKER]
+    if idle:
+        message = _("the GPUs of {nodes} stay idle: beside parameter servers, workers alone compute")
+        hint = _("Write resources.gpu.count: 0 there, or choose environments without GPUs.")
+        yield warning("idle-gpus", "cluster.nodes", message.format(nodes=", ".join(idle)), hint)
+
+
+def _check_replicas(layout: JobLayout) -> Iterator[Finding]:
+    """Say what becomes of the slots: a replica is a GPU, or a worker that has none."""
+    workers = [node for node, kind in zip(layout.nodes, _kinds(layout), strict=True) if kind == WORKER]
+    counts = [node.slots for node in workers]
+    if len(set(counts)) > 1:
+        message = _("TensorFlow needs the same number of GPUs on every worker, and they are unequal: {counts}")
+        hint = _("Use {count} on each: resources.gpu.count.").format(count=min(counts))
+        yield error("unequal-slots", "cluster.nodes", message.format(counts=" + ".join(map(str, counts))), hint)
+    elif max(counts, default=1) > 1 and not any(node.cuda_slots for node in workers):
+        message = ngettext(
+            "on the CPU a worker is one replica, not {slots}: {count} replica in all",
+            "on the CPU a worker is one replica, not {slots}: {count} replicas in all",
+            len(workers),
+        ).format(slots=counts[0], count=len(workers))
+        yield info("one-replica-a-node", "cluster.nodes", message)
+
+
+def _kinds(layout: JobLayout) -> tuple[str, ...]:
+    """Return the type of each node's task. Without a chief TensorFlow takes worker 0 for one, which is the master."""
+    if all(node.role != SERVER for node in layout.nodes):
+        return (WORKER,) * len(layout.nodes)
+    return (CHIEF, *(PS if node.role == SERVER else WORKER for node in layout.nodes[1:]))
+
+
+def _addresses(layout: JobLayout) -> tuple[str, ...]:
+    """Return where the nodes reach each other; the only one of a job, itself."""
+    return (layout.master_address, *(node.address for node in layout.nodes[1:]))
+
+
+def _tf_config(layout: JobLayout, node: NodeLayout) -> dict[str, object]:
+    cluster: dict[str, list[str]] = {}
+    task: dict[str, object] = {}
+    for node_rank, (kind, address) in enumerate(zip(_kinds(layout), _addresses(layout), strict=True)):
+        tasks = cluster.setdefault(kind, [])
+        if node_rank == node.node_rank:
+            task = {"type": kind, "index": len(tasks)}
+        host = f"[{address}]" if ":" in address else address
+        tasks.append(f"{host}:${{{port_hole(node_rank)}}}")
+    return {"cluster": cluster, "task": task}

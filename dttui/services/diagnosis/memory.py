@@ -1,0 +1,96 @@
+"""What is meant by an end for want of memory: the host was full, or a limit was reached, or neither is known. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dttui.i18n import _
+from dttui.services.diagnosis.causes import tell
+from dttui.services.diagnosis.models import Cause, Confidence, Failed
+from dttui.services.diagnosis.readings import Before
+from dttui.services.diagnosis.table import LESS_HOST_MEMORY, MEMORY_LIMITS, WHO_KILLS, WRONG_SIZE
+
+FULL_SHARE = 0.92
+"""Of a host's memory: from here on the kernel may have killed somebody."""
+ROOMY_SHARE = 0.8
+"""Of a host's memory: up to here it was not the host that was full."""
+MIB_PER_GIB = 1024
+MIB_BYTES = 1 << 20
+
+
+def weighed(cause: Cause, failure: Failed, before: Before) -> Cause:
+    """Return a cause that may be memory, as the readings make it: others come back as they are."""
+    host = failure.node
+    if cause.code == "memory-refused":
+        return _refused(cause, failure, before)
+    if cause.code in ("killed", "worker-killed"):
+        return _killed(cause, host, before)
+    share = before.host_memory_share
+    if cause.code == "bus-error" and share is not None and share >= FULL_SHARE:
+        return _full(cause, host, share)
+    return cause
+
+
+def _refused(cause: Cause, failure: Failed, before: Before) -> Cause:
+    host, limit_mib = failure.node, failure.memory_limit_mib
+    share, total_mib = before.host_memory_share, before.memory_total_mib
+    if share is None or total_mib is None or before.memory_peak_mib is None:
+        return cause
+    used, total = before.memory_peak_mib / MIB_PER_GIB, total_mib / MIB_PER_GIB
+    if cause.asked_bytes is not None and cause.asked_bytes > total_mib * MIB_BYTES:
+        more = _("All of {host} has {total:.0f} GiB.").format(host=host, total=total)
+        return replace(
+            cause, code="memory-limit", words=f"{cause.words} {more}", advice=(tell(WRONG_SIZE, {}), *cause.advice[:1])
+        )
+    if share >= FULL_SHARE:
+        more = _("The memory of {host} was full ({share}).").format(host=host, share=f"{share:.0%}")
+        return replace(cause, code="host-oom", words=f"{cause.words} {more}", advice=(tell(LESS_HOST_MEMORY, {}),))
+    if share < ROOMY_SHARE:
+        more = _(
+            "The host had room ({used:.1f} of {total:.1f} GiB in use): a limit stood in the way (ulimit -v, a "
+            "container, a cgroup), or it was too much at once."
+        ).format(used=used, total=total)
+        if limit_mib is not None and limit_mib < total_mib:
+            more = _(
+                "The host had room ({used:.1f} of {total:.1f} GiB in use), but this rank may have no more than "
+                "{limit:.1f} GiB there (ulimit -v, or its cgroup)."
+            ).format(used=used, total=total, limit=limit_mib / MIB_PER_GIB)
+        limits = tell(MEMORY_LIMITS, {"host": host})
+        return replace(cause, code="memory-limit", words=f"{cause.words} {more}", advice=(limits, *cause.advice[:1]))
+    more = _("{used:.1f} of {total:.1f} GiB of the host were in use.").format(used=used, total=total)
+    return replace(cause, words=f"{cause.words} {more}")
+
+
+def _killed(cause: Cause, host: str, before: Before) -> Cause:
+    share, kills = before.host_memory_share, before.oom_kills
+    if kills and share is not None and share < ROOMY_SHARE:
+        words = _(
+            "The kernel of {host} killed a process for want of memory, though the host had room ({share} in use): it "
+            "had reached the limit of its container or cgroup."
+        )
+        return replace(
+            cause,
+            code="memory-limit",
+            words=words.format(host=host, share=f"{share:.0%}"),
+            advice=(tell(MEMORY_LIMITS, {"host": host}), tell(LESS_HOST_MEMORY, {})),
+            confidence=Confidence.LIKELY,
+        )
+    if kills or (kills is None and share is not None and share >= FULL_SHARE):
+        return _full(cause, host, share)
+    if kills == 0:
+        more = _("The kernel did not do it for want of memory: it counts no such kill on {host} in these seconds.")
+    elif share is not None and share < ROOMY_SHARE:
+        more = _("It was not the kernel for want of memory, as far as the readings of {host} tell: {share} was in use.")
+    else:
+        return cause
+    told = more.format(host=host, share="" if share is None else f"{share:.0%}")
+    return replace(cause, words=f"{cause.words} {told}", advice=(tell(WHO_KILLS, {"host": host}),))
+
+
+def _full(cause: Cause, host: str, share: float | None) -> Cause:
+    words = _("The kernel of {host} killed this rank for want of memory.").format(host=host)
+    if share is not None:
+        words = _("The memory of {host} was full ({share}), and the kernel killed this rank for it.")
+        words = words.format(host=host, share=f"{share:.0%}")
+    advice = (tell(LESS_HOST_MEMORY, {}), *cause.advice[:1])
+    return replace(cause, code="host-oom", words=words, advice=advice, confidence=Confidence.LIKELY)

@@ -1,0 +1,188 @@
+"""What comes from one node of an attempt: checked, kept in the job's directory, and shown to who looks for alarms."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dtagent.protocol.jobs import PROCESS_NAME, AttemptKey, FollowReply
+from dtagent.protocol.telemetry import HostSample
+
+from dttui.errors import AgentError
+from dttui.i18n import _
+from dttui.planning.models import PlannedNode
+from dttui.services.alerts.alerts import AlertWatch
+from dttui.services.alerts.metric_watch import Alert, MetricWatch
+from dttui.services.gang.copy_cap import CopyCap
+from dttui.services.gang.log_copy import Cursor, LogCopy
+from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
+from dttui.services.gang.sample_copy import SampleCopy
+from dttui.services.jobs import JobDirectory
+from dttui.services.metrics import MetricStream
+
+METRICS_STREAM = "metrics"
+TRAINER_STREAM = "trainer"
+LAUNCHER = "launcher"
+_STREAM = re.compile(rf"{PROCESS_NAME}\.(out|err)|metrics|trainer")
+
+
+@dataclass
+class Shared:
+    """What the nodes of an attempt have in common."""
+
+    watch: MetricWatch = field(default_factory=MetricWatch)
+    """Looks at all reports."""
+    alerts: AlertWatch = field(default_factory=AlertWatch)
+    """Those that the job asks for."""
+    copy_cap: CopyCap = field(default_factory=CopyCap)
+    """The bound of all copies of logs."""
+    world_size: int = 1
+
+
+class NodeRecord:
+    """Keeps logs, reports and telemetry of one node; an agent is trusted with none of them.
+
+    Args:
+        planned: tells the node as it is planned by now: the preflight may learn of more GPUs.
+        key: of the attempt.
+        directory: of the job.
+        shared: what it has in common with the others.
+        on_news: called where there is something to tell.
+    """
+
+    def __init__(
+        self,
+        planned: Callable[[], PlannedNode],
+        key: AttemptKey,
+        directory: JobDirectory,
+        shared: Shared,
+        on_news: Callable[[], None],
+    ) -> None:
+        self._planned = planned
+        self._key = key
+        self._directory = directory
+        self._shared = shared
+        self._on_news = on_news
+        self._name = planned().name
+        self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap)
+        self._samples = SampleCopy(directory.samples(self._name))
+        self.last_sample: int | None = None
+        """Number of the newest that was kept."""
+        self.metrics = MetricStream()
+        """What the ranks reported."""
+        self.trainer = MetricStream()
+        """What was found in their logs."""
+        self.has_reported = False
+        """Whether a rank has reported a step or another measure."""
+        self.alerts: list[Alert] = []
+        """What is alarming of it, until that is told."""
+        self.is_catching_up = False
+        """Whether what comes may be from before this controller, too old for an alert."""
+
+    def resume(self, so_far: MetricsSoFar) -> None:
+        """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
+        for stream in (METRICS_STREAM, TRAINER_STREAM):
+            cursor = so_far.cursors.get(Place(self._key.attempt, self._name, stream))
+            if cursor is not None:
+                self.logs.skip(stream, cursor)
+        self.last_sample = self._samples.resume()
+        self.is_catching_up = True
+
+    def store(self, reply: FollowReply) -> None:
+        """Keep what an answer to `follow` brings.
+
+        Raises:
+            AgentError: it is not what was asked for.
+            OSError: there is no room, say; what was not kept may be asked for again.
+        """
+        host = self._name
+        for chunk in reply.chunks:
+            # Names become file names and offsets decide what is new: an agent is not trusted with either.
+            data = _decoded(chunk.data)
+            if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
+                raise AgentError(
+                    host, _("{host}: the agent sends logs that were not asked for").format(host=host), code=0
+                )
+            if self.logs.is_endless(chunk, data, is_over=reply.status.state.is_final):
+                raise AgentError(
+                    host, _("{host}: the agent tells of gaps in logs without end").format(host=host), code=0
+                )
+            if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
+                self.logs.advance(chunk, data)
+                self._store_metrics(chunk.stream, data)
+            else:
+                self.logs.write(chunk, data)
+                if not self.is_catching_up:
+                    self._shared.alerts.see_log(host, chunk.stream, data)
+
+    def keep_samples(self, samples: Sequence[HostSample], clock_offset_s: float, *, is_over: bool) -> HostSample | None:
+        """Keep those that are new; return the newest, `None` where none is.
+
+        Args:
+            samples: what the agent sent, in its order.
+            clock_offset_s: of the host's clock.
+            is_over: whether nothing of the attempt runs there any more.
+        """
+        newest = None
+        for sample in samples:
+            is_new = self.last_sample is None or sample.seq > self.last_sample
+            self.last_sample = sample.seq
+            if not is_new:
+                continue
+            newest = sample
+            with contextlib.suppress(OSError):  # That there is no room is told of the logs.
+                self._samples.append(sample)
+            if not (self.is_catching_up or is_over):
+                self._shared.alerts.see_sample(self._name, sample, clock_offset_s)
+        return newest
+
+    def finish(self) -> None:
+        """Keep what waited for more, of which there will be none."""
+        self._store_metrics(METRICS_STREAM, b"\n")  # The last line may have no end of its own.
+        self.finish_logs()
+
+    def break_off(self, reply: FollowReply) -> None:
+        """Mark the copies of those logs of which there is more than was taken."""
+        self.finish_logs()
+        for chunk in reply.chunks:
+            name = chunk.stream
+            if chunk.data and name not in (METRICS_STREAM, TRAINER_STREAM) and self._is_own_stream(name):
+                with contextlib.suppress(OSError):  # That there is no room was told.
+                    self.logs.break_off(name)
+
+    def finish_logs(self) -> None:
+        """Write the end of logs whose copies are full: nothing more is to come now."""
+        with contextlib.suppress(OSError):  # That there is no room was told.
+            self.logs.finish()
+
+    def _is_own_stream(self, stream: str) -> bool:
+        planned, name = self._planned(), stream.partition(".")[0]
+        own = {LAUNCHER, *map(str, planned.ranks), *(item.name for item in planned.processes)}
+        return bool(_STREAM.fullmatch(stream)) and (name in own or stream in (METRICS_STREAM, TRAINER_STREAM))
+
+    def _store_metrics(self, name: str, data: bytes) -> None:
+        stream = self.metrics if name == METRICS_STREAM else self.trainer
+        before = (stream.unreadable > 0, stream.skipped_bytes > 0)
+        place, cursor = Place(self._key.attempt, self._name, name), self.logs.place(name)
+        lowest = min(self._planned().ranks, default=0)
+        for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
+            with contextlib.suppress(OSError):
+                append_metric(self._directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
+            self.has_reported = True
+            self.alerts += self._shared.watch.feed(metric)
+            if not self.is_catching_up:
+                self._shared.alerts.see_metric(self._name, metric)
+        if self.alerts or before != (stream.unreadable > 0, stream.skipped_bytes > 0):
+            self._on_news()
+
+
+def _decoded(text: str) -> bytes | None:
+    """Return the bytes of a chunk, `None` where its text stands for none."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

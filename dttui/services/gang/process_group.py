@@ -1,0 +1,102 @@
+"""Which ranks have not come to `init_process_group` while others wait there for them: what the ranks' sockets say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from dttui.i18n import ntold, told
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.rendezvous import ask
+from dttui.services.words import rank_names
+
+FIRST_LOOK_S = 30.0
+"""How long after the start of all ranks it is first looked."""
+MOST_LOOK_S = 60.0
+"""Between two looks, while some ranks wait for others."""
+MOST_NAMED = 4
+_CALLS = {"horovod": "hvd.init", "tensorflow": "tf.distribute"}
+"""What a rank waits in for the others, by framework, where that is not torch's own call."""
+
+
+class ProcessGroupBoard:
+    """Looks now and then, ever less often, until all ranks have come or one reports a step.
+
+    A script that forms its process group elsewhere, or none, connects no rank to the master's port: then nothing is
+    told. So it is where an agent is too old to tell of ranks.
+
+    Args:
+        nodes: of the attempt.
+        log: where it is told.
+        port: where the store of the rendezvous listens, which the ranks use as well.
+        framework: of the job.
+        own_ports: of nodes whose rank listens on a port of its own, which is how it is seen to have come; by name.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeRun],
+        log: AttemptLog,
+        port: int,
+        framework: str = "",
+        own_ports: Mapping[str, int] | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._log = log
+        self._port = port
+        self._call = _CALLS.get(framework, "init_process_group")
+        self._own_ports = own_ports or {}
+
+    async def watch(self) -> None:
+        """Look, and tell, for as long as there can be something to tell; to be cancelled when ranks end."""
+        loop = asyncio.get_running_loop()
+        began, pause_s, has_told = loop.time(), FIRST_LOOK_S, False
+        while True:
+            await asyncio.sleep(pause_s)
+            missing, waiting = await self._look()
+            if missing and waiting:
+                has_told, pause_s = True, min(2 * pause_s, MOST_LOOK_S)
+                self._tell(missing, waiting, round(loop.time() - began))
+                continue
+            if has_told:
+                has_told = False
+                self._log.progress(told("the ranks that were waited for have come"), absent_ranks={})
+            if not missing:
+                return
+            pause_s *= 2
+
+    async def _look(self) -> tuple[dict[int, str], int]:
+        """Return the ranks that have not come, each with its node, and how many wait; no rank where all is well."""
+        if any(node.record.has_reported for node in self._nodes):
+            return {}, 0
+        ports = [self._own_ports.get(node.name, self._port) for node in self._nodes]
+        replies = await asyncio.gather(*map(ask, self._nodes, ports))
+        missing: dict[int, str] = {}
+        waiting = 0
+        for node, reply in zip(self._nodes, replies, strict=True):
+            if reply is not None and reply.ranks_connected is None:
+                return {}, 0
+            if reply is None or reply.ranks_connected is None or node.status is None:
+                continue
+            ended = {item.name for item in node.status.exits}
+            come = {*reply.ranks_connected} & {*node.planned.ranks}
+            if node.name in self._own_ports:
+                come = {*node.planned.ranks} if reply.is_listening else set()
+            waiting += len(come)
+            missing |= {rank: node.name for rank in node.planned.ranks if rank not in come and str(rank) not in ended}
+        return missing, waiting
+
+    def _tell(self, missing: dict[int, str], waiting: int, seconds: int) -> None:
+        self._log.progress(
+            ntold(
+                "{count} rank waits in {call}; not there {seconds} s after all ran: {who}",
+                "{count} ranks wait in {call}; not there {seconds} s after all ran: {who}",
+                waiting,
+                call=self._call,
+                seconds=seconds,
+                who=rank_names(list(missing.items()), MOST_NAMED),
+            ),
+            waited_s=seconds,
+            absent_ranks={str(rank): node for rank, node in missing.items()},
+        )

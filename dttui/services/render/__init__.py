@@ -1,0 +1,1 @@
+"""A job written to a directory that runs without dttui."""

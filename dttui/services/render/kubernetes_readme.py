@@ -1,0 +1,97 @@
+"""README.md of manifests for Kubernetes: what to apply, in which order, and what the cluster must have."""
+
+from __future__ import annotations
+
+from dttui.i18n import _
+from dttui.sanitize import clean
+from dttui.services.render.ejection import Ejection
+from dttui.services.render.readme import section, table
+
+
+def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, has_volume: bool) -> str:
+    """Return the text.
+
+    Args:
+        ejection: the job.
+        name: of all objects.
+        image: of all pods.
+        first: name of the replicated job that rank 0 is in.
+        has_volume: whether the working directory is on a volume that has to be filled first.
+    """
+    plan = ejection.plan
+    what = _(
+        "{job}, as `dttui render --target kubernetes` has written it: {framework}, backend {backend}, "
+        "world size {size}, {count} pods of the image `{image}`."
+    ).format(
+        job=clean(plan.job_name),
+        framework=plan.framework,
+        backend=plan.backend,
+        size=plan.world_size,
+        count=len(plan.nodes),
+        image=image,
+    )
+    parts = [f"# {clean(plan.job_name)}", what]
+    commands = []
+    if plan.secrets:
+        values = " ".join(f'--from-literal={item}="${item}"' for item in plan.secrets)
+        commands.append(f"kubectl create secret generic {name}-secrets {values}")
+    if has_volume:
+        commands += [
+            "kubectl apply -f work.yaml",
+            f"kubectl wait --for=condition=Ready pod/{name}-copy --timeout=10m",
+            f"kubectl cp work/. {name}-copy:/work",
+            f"kubectl delete pod {name}-copy",
+        ]
+    commands.append("kubectl apply -f files.yaml")
+    start = "\n\n".join(
+        [
+            _code([*commands, "kubectl apply -f trainjob.yaml"]),
+            _("That is for a cluster with Kubeflow Trainer 2. With JobSet alone, instead of the last line:"),
+            _code(["kubectl apply -f jobset.yaml"]),
+            _("To follow rank 0, and to end the job:"),
+            _code(
+                [
+                    f"kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={name},"
+                    f"jobset.sigs.k8s.io/replicatedjob-name={first},batch.kubernetes.io/job-completion-index=0",
+                    "kubectl delete -f trainjob.yaml  # jobset.yaml",
+                ]
+            ),
+        ]
+    )
+    parts += [section(_("Start"), start), section(_("What is in it"), _contents(ejection, has_volume=has_volume))]
+    return "\n\n".join([*parts, section(_("What it needs"), _needs(ejection))]) + "\n"
+
+
+def _contents(ejection: Ejection, *, has_volume: bool) -> str:
+    rows = [
+        ("`files.yaml`", _("ConfigMaps: run.sh of every node, which sets the environment and starts it")),
+        ("`jobset.yaml`", _("a JobSet: one replicated job for all nodes that ask for the same")),
+        ("`trainjob.yaml`", _("a TrainJob with a TrainingRuntime of its own, as ranks and addresses are settled")),
+    ]
+    if has_volume:
+        rows.append(("`work.yaml` `work`", _("a claim for the working directory, and a pod to copy it through")))
+    elif ejection.work is not None:
+        rows.append(("`files.yaml`", _("the working directory besides, since it is small")))
+    return table((_("file"), _("what")), rows)
+
+
+def _needs(ejection: Ejection) -> str:
+    plan = ejection.plan
+    lines = [_("The image needs bash and what the job runs; the interpreter is `{python}`.")]
+    lines[0] = lines[0].format(python=plan.nodes[0].python)
+    paths = {path: None for node in plan.nodes for path in node.required_paths}
+    if paths:
+        told = _("In every pod there must be {paths}: in the image, or on a volume that you add to the manifests.")
+        lines.append(told.format(paths=", ".join(f"`{clean(path)}`" for path in paths)))
+    if ejection.job.recovery.checkpoint is None:
+        lines.append(_("Checkpoints go with the pod: name a volume by recovery.checkpoint.dir to keep them."))
+    else:
+        told = _("Checkpoints go to `{path}`: add a volume there to keep them.")
+        lines.append(told.format(path=clean(ejection.job.recovery.checkpoint.dir)))
+    if plan.secrets:
+        lines.append(_("Values of secrets are in no file: the command above takes them from your shell."))
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _code(lines: list[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,0 +1,33 @@
+"""Commands as a person would write them: without the scripts by which dttui watches what it starts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dttui.frameworks.bundle import Hole
+from dttui.frameworks.torchrun import RANK
+
+_TORCHRUN = f"{Hole.PAYLOAD}/torchrun.py"
+
+
+def plain_command(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command with torch's own torchrun for dttui's, and the program itself for what runs it as a rank.
+
+    A module comes by `-m` after an interpreter, and by `--module` after a launcher, which torchrun, accelerate and
+    DeepSpeed all call so.
+    """
+    words: list[str] = []
+    for index, item in enumerate(argv):
+        if item == _TORCHRUN:
+            words += ["-m", "torch.distributed.run"]
+        elif item == RANK:
+            is_launcher = bool(words) and words[-1] != str(Hole.PYTHON)
+            program = list(argv[index + 1 :])
+            if words and words[-1] == "--":
+                words.pop()
+            if is_launcher and program[:1] == ["-m"]:
+                program[0] = "--module"
+            return (*words, *program)
+        else:
+            words.append(item)
+    return tuple(words)

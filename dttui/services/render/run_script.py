@@ -1,0 +1,179 @@
+"""`run.sh` of a node: what an agent would do there for the job, as a shell script that a person can read and change."""
+
+from __future__ import annotations
+
+import posixpath
+
+from dttui.frameworks.bundle import Hole, address_hole, gpu_hole, port_hole
+from dttui.frameworks.environment import LOGS_DIRECTORY
+from dttui.i18n import _
+from dttui.planning.models import PlannedNode
+from dttui.services.render.ejection import Ejection
+from dttui.services.render.shell import RENDERED, Shell, comment, default, default_text, in_quotes
+from dttui.services.render.starting import environment, start
+
+_INTERFACE = """\
+interface_to() {{  # {what}
+  local address source
+  address=$(getent ahosts "$1" | awk 'NR == 1 {{print $1}}')
+  source=$(ip -o route get "$address" | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')
+  ip -o addr show to "$source" | awk 'NR == 1 {{print $2}}'
+}} 2>/dev/null"""
+
+
+def run_script(ejection: Ejection, node: PlannedNode) -> str:
+    """Return the script of a node."""
+    return _Script(ejection, node).text()
+
+
+def variables(ejection: Ejection) -> tuple[str, ...]:
+    """Return the names of all holes that scripts have as variables."""
+    nodes = ejection.plan.nodes
+    addresses = [address_hole(node.node_rank) for node in nodes]
+    ports = [port_hole(node.node_rank) for node in nodes if node.port_range is not None]
+    gpus = [gpu_hole(index) for index in range(max((node.cuda_slots for node in nodes), default=0))]
+    own = [RENDERED] if ejection.plan.container is not None else []
+    return (*addresses, *(hole.value for hole in Hole), *ports, *gpus, *own)
+
+
+class _Script:
+    def __init__(self, ejection: Ejection, node: PlannedNode) -> None:
+        self._ejection = ejection
+        self._plan = ejection.plan
+        self._node = node
+        self._shell = Shell(variables(ejection))
+        texts = [file.text for file in node.files]
+        for process in node.processes:
+            texts += [process.cwd, *process.argv, *process.env.values()]
+        self._used = self._shell.variables_in(texts)
+        if Hole.INTERFACE.value in self._used:
+            self._used |= self._shell.variables_in([self._plan.master_address])
+        if port_hole(0) in self._used:
+            self._used.add(Hole.MASTER_PORT.value)
+        if gpu_hole(0) in self._used:
+            self._used.add(Hole.GPU_IDS.value)
+
+    def text(self) -> str:
+        """Return the script."""
+        parts = [
+            self._head(),
+            self._route(),
+            self._defaults(),
+            self._secrets(),
+            self._paths(),
+            self._files(),
+            environment(self._node.processes, self._shell),
+            self._directories(),
+            start(self._node.processes, self._shell),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _head(self) -> str:
+        node = self._node
+        ranks = ", ".join(str(rank) for rank in node.ranks)
+        what = _("{job}: node {rank} of {count}, {name}, ranks {ranks} of {size}. Made by `dttui render`.").format(
+            job=self._plan.job_name,
+            rank=node.node_rank,
+            count=len(self._plan.nodes),
+            name=node.name,
+            ranks=ranks,
+            size=self._plan.world_size,
+        )
+        return "\n".join(
+            [
+                "#!/usr/bin/env bash",
+                comment(what),
+                "set -euo pipefail",
+                'DIRECTORY=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)',
+            ]
+        )
+
+    def _defaults(self) -> str:
+        """Return the variables that a person may set, with what they are otherwise and why."""
+        plan, ejection = self._plan, self._ejection
+        settings = {
+            address_hole(node.node_rank): (
+                default_text(address_hole(node.node_rank), member.training_address.strip("[]")),
+                _("address of {node}").format(node=node.name),
+            )
+            for node, member in zip(plan.nodes, ejection.environments, strict=True)
+        }
+        first = str(plan.port_range[0])
+        settings[Hole.MASTER_PORT] = default(Hole.MASTER_PORT.value, first), _("free on the master, alike on all nodes")
+        for node in plan.nodes:
+            name = port_hole(node.node_rank)
+            port = "$MASTER_PORT" if node.node_rank == 0 else str(ejection.default_port(node))
+            settings[name] = default(name, port), _("free on {node}, alike on all nodes").format(node=node.name)
+        told = _("told to the script")
+        path = plan.python_inside or self._node.python
+        home, path = ("$HOME", path[1:]) if path.startswith("~/") else ("", path)
+        gpus = f"${{CUDA_VISIBLE_DEVICES:-{','.join(map(str, range(self._node.cuda_slots)))}}}"
+        master = self._shell.word(plan.master_address)
+        settings |= {
+            Hole.PYTHON: (default_text(Hole.PYTHON.value, path, home), _("interpreter of the job")),
+            Hole.GPU_IDS: (default(Hole.GPU_IDS.value, gpus), _("GPUs of this host, as CUDA_VISIBLE_DEVICES has them")),
+            **{
+                gpu_hole(index): (f'{gpu_hole(index)}=$(cut -d, -f{index + 1} <<<"$GPU_IDS")', _("one of them"))
+                for index in range(self._node.cuda_slots)
+            },
+            Hole.USER_IDS: (default(Hole.USER_IDS.value, "$(id -u):$(id -g)"), _("whose files are written")),
+            Hole.JOB_ID: (default(Hole.JOB_ID.value, ejection.name), told),
+            Hole.ATTEMPT: (default(Hole.ATTEMPT.value, "0"), told),
+            Hole.INTERFACE: (
+                default(Hole.INTERFACE.value, f"$(interface_to {master})"),
+                _("of collectives; where none is found they choose"),
+            ),
+        }
+        found = [f"{line}  {comment(why)}" for name, (line, why) in settings.items() if name in self._used]
+        if Hole.PAYLOAD.value in self._used:
+            found.append("PAYLOAD=$DIRECTORY/../payload")
+        if RENDERED in self._used:
+            found.append(f'{RENDERED}=$(dirname -- "$DIRECTORY")')
+        if not found:
+            return ""
+        return "\n".join([comment(_("Set from outside, each of these wins: MASTER_PORT=29600 bash run.sh")), *found])
+
+    def _route(self) -> str:
+        what = _("the network interface by which this host talks with another, or itself")
+        return _INTERFACE.format(what=what) if Hole.INTERFACE.value in self._used else ""
+
+    def _secrets(self) -> str:
+        if not self._plan.secrets:
+            return ""
+        lines = [comment(_("Secrets: their values are in no file."))]
+        unset = in_quotes(_("is not set; export it first"))
+        for name in self._plan.secrets:
+            lines += [f': "${{{name}?{unset}}}"', f"export {name}"]
+        return "\n".join(lines)
+
+    def _paths(self) -> str:
+        if not self._node.required_paths:
+            return ""
+        paths = " ".join(map(self._shell.word, self._node.required_paths))
+        told = self._shell.word("run.sh: " + _("this host lacks") + " ")
+        return f'for path in {paths}; do\n  [ -e "$path" ] || {{ echo {told}"$path" >&2; exit 2; }}\ndone'
+
+    def _files(self) -> str:
+        files = self._node.files
+        if not files:
+            return ""
+        lines = [comment(_("Files that the framework and the script read."))]
+        if Hole.DIRECTORY.value in self._shell.variables_in(file.text for file in files):
+            told = self._shell.word("run.sh: " + _("quotes and backslashes in the path of this directory will not do"))
+            lines.append(f'case $DIRECTORY in *[\\"\\\\]*) echo {told} >&2; exit 2 ;; esac')
+        for file in files:
+            path = f'"$DIRECTORY"/{self._shell.word(file.path)}'
+            if folder := posixpath.dirname(file.path):
+                lines.append(f'mkdir -p "$DIRECTORY"/{self._shell.word(folder)}')
+            lines.append(self._shell.file(path, file.text))
+            if file.executable:
+                lines.append(f"chmod +x {path}")
+        return "\n".join(lines)
+
+    def _directories(self) -> str:
+        """Return what makes the directories that processes are told of, relative to where they start."""
+        cwd = self._node.processes[0].cwd
+        told = [item.env.get("DTTUI_CHECKPOINT_DIR") for item in self._node.processes if item.cwd == cwd]
+        wanted = dict.fromkeys([f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}", *(path for path in told if path)])
+        words = map(self._shell.word, wanted)
+        return f"cd {self._shell.word(cwd)}\nmkdir -p -- {' '.join(words)} || true"

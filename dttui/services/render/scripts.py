@@ -1,0 +1,80 @@
+"""The target `scripts`: a directory a node with a script that starts it, and what to paste into which terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.planning.sources import SENT_DIRECTORY
+from dttui.services.render.ejection import Ejection
+from dttui.services.render.readme import readme
+from dttui.services.render.rendered import Rendered
+from dttui.services.render.run_script import run_script
+
+
+def render_scripts(ejection: Ejection) -> list[Rendered]:
+    """Return the directories of all nodes, with a README."""
+    return [*node_files(ejection), Rendered("README.md", readme(ejection, _start(ejection)))]
+
+
+def node_files(ejection: Ejection) -> list[Rendered]:
+    """Return what every node needs, whoever starts its `run.sh`."""
+    files = [
+        Rendered(f"{SENT_DIRECTORY}/{file.relative}", source=file.path, executable=file.executable)
+        for file in ejection.work or ()
+    ]
+    files += [Rendered(f"payload/{path.name}", source=path) for path in ejection.payload]
+    for node in ejection.plan.nodes:
+        files.append(Rendered(f"node{node.node_rank}/run.sh", run_script(ejection, node), executable=True))
+        if ejection.work is not None:
+            files.append(Rendered(f"node{node.node_rank}/{SENT_DIRECTORY}", link=f"../{SENT_DIRECTORY}"))
+    return files
+
+
+def _start(ejection: Ejection) -> str:
+    """Return the commands that bring the directory to each host and start it there."""
+    name = ejection.name
+    remote = [item for item in ejection.environments if not item.local]
+    copies = [f"tar -c . | {_ssh(item)} 'mkdir -p {name} && tar -x -C {name}'" for item in remote]
+    if copies:
+        parts = [_("Copy this directory to every host. Here, in this directory:"), _code(copies)]
+    else:
+        parts = [_("All nodes are on this machine.")]
+    limit_s = ejection.plan.rendezvous_timeout_s
+    parts.append(
+        _("Then start every node in a terminal of its own, in any order, within {seconds:g} seconds:").format(
+            seconds=limit_s
+        )
+    )
+    starts = []
+    for node, item in zip(ejection.plan.nodes, ejection.environments, strict=True):
+        script = f"node{node.node_rank}/run.sh"
+        starts.append(f"bash {script}" if item.local else f"{_ssh(item, '-t')} bash {name}/{script}")
+    parts.append(_code(starts))
+    parts.append(
+        _(
+            "Ctrl-C ends a node. Where one fails, end the others too: nobody does that for you here, and they would "
+            "wait for it."
+        )
+    )
+    return "\n\n".join(parts)
+
+
+def _code(lines: Iterable[str]) -> str:
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _ssh(environment: Environment, *options: str) -> str:
+    words = ["ssh", *options]
+    for option, value in (
+        ("-p", environment.port),
+        ("-i", environment.identity_file),
+        ("-J", environment.proxy_jump),
+        ("-o", f"UserKnownHostsFile={environment.known_hosts}" if environment.known_hosts else None),
+    ):
+        words += [option, str(value)] if value is not None else []
+    host = environment.host.strip("[]")
+    words.append(f"{environment.user}@{host}" if environment.user else host)
+    return shlex.join(words)

@@ -1,0 +1,118 @@
+"""Trains a small language model on the bytes of a text by Horovod, on CPUs or GPUs.
+
+The text is the dataset of the job, or this file where there is none. The same seed draws the same samples on any number
+of ranks, so that the loss does not depend on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+CONTEXT = 64
+WIDTH = 96
+
+
+class Model(nn.Module):
+    """Predicts each next byte; its output is the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = nn.Embedding(256, WIDTH)
+        self.memory = nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.head = nn.Linear(WIDTH, 256)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        seen, _ = self.memory(self.bytes(samples[:, :-1]))
+        return functional.cross_entropy(self.head(seen).flatten(0, 1), samples[:, 1:].flatten())
+
+
+def read_text(dataset: dict[str, Any] | None) -> Tensor:
+    """The bytes of a dataset, which is a file or a directory of files."""
+    source = Path(dataset["path"] if dataset else __file__)
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+
+
+def samples(text: Tensor, batch: int, seed: int) -> Tensor:
+    """This rank's part of a batch of the text, the same batch for the same seed."""
+    dice = torch.Generator().manual_seed(seed)
+    starts = torch.randint(len(text) - CONTEXT, (batch, 1), generator=dice)[hvd.rank() :: hvd.size()]
+    return text[starts + torch.arange(CONTEXT + 1)]
+
+
+def report(**values: float) -> None:
+    """A line for people, and one for dttui."""
+    print("  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+    if path := os.environ.get("DTTUI_METRICS"):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps(values).encode() + b"\n")
+        os.close(file)
+
+
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> int:
+    """Have all ranks begin where rank 0 does: at its newest complete checkpoint; return how many steps it had made."""
+    step = 0
+    kept = max(directory.glob("*/COMPLETE"), default=None) if hvd.rank() == 0 else None
+    if kept is not None:
+        state = torch.load(kept.with_name("state.pt"), map_location="cpu", weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    return int(hvd.broadcast_object(step, root_rank=0))
+
+
+def keep(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path, step: int) -> None:
+    """Save a checkpoint, and last the file that says that it is whole."""
+    folder = directory / f"step-{step:08}"
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "state.pt")
+    (folder / "COMPLETE").touch()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
+    parser.add_argument("--checkpoint-every", type=int, default=50, help="steps (%(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=0.01, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
+    options = parser.parse_args()
+    told = os.environ.get("DTTUI_CONFIG")
+    config = json.loads(Path(told).read_text(encoding="utf-8")) if told else {}
+    batch = config.get("batch_size") or 8 * int(os.environ.get("HOROVOD_SIZE", "1"))
+    hvd.init()
+    if batch % hvd.size():
+        raise SystemExit(f"a batch of {batch} samples cannot be shared out evenly among {hvd.size()} ranks")
+    device = torch.device("cuda", hvd.local_rank()) if hvd.cuda_built() and torch.cuda.is_available() else "cpu"
+    text = read_text(config.get("dataset"))
+    torch.manual_seed(options.seed)
+    model = Model().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), options.learning_rate)
+    directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+    first = resume(model, optimizer, directory)
+    together = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    for step in range(first, options.steps):
+        together.zero_grad()
+        loss = model(samples(text, batch, options.seed * 10**9 + step).to(device))
+        loss.backward()
+        together.step()
+        mean = hvd.allreduce(loss.detach())
+        if hvd.rank() == 0:
+            report(step=step + 1, loss=round(mean.item(), 6))
+            if (step + 1) % options.checkpoint_every == 0 or step + 1 == options.steps:
+                keep(model, optimizer, directory, step + 1)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Trains a small GPT of megatron-core on the bytes of a text: tensor, pipeline and data parallel, on CPUs or GPUs.
+
+Degrees, batches and sizes come as Megatron-LM's own arguments; dttui writes them from job.yaml. The text is the dataset
+of the job, or this file where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state as place
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.models.gpt import GPTModel, gpt_layer_specs
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel import random
+from megatron.core.transformer import TransformerConfig
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class OnCpu(TorchFunctionMode):
+    """Makes what megatron-core asks of CUDA by name out of the CPU instead."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if "cuda" in str(kwargs.get("device")):
+            kwargs = {**kwargs, "device": "cpu"}
+        return function(*args, **kwargs)
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]  # goes into device=
+        torch.cuda.synchronize = lambda device=None: None
+        random.CudaRNGStatesTracker.fork = lambda *_: nullcontext()
+
+
+def read_options() -> argparse.Namespace:
+    """The arguments, by Megatron-LM's names; those that mean nothing to this script are left alone."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
+    numbers = {"tensor-model-parallel-size": 1, "pipeline-model-parallel-size": 1, "micro-batch-size": 4}
+    numbers |= {"global-batch-size": 16, "num-layers": 2, "hidden-size": 64, "num-attention-heads": 4}
+    numbers |= {"seq-length": 64, "train-iters": 60, "save-interval": 30, "seed": 1, "distributed-timeout-minutes": 10}
+    for name, value in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=value, help="(%(default)s)")
+    for name in ("sequence-parallel", "bf16"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--distributed-backend", default=os.environ.get("DTTUI_BACKEND", "gloo"))
+    parser.add_argument("--lr", type=float, default=3e-3, help="(%(default)s)")
+    parser.add_argument("--save", type=Path, default=os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+    options, others = parser.parse_known_args()
+    if others and os.environ.get("RANK") == "0":
+        print("not for this script:", *others, file=sys.stderr)
+    return options
+
+
+def read_text() -> Tensor:
+    """The bytes of the job's dataset, a file or the files of a directory."""
+    config = os.environ.get("DTTUI_CONFIG")
+    dataset = (json.loads(Path(config).read_text(encoding="utf-8"))["dataset"] if config else None) or {}
+    source = Path(dataset.get("path", __file__))
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+
+
+def micro_batches(text: Tensor, options: argparse.Namespace, step: int, device: Any) -> Iterator[Tensor]:
+    """The samples of one step that fall to this replica of the model: the same on all its ranks."""
+    dice = torch.Generator().manual_seed(options.seed * 10**9 + step * 10**4 + place.get_data_parallel_rank())
+    while True:
+        starts = torch.randint(len(text) - options.seq_length, (options.micro_batch_size, 1), generator=dice)
+        yield text[starts + torch.arange(options.seq_length + 1)].to(device)
+
+
+def forward(batches: Iterator[Tensor], model: Any) -> tuple[Tensor, Any]:
+    """One micro-batch through this rank's layers, and how its output becomes a loss."""
+    samples = next(batches)
+    tokens, labels = samples[:, :-1].contiguous(), samples[:, 1:].contiguous()
+    places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    hidden = torch.ones(1, 1, tokens.shape[1], tokens.shape[1], device=tokens.device).tril() < 0.5
+    losses = model(tokens, places, hidden, labels=labels)
+    return losses, lambda losses: (losses.mean(), {"loss": losses.detach().mean()})
+
+
+def make_model(options: argparse.Namespace, on_cpu: bool) -> Any:
+    """This rank's part of the model, with gradients averaged over replicas and summed where ranks share weights."""
+    config = TransformerConfig(
+        num_layers=options.num_layers,
+        hidden_size=options.hidden_size,
+        num_attention_heads=options.num_attention_heads,
+        tensor_model_parallel_size=options.tensor_model_parallel_size,
+        pipeline_model_parallel_size=options.pipeline_model_parallel_size,
+        sequence_parallel=options.sequence_parallel,
+        bf16=options.bf16,
+        params_dtype=torch.bfloat16 if options.bf16 else torch.float32,
+        pipeline_dtype=torch.bfloat16 if options.bf16 else torch.float32,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        use_cpu_initialization=on_cpu,
+    )
+    config.finalize_model_grads_func = finalize_model_grads
+    first, last = place.is_pipeline_first_stage(), place.is_pipeline_last_stage()
+    shape = {"vocab_size": 256, "max_sequence_length": options.seq_length}
+    layers = gpt_layer_specs.get_gpt_layer_local_spec()
+    if gpt_layer_specs.HAVE_TE and not on_cpu:  # Transformer Engine, which --sequence-parallel needs
+        layers = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec()
+    model = GPTModel(config, layers, pre_process=first, post_process=last, **shape)
+    model = model.to(torch.cuda.current_device(), config.params_dtype)
+    return DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model)
+
+
+def report(**values: float) -> None:
+    """A line for people, and one for dttui."""
+    print("  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+    if path := os.environ.get("DTTUI_METRICS"):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps(values).encode() + b"\n")
+        os.close(file)
+
+
+def newest(directory: Path) -> str | None:
+    """The newest checkpoint that is complete on all hosts."""
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, {mark.parent.name for mark in directory.glob("*/COMPLETE")})
+    return max(set.intersection(*everywhere), default=None)
+
+
+def keep(directory: Path, step: int, state: dict[str, Any]) -> None:
+    """Save a checkpoint: each rank its part, then each host the file that says that it is whole."""
+    checkpoint = directory / f"step-{step:08}"
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    torch.save({**state, "step": step}, checkpoint / f"rank-{dist.get_rank()}.pt")
+    dist.barrier()
+    if os.environ["LOCAL_RANK"] == "0":
+        (checkpoint / "COMPLETE").touch()
+
+
+def main() -> None:
+    options, text = read_options(), read_text()
+    on_cpu = options.distributed_backend != "nccl"
+    if not on_cpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    limit = timedelta(minutes=options.distributed_timeout_minutes)
+    with OnCpu() if on_cpu else nullcontext():
+        dist.init_process_group(options.distributed_backend, timeout=limit)
+        place.initialize_model_parallel(options.tensor_model_parallel_size, options.pipeline_model_parallel_size)
+        torch.manual_seed(options.seed + place.get_pipeline_model_parallel_rank())
+        if not on_cpu:
+            random.model_parallel_cuda_manual_seed(options.seed)
+        train(options, text, make_model(options, on_cpu))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
+    device: Any = torch.cuda.current_device()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    start, found = 0, newest(options.save)
+    if found:
+        state = torch.load(options.save / found / f"rank-{dist.get_rank()}.pt", map_location=device)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        start = state["step"]
+    count = options.global_batch_size // options.micro_batch_size // place.get_data_parallel_world_size()
+    run = partial(get_forward_backward_func(), forward_step_func=forward, model=model, num_microbatches=count)
+    for step in range(start, options.train_iters):
+        model.zero_grad_buffer()
+        data = micro_batches(text, options, step, device)
+        sizes = {"seq_length": options.seq_length, "micro_batch_size": options.micro_batch_size}
+        losses = run(data_iterator=data, forward_only=False, **sizes)
+        for weight in model.parameters():
+            weight.grad = weight.main_grad.to(weight.dtype)
+        optimizer.step()
+        if place.is_pipeline_last_stage():
+            mean = torch.stack([part["loss"] for part in losses]).mean()
+            dist.all_reduce(mean, group=place.get_data_parallel_group())
+            mean /= place.get_data_parallel_world_size()
+            if place.get_data_parallel_rank() == place.get_tensor_model_parallel_rank() == 0:
+                report(step=step + 1, loss=round(mean.item(), 6), rank=dist.get_rank())
+        if (step + 1) % options.save_interval == 0 or step + 1 == options.train_iters:
+            keep(options.save, step + 1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # not the usual way out: gloo's threads abort a process now and then that takes itself down

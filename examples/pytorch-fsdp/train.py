@@ -1,0 +1,182 @@
+"""Trains a small language model on the bytes of a text by FSDP2, on CPUs or GPUs, with any number of them on a node.
+
+How the model is sharded is in the file that DTTUI_FSDP_CONFIG names; batch, sizes and settings are in DTTUI_CONFIG's.
+dttui writes both from job.yaml. The text is the dataset of the job, or this file where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+
+def read_json(variable: str) -> dict[str, Any]:
+    path = os.environ.get(variable)
+    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return found
+
+
+CONFIG, SHARDING = read_json("DTTUI_CONFIG"), read_json("DTTUI_FSDP_CONFIG")
+MODEL = {"layers": 2, "hidden_size": 64, "heads": 4, "seq_length": 64} | (CONFIG.get("model") or {})
+SETTINGS = {"steps": 60, "learning_rate": 3e-3, "checkpoint_every": 30, "seed": 1} | (CONFIG.get("settings") or {})
+CONTEXT, WIDTH = MODEL["seq_length"], MODEL["hidden_size"]
+
+
+class Block(nn.Module):
+    """Attention to what came before, then a layer of neurons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.neurons = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = (*x.shape[:2], MODEL["heads"], WIDTH // MODEL["heads"])
+        query, key, value = (part.view(shape).transpose(1, 2) for part in self.attention(self.before(x)).chunk(3, -1))
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        y: Tensor = x + self.neurons(self.between(x))
+        return y
+
+
+class Model(nn.Module):
+    """Predicts each next byte; its output is the sum of the losses of all bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(MODEL["layers"]))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        x: Tensor = self.bytes(samples[:, :-1]) + self.places(torch.arange(CONTEXT, device=samples.device))
+        for block in self.blocks:
+            again = SHARDING.get("activation_checkpointing")
+            x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+        logits = self.head(self.norm(x))
+        return functional.cross_entropy(logits.flatten(0, 1).float(), samples[:, 1:].flatten(), reduction="sum")
+
+
+def shard(model: nn.Module, device: torch.device) -> None:
+    """Share out the parameters among the ranks, as DTTUI_FSDP_CONFIG says."""
+    sizes = tuple(SHARDING.get("mesh") or [dist.get_world_size()])
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=tuple(SHARDING.get("mesh_dim_names") or ["shard"]))
+    types = {name: value and getattr(torch, value) for name, value in (SHARDING.get("mp_policy") or {}).items()}
+    options: dict[str, Any] = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(**types)}
+    options["reshard_after_forward"] = SHARDING.get("reshard_after_forward", True)
+    offloads = SHARDING.get("cpu_offload") and device.type == "cuda"
+    options["offload_policy"] = CPUOffloadPolicy() if offloads else OffloadPolicy()
+    wrap, names = SHARDING.get("wrap", "layers"), SHARDING.get("layer_classes") or [Block.__name__]
+    for module in reversed([*model.modules()][1:]):  # the innermost first
+        size = sum(weight.numel() for weight in module.parameters())
+        if (wrap == "layers" and type(module).__name__ in names) or (
+            wrap == "size" and size >= SHARDING["min_parameters"] and not isinstance(module, nn.ModuleList)
+        ):
+            fully_shard(module, **options)
+    fully_shard(model, **options)
+
+
+def read_text() -> Tensor:
+    """The bytes of the job's dataset, a file or the files of a directory."""
+    source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+
+
+def samples(text: Tensor, batch: int, step: int) -> Tensor:
+    """This rank's part of the batch of a step, the same batch on any number of ranks."""
+    dice = torch.Generator().manual_seed(SETTINGS["seed"] * 10**9 + step)
+    starts = torch.randint(len(text) - CONTEXT, (batch, 1), generator=dice)[dist.get_rank() :: dist.get_world_size()]
+    return text[starts + torch.arange(CONTEXT + 1)]
+
+
+def report(**values: float) -> None:
+    """A line for people, and one for dttui."""
+    print("  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+    if path := os.environ.get("DTTUI_METRICS"):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps(values).encode() + b"\n")
+        os.close(file)
+
+
+DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+IS_FULL = SHARDING.get("state_dict") == "full"
+"""Whether rank 0 alone keeps all of it; else each rank keeps its part, and goes on with as many ranks as before."""
+OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
+
+
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Load the newest checkpoint that is complete on all hosts, or on that of rank 0; return its step."""
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, {mark.parent.name for mark in DIRECTORY.glob("*/COMPLETE")})
+    newest = max(everywhere[0] if IS_FULL else set.intersection(*everywhere), default=None)
+    if newest is None:
+        return 0
+    reads = dist.get_rank() == 0 or not IS_FULL
+    state: list[Any] = [reads and torch.load(DIRECTORY / newest / f"rank-{dist.get_rank()}.pt", map_location="cpu")]
+    if IS_FULL:
+        dist.broadcast_object_list(state)
+    parts = {"model_state_dict": state[0]["model"], "optim_state_dict": state[0]["optimizer"]}
+    set_state_dict(model, optimizer, **parts, options=OPTIONS)
+    return int(newest.partition("-")[2])
+
+
+def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Save a checkpoint, and last the file that says that it is whole."""
+    folder = DIRECTORY / f"step-{step:08}"
+    of_model, of_optimizer = get_state_dict(model, optimizer, options=OPTIONS)
+    if dist.get_rank() == 0 or not IS_FULL:
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save({"model": of_model, "optimizer": of_optimizer}, folder / f"rank-{dist.get_rank()}.pt")
+    dist.barrier()
+    if dist.get_rank() == 0 or (os.environ["LOCAL_RANK"] == "0" and not IS_FULL):
+        (folder / "COMPLETE").touch()
+
+
+def main() -> None:
+    backend, local_rank = os.environ.get("DTTUI_BACKEND"), int(os.environ["LOCAL_RANK"])
+    on_gpu = backend == "nccl" if backend else torch.cuda.is_available()
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    # What is offloaded is gathered for checkpoints on the CPU.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    torch.manual_seed(SETTINGS["seed"])
+    model = Model().to(device)
+    shard(model, device)
+    optimizer = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"])
+    text, batch = read_text(), CONFIG.get("batch_size") or 8 * dist.get_world_size()
+    if batch < dist.get_world_size():
+        raise SystemExit(f"a batch of {batch} samples leaves some of the {dist.get_world_size()} ranks without one")
+    for step in range(resume(model, optimizer) + 1, SETTINGS["steps"] + 1):
+        loss = model(samples(text, batch, step).to(device)) / (batch * CONTEXT)
+        (loss * dist.get_world_size()).backward()  # gradients are averaged over the ranks, whose parts may be unequal
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_reduce(loss.detach())
+        if dist.get_rank() == 0:
+            report(step=step, loss=round(loss.item(), 6))
+        if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+            keep(model, optimizer, step)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # not the usual way out: gloo's threads abort a process now and then that takes itself down

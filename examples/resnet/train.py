@@ -1,0 +1,155 @@
+"""Trains a ResNet on images, data parallel by DistributedDataParallel, on CPUs or GPUs, any number of them on a node.
+
+Batch, workers, shuffling and settings are in the file that DTTUI_CONFIG names, which dttui writes from job.yaml. The
+images are made on the spot, ten kinds of stripes in noise: put your own Dataset in the place of Stripes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+SETTINGS: dict[str, Any] = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2}
+SETTINGS |= {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4} | (CONFIG.get("settings") or {})
+SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
+DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+
+
+class Stripes(Dataset[tuple[Tensor, int]]):
+    """Images of stripes, whose direction is their class; the same ones in every process."""
+
+    def __len__(self) -> int:
+        return int(SETTINGS["images"])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        dice = torch.Generator().manual_seed(index)
+        label, size = index % SETTINGS["classes"], SETTINGS["image_size"]
+        angle = torch.tensor(torch.pi * label / SETTINGS["classes"])
+        places = torch.arange(size) * 1.2
+        waves = torch.sin(places[:, None] * angle.sin() + places * angle.cos() + 7 * torch.rand(1, generator=dice))
+        return waves.expand(3, size, size) + 0.3 * torch.randn(3, size, size, generator=dice), label
+
+
+class Bottleneck(nn.Module):
+    """Three convolutions, added to what came in."""
+
+    def __init__(self, inner: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            *(nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU()),
+            *(nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU()),
+            *(nn.Conv2d(inner, 4 * inner, 1, bias=False), nn.BatchNorm2d(4 * inner)),
+        )
+        self.shortcut = nn.Sequential()
+        if stride > 1 or channels != 4 * inner:
+            self.shortcut.append(nn.Conv2d(channels, 4 * inner, 1, stride, bias=False)).append(
+                nn.BatchNorm2d(4 * inner)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.convolutions(x) + self.shortcut(x))
+
+
+def make_model() -> nn.Module:
+    """A ResNet: with layers [3, 4, 6, 3] and width 64, ResNet-50."""
+    width, channels = SETTINGS["width"], SETTINGS["width"]
+    model = nn.Sequential(nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+    if SETTINGS["image_size"] >= 64:
+        model.append(nn.MaxPool2d(3, 2, 1))
+    for stage, count in enumerate(SETTINGS["layers"]):
+        inner = width * 2**stage
+        for number in range(count):
+            model.append(Bottleneck(inner, channels, 2 if stage and not number else 1))
+            channels = 4 * inner
+    return model.append(nn.AdaptiveAvgPool2d(1)).append(nn.Flatten()).append(nn.Linear(channels, SETTINGS["classes"]))
+
+
+def report(**values: float) -> None:
+    """A line for people, and one for dttui."""
+    print("  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+    if path := os.environ.get("DTTUI_METRICS"):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps(values).encode() + b"\n")
+        os.close(file)
+
+
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Have all ranks begin where rank 0 does: at its newest complete checkpoint; return how many epochs it had made."""
+    found: list[Any] = [None]
+    kept = max(DIRECTORY.glob("*/COMPLETE"), default=None)
+    if dist.get_rank() == 0 and kept is not None:
+        found = [torch.load(kept.with_name("state.pt"), map_location="cpu", weights_only=True)]
+    dist.broadcast_object_list(found)
+    if found[0] is None:
+        return 0
+    model.load_state_dict(found[0]["model"])
+    optimizer.load_state_dict(found[0]["optimizer"])
+    return int(found[0]["epoch"])
+
+
+def keep(model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
+    """Save a checkpoint, and last the file that says that it is whole."""
+    folder = DIRECTORY / f"epoch-{epoch:06}"
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, folder / "state.pt")
+    (folder / "COMPLETE").touch()
+
+
+def main() -> None:
+    backend, device = os.environ.get("DTTUI_BACKEND", "gloo"), torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    batch = CONFIG.get("batch_size") or 8 * world_size
+    if batch % world_size:
+        raise SystemExit(f"a batch of {batch} images cannot be shared out evenly among {world_size} ranks")
+    torch.manual_seed(SHARDING.get("seed") or 0)
+    model = make_model().to(device)
+    decay = {name: SETTINGS[name] for name in ("momentum", "weight_decay")}
+    optimizer = torch.optim.SGD(model.parameters(), SETTINGS["learning_rate"], **decay)
+    done = resume(model, optimizer)
+    parallel = DistributedDataParallel(model, device_ids=[device.index] if backend == "nccl" else None)
+    images = Stripes()
+    is_shuffled = SHARDING.get("method", "random") != "sequential"
+    sampler: DistributedSampler[Any] = DistributedSampler(
+        images, shuffle=is_shuffled, seed=SHARDING.get("seed") or 0, drop_last=True
+    )
+    workers = CONFIG.get("num_workers") or 0
+    loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
+    for epoch in range(done, SETTINGS["epochs"]):
+        sampler.set_epoch(epoch)
+        for number, (pictures, labels) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(parallel(pictures.to(device)), labels.to(device))
+            loss.backward()  # type: ignore[no-untyped-call]  # so in torch
+            optimizer.step()
+            mean = loss.detach()
+            dist.all_reduce(mean)
+            if rank == 0:
+                step = epoch * len(loader) + number + 1
+                report(step=step, epoch=epoch + 1, loss=round(mean.item() / world_size, 6))
+        if rank == 0:
+            keep(model, optimizer, epoch + 1)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # not the usual way out: gloo's threads abort a process now and then that takes itself down

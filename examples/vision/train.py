@@ -1,0 +1,137 @@
+"""Trains a vision transformer on images, data parallel with mixed precision, on CPUs or GPUs, any number on a node.
+
+Precision, sizes, batch and settings are in the file that DTTUI_CONFIG names, which dttui writes from job.yaml. The
+images are made on the spot, ten kinds of stripes in noise: put your own in the place of `make_images`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+TOLD = os.environ.get("DTTUI_CONFIG")
+CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if TOLD else {}
+MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "precision": "bf16"} | (CONFIG.get("model") or {})
+SETTINGS: dict[str, Any] = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1}
+SETTINGS |= {"learning_rate": 2e-3, "warm_up_steps": 10, "checkpoint_every": 30} | (CONFIG.get("settings") or {})
+DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+COMPUTED_IN = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(MODEL["precision"])
+"""In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
+
+
+class VisionTransformer(nn.Module):
+    """Cuts an image into patches, lets them attend to each other, and names its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width, patch = MODEL["hidden_size"], SETTINGS["patch_size"]
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.places = nn.Parameter(0.02 * torch.randn(1, (SETTINGS["image_size"] // patch) ** 2, width))
+        sizes = {"nhead": MODEL["heads"], "dim_feedforward": 4 * width, "dropout": 0.0}
+        layer = nn.TransformerEncoderLayer(width, **sizes, activation="gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, MODEL["layers"], enable_nested_tensor=False)
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, SETTINGS["classes"]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.patches(images).flatten(2).transpose(1, 2) + self.places
+        classes: Tensor = self.head(self.layers(patches).mean(1))
+        return classes
+
+
+def make_images(batch: int, step: int) -> tuple[Tensor, Tensor]:
+    """This rank's part of the batch of a step: stripes, whose direction is their class, and the classes."""
+    dice, size = torch.Generator().manual_seed(SETTINGS["seed"] * 10**9 + step), SETTINGS["image_size"]
+    labels = torch.randint(SETTINGS["classes"], (batch,), generator=dice)
+    angles = (torch.pi * labels / SETTINGS["classes"]).view(-1, 1, 1)
+    starts, noise = torch.rand(batch, 1, 1, generator=dice), torch.randn(batch, 3, size, size, generator=dice)
+    places = torch.arange(size) * 1.2
+    waves = torch.sin(places[:, None] * angles.sin() + places * angles.cos() + 7 * starts)
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    return (waves[:, None] + 0.3 * noise)[mine], labels[mine]
+
+
+def report(**values: float) -> None:
+    """A line for people, and one for dttui."""
+    print("  ".join(f"{key} {value:g}" for key, value in values.items()), flush=True)
+    if path := os.environ.get("DTTUI_METRICS"):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, json.dumps(values).encode() + b"\n")
+        os.close(file)
+
+
+def resume(**parts: Any) -> int:
+    """Have all ranks begin where rank 0 does: at its newest complete checkpoint; return its step."""
+    found: list[Any] = [None]
+    kept = max(DIRECTORY.glob("*/COMPLETE"), default=None)
+    if dist.get_rank() == 0 and kept is not None:
+        found = [torch.load(kept.with_name("state.pt"), map_location="cpu", weights_only=True)]
+    dist.broadcast_object_list(found)
+    if found[0] is None:
+        return 0
+    for name, part in parts.items():
+        part.load_state_dict(found[0][name])
+    return int(found[0]["step"])
+
+
+def keep(step: int, **parts: Any) -> None:
+    """Save a checkpoint, and last the file that says that it is whole."""
+    folder = DIRECTORY / f"step-{step:08}"
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"step": step} | {name: part.state_dict() for name, part in parts.items()}, folder / "state.pt")
+    (folder / "COMPLETE").touch()
+
+
+def main() -> None:
+    backend, device = os.environ.get("DTTUI_BACKEND", "gloo"), torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    batch = CONFIG.get("batch_size") or 8 * world_size
+    if batch < world_size:
+        raise SystemExit(f"a batch of {batch} images leaves some of the {world_size} ranks without one")
+    torch.manual_seed(SETTINGS["seed"])
+    model = VisionTransformer().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"])
+    rising = SETTINGS["warm_up_steps"]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / rising))
+    scaler = torch.amp.GradScaler(device.type, enabled=COMPUTED_IN is torch.float16)
+    parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "scaler": scaler}
+    done = resume(**parts)
+    parallel = DistributedDataParallel(model, device_ids=[device.index] if backend == "nccl" else None)
+    for step in range(done + 1, SETTINGS["steps"] + 1):
+        images, labels = (part.to(device) for part in make_images(batch, step))
+        optimizer.zero_grad()
+        with torch.autocast(device.type, COMPUTED_IN, enabled=COMPUTED_IN is not None):
+            classes = parallel(images)
+        loss = functional.cross_entropy(classes.float(), labels, reduction="sum") / batch
+        # DDP averages over the ranks, whose parts may be unequal.
+        scaler.scale(loss * world_size).backward()  # type: ignore[no-untyped-call]  # so in torch
+        scaler.step(optimizer)
+        scaler.update()
+        rate = float(schedule.get_last_lr()[0])
+        schedule.step()
+        dist.all_reduce(loss.detach())
+        if rank == 0:
+            report(step=step, loss=round(loss.item(), 6), learning_rate=rate)
+            if step % SETTINGS["checkpoint_every"] == 0 or step == SETTINGS["steps"]:
+                keep(step, **parts)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # not the usual way out: gloo's threads abort a process now and then that takes itself down

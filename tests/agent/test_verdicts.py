@@ -1,0 +1,82 @@
+"""What a host says of a job's settings by the frameworks there: torchrun's own parser, and odd interpreters."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from dtagent.errors import RpcError
+from dtagent.protocol.probes import FrameworkVerdict, VerdictReply, VerdictRequest
+from dtagent.verdicts import judge
+
+TORCHRUN = [sys.executable, "${PAYLOAD}/torchrun.py", "--nnodes=2", "--nproc-per-node=2", "--node-rank=1"]
+TORCHRUN += ["--master-addr=10.0.0.1", "--master-port=29500", "--", "${PAYLOAD}/rank.py", "train.py"]
+
+
+def fake(path: Path, body: str) -> str:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_torchruns_own_parser_reads_what_dttui_writes_and_refuses_in_its_own_words(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    checks = ["torchrun", "accelerate", "tensorflow", "nobodys"]
+    good = judge(VerdictRequest(sys.executable, checks, TORCHRUN, seconds=60), root)
+    assert good.verdicts["torchrun"] == FrameworkVerdict()
+    assert "accelerate" not in good.verdicts
+    assert (good.verdicts["tensorflow"].unseen or "").startswith("ModuleNotFoundError")
+    assert good.verdicts["nobodys"].unseen == "this agent knows no check nobodys"
+    words = [*TORCHRUN[:2], "--no-such-thing", *TORCHRUN[2:]]
+    bad = judge(VerdictRequest(sys.executable, ["torchrun"], words, seconds=60), root)
+    assert "--no-such-thing" in (bad.verdicts["torchrun"].refusal or "")
+    assert list(root.iterdir()) == []
+
+
+def test_a_package_that_brings_a_check_of_its_own_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "seventh.py").write_text(
+        "import os\n"
+        "def check(request):\n"
+        "    print('noise')\n"
+        "    text = open('seven.cfg').read()\n"
+        "    return f\"{text} {request['world_size']} {os.environ['CUDA_VISIBLE_DEVICES']!r}\"\n"
+        "def fine(request):\n    return None\n"
+    )
+    request = VerdictRequest(
+        sys.executable,
+        ["seventh:check", "seventh:fine", "seventh:missing"],
+        env={"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"},
+        files={"seven.cfg": "in ${DIRECTORY}"},
+        world_size=14,
+    )
+    verdicts = judge(request, tmp_path).verdicts
+    assert (verdicts["seventh:check"].refusal or "").startswith(f"in {tmp_path}{os.sep}verdict-")
+    assert (verdicts["seventh:check"].refusal or "").endswith(" 14 ''")
+    assert verdicts["seventh:fine"] == FrameworkVerdict()
+    assert (verdicts["seventh:missing"].unseen or "").startswith("AttributeError")
+
+
+@pytest.mark.parametrize(
+    ("body", "unseen"),
+    [
+        ("exit 3", "exits with 3"),
+        ("echo broken >&2; exit 3", "exits with 3: broken"),
+        ("exec tail -f /dev/null", "gave no answer within 1 s"),
+        ("exec yes", "does not answer as Python does: it prints without end"),
+        ("echo 'dtagent-verdict ['", "exits with 0"),
+    ],
+)
+def test_an_interpreter_that_does_not_answer_is_no_refusal(tmp_path: Path, body: str, unseen: str) -> None:
+    python = fake(tmp_path / "python", body)
+    assert judge(VerdictRequest(python, ["torchrun"], seconds=0.1), tmp_path) == VerdictReply({}, f"{python} {unseen}")
+
+
+def test_an_interpreter_that_is_not_there_and_a_file_outside_are_named(tmp_path: Path) -> None:
+    reply = judge(VerdictRequest("/no/python", ["torchrun"]), tmp_path)
+    assert reply.unseen == "/no/python is not there"
+    with pytest.raises(RpcError, match=r"not the name of a file: '\.\./x'"):
+        judge(VerdictRequest(sys.executable, ["torchrun"], files={"../x": ""}), tmp_path)

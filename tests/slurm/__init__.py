@@ -1,0 +1,1 @@
+"""Rendered batch scripts run by real Slurm."""

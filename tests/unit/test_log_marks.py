@@ -1,0 +1,36 @@
+"""The lines that dttui writes into copies of logs, in the language of whoever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dttui.i18n import set_language
+from dttui.services.log_marks import retold
+from dttui.services.log_window import shown
+from tests.tui.catalogue import compile_catalogues
+
+GAP = "… 1,000,000 bytes of this log were not kept on the host …"
+GAP_ZH = "… 此日志有 1,000,000 字节未在主机上保留 …"
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    compile_catalogues()
+    set_language("en")
+    yield
+    set_language("en")
+
+
+def test_a_mark_is_told_in_the_language_of_its_reader_whatever_it_was_written_in() -> None:
+    assert [retold(GAP), retold(GAP_ZH)] == [GAP, GAP]
+    set_language("zh")
+    assert [retold(GAP), retold(GAP_ZH)] == [GAP_ZH, GAP_ZH]
+    assert shown(f"{GAP}      ".encode()) == GAP_ZH, "a mark before a hole is filled up with blanks"
+
+
+@pytest.mark.parametrize("line", ["", "step 1", "… and so on", f"rank 0: {GAP}", "… ,,, bytes of this log were lost …"])
+def test_what_a_script_prints_is_left_as_it_is(line: str) -> None:
+    set_language("zh")
+    assert retold(line) == line

@@ -1,0 +1,116 @@
+"""The batch script for Slurm: what it asks for, and what it tells every node; real Slurm is in tests/slurm."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from dttui.inventory import Inventory
+from dttui.services.render.slurm import render_slurm
+from dttui.services.render.writing import write
+from dttui.spec.models import CpuRequest, Node, NodeResources, ResourceDefaults, Run
+from tests.unit.seed_cluster import GB, SEED, environment
+from tests.unit.test_render_scripts import SIMULATED, ejected, with_ports
+
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+PROGRAMS = {
+    "scontrol": '#!/bin/sh\necho "$3" | tr , "\\n"\n',
+    "srun": '#!/bin/sh\necho "$@" >srun.args\nenv | grep -E "^(NODE|MASTER|JOB_ID|ATTEMPT)" | sort\n',
+}
+RUN = Run(script="train.py", workdir=".")
+
+
+def script_of(tmp_path: Path, *nodes: Any, inventory: Inventory = SEED, **fields: Any) -> str:
+    files = render_slurm(ejected(tmp_path, *nodes, inventory=inventory, **{"run": RUN, **fields}))
+    write(tmp_path / "out", files)
+    return next(file.text for file in files if file.path == "job.sbatch")
+
+
+def start(tmp_path: Path, **variables: str) -> str:
+    """Run the script as sbatch would, with programs of Slurm that only tell what they were given."""
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    directory = tmp_path / "out"
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_JOB_ID": "1234", "SLURM_SUBMIT_DIR": str(directory), **variables}
+    done = subprocess.run(["bash", directory / "job.sbatch"], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout
+
+
+def requests(script: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_nodes_that_are_alike_are_one_request_and_learn_who_they_are(tmp_path: Path) -> None:
+    inventory = Inventory(environments=tuple(environment(name, 4) for name in ("a", "b")))
+    script = script_of(
+        tmp_path,
+        "a",
+        "b",
+        inventory=inventory,
+        resources=ResourceDefaults(cpu=CpuRequest(cores=8, memory=64 * GB)),
+    )
+    assert requests(script) == [
+        "--job-name=gpt-small --output=%x-%j.out",
+        "--nodes=2 --ntasks-per-node=1 --gpus-per-node=4 --cpus-per-task=8 --mem=61036M",
+    ]
+    assert start(tmp_path, SLURM_JOB_NODELIST="n7,n9").splitlines() == [
+        "ATTEMPT=0",
+        "JOB_ID=gpt-small-1234",
+        "MASTER_PORT=29734",
+        "NODE0_ADDRESS=n7",
+        "NODE1_ADDRESS=n9",
+    ]
+    told = (tmp_path / "out" / "srun.args").read_text()
+    assert told == '--kill-on-bad-exit=1 --cpu-bind=none bash -c exec bash "node$SLURM_PROCID/run.sh"\n'
+
+
+def test_unequal_nodes_are_a_heterogeneous_job_in_order_of_rank(tmp_path: Path) -> None:
+    own = Node(id=C, resources=NodeResources(cpu=CpuRequest(cores=3)))
+    script = script_of(tmp_path, B, A, own)
+    assert requests(script)[1:] == [
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=4",
+        "hetjob",
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=2",
+        "hetjob",
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=8 --cpus-per-task=3",
+    ]
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{index}": f"h{index}" for index in range(3)}
+    found = start(tmp_path, SLURM_HET_SIZE="3", **groups).splitlines()
+    assert found[3:] == ["NODE0_ADDRESS=h0", "NODE1_ADDRESS=h1", "NODE2_ADDRESS=h2"]
+    assert (tmp_path / "out" / "srun.args").read_text().startswith("--het-group=0-2 ")
+
+
+def test_simulated_gpus_are_not_asked_for_so_that_unequal_counts_need_no_groups(tmp_path: Path) -> None:
+    script = script_of(tmp_path, "b", "a", inventory=SIMULATED)
+    assert requests(script)[1:] == ["--nodes=2 --ntasks-per-node=1"]
+
+
+def test_a_restart_by_slurm_is_another_attempt_and_what_is_set_outside_wins(tmp_path: Path) -> None:
+    script_of(tmp_path, "a", inventory=SIMULATED)
+    found = start(tmp_path, SLURM_JOB_NODELIST="n1", SLURM_RESTART_COUNT="2", MASTER_PORT="4711", SLURM_JOB_ID="9")
+    assert found.splitlines() == ["ATTEMPT=2", "JOB_ID=gpt-small-9", "MASTER_PORT=4711"]
+
+
+def test_jobs_that_follow_each_other_have_ports_of_their_own_where_every_node_needs_one(tmp_path: Path) -> None:
+    made = ejected(tmp_path, "a", "b", inventory=SIMULATED, run=RUN)
+    write(tmp_path / "out", render_slurm(with_ports(made)))
+    ports = []
+    for job in ("1000", "1001"):
+        found = start(tmp_path, SLURM_JOB_NODELIST="n1,n2", SLURM_JOB_ID=job).splitlines()
+        ports += [line.partition("=")[2] for line in found if "PORT" in line]
+    assert ports == ["29504", "29505", "29506", "29507"]
+
+
+def test_it_says_so_where_it_is_submitted_from_elsewhere(tmp_path: Path) -> None:
+    script_of(tmp_path, "a", inventory=SIMULATED)
+    env = {"PATH": "/usr/bin:/bin", "SLURM_SUBMIT_DIR": "/"}
+    script = tmp_path / "out" / "job.sbatch"
+    done = subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "job.sbatch: submit it from the directory in which it lies\n"
