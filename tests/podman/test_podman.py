@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -14,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from dttui.services import jobs
 from tests.agent.conversation import processes_with
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start
-from tests.integration.headless import dttui, result_of, shell_job, write_job
+from tests.integration.headless import dttui, example_job, result_of, shell_job, write_job
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 from tests.waiting import wait_until
@@ -116,3 +121,32 @@ def _is_gone(job: str) -> bool:
 
 def _says(job: str, words: str) -> bool:
     return words in log_of(job, ONE, "0.out")
+
+
+@pytest.mark.torch
+def test_the_example_trains_in_containers_and_its_ranks_are_seen_from_outside(
+    podman: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{podman}:{os.environ['PATH']}")
+    job = example_job(tmp_path, {ONE: 1, TWO: 1}, "--steps", "30", "--log-every", "5")
+    document = yaml.safe_load(job.read_text())
+    # The image has no Python: it sees that of this host.
+    seen = ["/usr", "/lib", "/lib64", sys.prefix]
+    seen += [sys.base_prefix] if not sys.base_prefix.startswith("/usr") else []
+    mounts = [f"{os.path.realpath(path)}:{path}:ro" for path in seen if os.path.exists(path)]
+    container = {"engine": "podman", "image": IMAGE, "options": _limits(), "mounts": mounts}
+    document["distributed_training"]["run"] |= {"container": container, "python": sys.executable}
+    job.write_text(yaml.safe_dump(document))
+    done = dttui("--demo", "--apply", job, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    directory = jobs.find(result_of(done)["job_id"])
+    said = (directory.logs(0, ONE) / "0.out").read_text()
+    losses = [float(loss) for loss in re.findall(r"^step \d+/30  loss ([\d.]+)", said, re.MULTILINE)]
+    assert losses[-1] < losses[0] - 1
+    told = [json.loads(line) for line in directory.samples(ONE).read_text().splitlines()]
+    assert any(rank["memory_used_mib"] > 50 for sample in told for rank in _ranks(sample))
+    assert _containers(podman) == ""
+
+
+def _ranks(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    return [rank for ranks in sample.get("ranks", {}).values() for rank in ranks]
