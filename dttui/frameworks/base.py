@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dtagent.protocol.telemetry import RdmaPort
 
@@ -26,6 +26,9 @@ class Rank(Enum):
 
 class NoOptions(Section):
     """The options of a framework that has none."""
+
+
+_Options = TypeVar("_Options", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,17 @@ class JobLayout:
         default_factory=dict, compare=False, repr=False
     )
     _tables: dict[Callable[[NodeLayout], str], tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def options_as(self, kind: type[_Options]) -> _Options:
+        """Return the options as the model that a framework has for them."""
+        return self.options if isinstance(self.options, kind) else kind()
+
+    def slots_by_address(self) -> dict[str, int]:
+        """Return the slots of each address, which comes once: launchers refuse a host that is listed twice."""
+        slots: dict[str, int] = {}
+        for node in self.nodes:
+            slots[node.address] = slots.get(node.address, 0) + node.slots
+        return slots
 
     def shared_file(self, make: Callable[[JobLayout], PlannedFile]) -> PlannedFile:
         """Return a file that is the same on every node, made once a layout."""

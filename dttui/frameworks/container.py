@@ -47,7 +47,7 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
     names = [*(name for name in process.env if name not in own), *layout.run.secrets]
     volumes = [_same(str(Hole.DIRECTORY)), *map(_same, _mounted(layout.job, container, paths)), *container.mounts]
     if container.engine == "apptainer":
-        gpus = ["--nv"] if node.cuda_slots and container.gpus != "none" else []
+        gpus = ["--nv"] if _sees_gpus(process, container, node) else []
         binds = [f"--bind={item}" for item in volumes]
         words = ["apptainer", "exec", *gpus, f"--pwd={process.cwd}", *binds]
         words += [f"--env={name}={value}" for name, value in own.items()]
@@ -57,11 +57,12 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
         words = [container.engine, "run", "--rm", "--pull=never", f"--name={name}", *_labels(node)]
         # The process numbers of the host: telemetry tells by them what each rank uses, and a stop whom to end. Its init
         # takes what is orphaned inside, too, so there is no --init.
-        words += ["--network=host", "--ipc=host", "--pid=host", *_user(container), *_gpus(container, node)]
+        words += ["--network=host", "--ipc=host", "--pid=host", *_user(container)]
+        words += [*(_gpus(container, node) if _sees_gpus(process, container, node) else ()), *_rdma(process)]
         words += [f"--workdir={process.cwd}", *(f"--volume={item}" for item in volumes)]
         # The image may know no user of that number, and so neither a home nor a name.
         own = {"HOME": str(Hole.DIRECTORY), "LOGNAME": "dttui", **own}
-        if node.cuda_slots and container.gpus == "node" and "CUDA_VISIBLE_DEVICES" in process.env:
+        if container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
             # Inside there are only those, counted from 0.
             own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
         words += [f"--env={item}" for item in names if item not in own]
@@ -164,9 +165,17 @@ def _user(container: Container) -> list[str]:
     return [f"--user={Hole.USER_IDS}"]
 
 
+def _sees_gpus(process: PlannedProcess, container: Container, node: NodeLayout) -> bool:
+    """Whether it is to have any: what serves parameters or hands out work hides all of them from itself."""
+    return node.cuda_slots > 0 and container.gpus != "none" and process.env.get("CUDA_VISIBLE_DEVICES") != ""
+
+
+def _rdma(process: PlannedProcess) -> list[str]:
+    """Return what lets NCCL use the ports that it is told of: their devices, and memory that is never swapped out."""
+    return ["--device=/dev/infiniband", "--ulimit=memlock=-1"] if "NCCL_IB_HCA" in process.env else []
+
+
 def _gpus(container: Container, node: NodeLayout) -> list[str]:
-    if not node.cuda_slots or container.gpus == "none":
-        return []
     if container.engine == "podman":
         every = ["all"] if container.gpus == "all" else [f"${{{gpu_hole(index)}}}" for index in range(node.cuda_slots)]
         return [f"--device=nvidia.com/gpu={item}" for item in every]

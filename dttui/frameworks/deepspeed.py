@@ -92,8 +92,6 @@ def _names_config(word: str) -> bool:
 
 
 def _hostfile(layout: JobLayout) -> PlannedFile:
-    """Return the hosts, an address a line: DeepSpeed refuses one that comes twice, as where nodes share a machine."""
-    slots: dict[str, int] = {}
-    for node in layout.nodes:
-        slots[node.address] = slots.get(node.address, 0) + node.slots
-    return PlannedFile(path=HOSTFILE, text="".join(f"{host} slots={count}\n" for host, count in slots.items()))
+    """Return the hosts, an address a line."""
+    lines = [f"{host} slots={count}\n" for host, count in layout.slots_by_address().items()]
+    return PlannedFile(path=HOSTFILE, text="".join(lines))

@@ -50,7 +50,7 @@ def check_config(layout: JobLayout) -> list[Finding]:
 
 def options_of(layout: JobLayout) -> DeepSpeedOptions:
     """Return the options of a job."""
-    return layout.options if isinstance(layout.options, DeepSpeedOptions) else DeepSpeedOptions()
+    return layout.options_as(DeepSpeedOptions)
 
 
 def _document(layout: JobLayout) -> dict[str, Any]:

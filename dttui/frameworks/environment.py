@@ -52,8 +52,6 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
     default_checkpoints = f"{Hole.DIRECTORY}/checkpoints"
     variables = {
         "PYTHONUNBUFFERED": "1",
-        # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores.
-        "OMP_NUM_THREADS": "1",
         **network_environment(layout, node),
         "DTTUI_JOB_ID": str(Hole.JOB_ID),
         "DTTUI_ATTEMPT": str(Hole.ATTEMPT),
@@ -67,6 +65,10 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         "DTTUI_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}",
         "DTTUI_BACKEND": layout.backend,
     }
+    if len(node.ranks) > 1 or node.simulated:
+        # torchrun does the same: a rank a core is the rule, and threads of all ranks would fight for the cores. Nodes
+        # with simulated GPUs share a machine, as those of the embedded cluster do; a rank alone may use all cores.
+        variables["OMP_NUM_THREADS"] = "1"
     if node.cuda_slots:
         variables["CUDA_VISIBLE_DEVICES"] = str(Hole.GPU_IDS)
         # NVML, which the ids come from, counts in the order of the bus; CUDA by itself counts the fastest first.

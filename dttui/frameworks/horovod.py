@@ -14,9 +14,10 @@ from dttui.frameworks.base import JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
 from dttui.frameworks.environment import process_environment, rank_environment
-from dttui.frameworks.torchrun import RANK, check_cold_run, program
+from dttui.frameworks.run_checks import check_cold_run, check_places
+from dttui.frameworks.torchrun import RANK, program
 from dttui.i18n import _
-from dttui.spec.findings import Finding, error
+from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 from dttui.spec.text import Text
@@ -25,6 +26,12 @@ HOSTS_FILE = "horovod_hosts.txt"
 """All nodes and their slots, as `horovodrun -H` takes them, for a person who starts it by hand."""
 SERVICE = "service-rendezvous"
 _RENDEZVOUS = f"{Hole.PAYLOAD}/horovod_rendezvous.py"
+_REQUESTS_A_PAIR = 2.5
+"""How often the rendezvous is asked, for each rank and each other one; measured."""
+_REQUEST_S = 0.25e-3
+"""What an answer takes it, one after the other; measured."""
+_LONG_S = 60.0
+"""From when on it is told how long it takes."""
 
 
 class HorovodOptions(Section):
@@ -56,7 +63,7 @@ class Horovod:
     requires: Sequence[str] = ("horovod",)
     rank = Rank.SLOT
     needs_ports = False
-    verdicts: Sequence[str] = ()
+    verdicts: Sequence[str] = ("horovod",)
     available = True
 
     @property
@@ -90,20 +97,17 @@ class Horovod:
                 other="communication.allreduce.buffer_size"
             )
             findings.append(error("framework-option", where, message, path=("framework_options", "fusion_threshold")))
-        for name in sorted(_PLACE & job.run.env.keys()) if job.run is not None else ():
-            message = _("{name} is set by dttui, for each rank its own").format(name=name)
-            findings.append(
-                error("run-mismatch", f"run.env.{name}", message, _("Leave it out."), path=("run", "env", name))
-            )
-        return findings
+        return findings + check_places(job, _PLACE)
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
-        """Return an error for a master that its client cannot reach; any number of ranks on any nodes will do."""
-        if ":" not in layout.master_address:
-            return []
-        message = _("Horovod's ranks meet over IPv4, and the master's address is {address}")
-        hint = _("Give the master an IPv4 address in the inventory: address.")
-        return [error("horovod-ipv6", layout.nodes[0].name, message.format(address=layout.master_address), hint)]
+        """Return an error for a master that its client cannot reach, and whether so many ranks take long to meet."""
+        findings = _check_meeting(layout)
+        if ":" in layout.master_address:
+            message = _("Horovod's ranks meet over IPv4, and the master's address is {address}")
+            message = message.format(address=layout.master_address)
+            hint = _("Give the master an IPv4 address in the inventory: address.")
+            findings.append(error("horovod-ipv6", layout.nodes[0].name, message, hint))
+        return findings
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and the hosts."""
@@ -113,6 +117,20 @@ class Horovod:
         """Return a process a slot, and on the master the rendezvous, which the ranks wait for."""
         ranks = tuple(_rank(layout, node, local_rank, rank) for local_rank, rank in enumerate(node.ranks))
         return (*ranks, _rendezvous(layout, node)) if node.node_rank == 0 else ranks
+
+
+def _check_meeting(layout: JobLayout) -> list[Finding]:
+    """Say where the rendezvous, which each rank asks about each other one, takes long to answer all of them."""
+    requests = _REQUESTS_A_PAIR * layout.world_size**2
+    seconds, limit_s = requests * _REQUEST_S, layout.job.communication.rendezvous_timeout_s
+    if seconds <= min(_LONG_S, limit_s):
+        return []
+    message = _("{ranks} ranks ask Horovod's rendezvous about {requests} times for each other: about {seconds} s")
+    message = message.format(ranks=layout.world_size, requests=f"{requests:,.0f}", seconds=round(seconds))
+    if seconds <= limit_s:
+        return [info("horovod-meeting", "framework", message)]
+    hint = _("Raise communication.rendezvous_timeout, which is {limit:g} s, or choose pytorch-ddp.")
+    return [warning("horovod-meeting", "framework", message, hint.format(limit=limit_s))]
 
 
 def _rank(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> PlannedProcess:
@@ -158,6 +176,8 @@ _PLACE = frozenset(
         "HOROVOD_LOCAL_SIZE",
         "HOROVOD_CROSS_RANK",
         "HOROVOD_CROSS_SIZE",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT",
     }
 )
 
@@ -187,7 +207,7 @@ def _nodes_having(slots: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _settings(layout: JobLayout) -> dict[str, str]:
-    options = layout.options if isinstance(layout.options, HorovodOptions) else HorovodOptions()
+    options = layout.options_as(HorovodOptions)
     bucket = layout.job.communication.all_reduce
     threshold = options.fusion_threshold if options.fusion_threshold is not None else bucket and bucket.buffer_size
     told = {
@@ -202,8 +222,6 @@ def _settings(layout: JobLayout) -> dict[str, str]:
 
 
 def _hosts_file(layout: JobLayout) -> PlannedFile:
-    """Return the hosts: an address once, also where nodes share a machine, as horovodrun wants it."""
-    slots: dict[str, int] = {}
-    for node in layout.nodes:
-        slots[node.address] = slots.get(node.address, 0) + node.slots
-    return PlannedFile(path=HOSTS_FILE, text=",".join(f"{host}:{count}" for host, count in slots.items()) + "\n")
+    """Return the hosts as horovodrun wants them."""
+    hosts = ",".join(f"{host}:{count}" for host, count in layout.slots_by_address().items())
+    return PlannedFile(path=HOSTS_FILE, text=f"{hosts}\n")

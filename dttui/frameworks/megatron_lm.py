@@ -171,7 +171,7 @@ class MegatronLm:
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""
         # Megatron asks for it so that communication starts in the order of its calls; its FSDP asks for the contrary.
-        own = {} if _FSDP & _extra(layout.options).keys() else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+        own = {} if _FSDP & _extra(layout.options_as(MegatronOptions)).keys() else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
         return (torchrun(layout, node, arguments=_arguments(layout), own=own),)
 
 
@@ -208,10 +208,9 @@ def _raw_arguments(job: Job) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _extra(options: Section) -> dict[str, Any]:
+def _extra(options: MegatronOptions) -> dict[str, Any]:
     """Return the arguments of the options by Megatron's names, without switches that are off."""
-    said = options.arguments if isinstance(options, MegatronOptions) else {}
-    return {_KEYS[key.replace("_", "-")]: value for key, value in said.items() if value is not False}
+    return {_KEYS[key.replace("_", "-")]: value for key, value in options.arguments.items() if value is not False}
 
 
 def _name_of(token: str) -> str:
@@ -222,7 +221,7 @@ def _name_of(token: str) -> str:
 def _shape(layout: JobLayout) -> Shape:
     """Return the numbers that have to go into each other."""
     strategy, model = layout.job.strategy, layout.job.model or Model()
-    options = layout.options if isinstance(layout.options, MegatronOptions) else MegatronOptions()
+    options = layout.options_as(MegatronOptions)
     stages = strategy.pipeline_parallel or PipelineParallel()
     extra = _extra(options)
     uneven = any(name.startswith("decoder-") or "layout" in name or "account-for" in name for name in extra)
@@ -249,7 +248,7 @@ def _shape(layout: JobLayout) -> Shape:
 def _arguments(layout: JobLayout) -> tuple[str, ...]:
     """Return what follows the script's own arguments; what a person says in the options or there is not said again."""
     ours = {**_degrees(layout), **_of_model(layout), **_of_run(layout)}
-    extra = _extra(layout.options)
+    extra = _extra(layout.options_as(MegatronOptions))
     twice = {_name_of(token) for token in layout.run.args} - extra.keys()
     arguments: list[str] = []
     for name, value in {**ours, **extra}.items():
@@ -301,7 +300,7 @@ def _of_model(layout: JobLayout) -> dict[str, Any]:
 def _of_run(layout: JobLayout) -> dict[str, Any]:
     checkpoint = layout.job.recovery.checkpoint
     directory = posixpath.join(layout.cwd, checkpoint.dir) if checkpoint is not None else None
-    options = layout.options if isinstance(layout.options, MegatronOptions) else MegatronOptions()
+    options = layout.options_as(MegatronOptions)
     # Ranks meet within this time as well: it must not be shorter than that in which dttui names who is missing.
     minutes = max(_USUAL_TIMEOUT_MINUTES, math.ceil(2 * layout.job.communication.rendezvous_timeout_s / 60))
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
 
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole
@@ -26,24 +25,26 @@ DUMP_PREFIX = "nccl_trace_rank_"
 """Name of a dump of torch's flight recorder, relative to the attempt's directory; the rank follows."""
 _RENAMED = (2, 10)
 """A torch that has new names for two variables; it takes the old ones too, and prints a note."""
-_IS_TORCH = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+_OTHER_BUFFERS = frozenset({"horovod"})
+"""Frameworks that take the job's size for a buffer of their own, whose sizes are none for NCCL."""
 _KINDS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 _MAX_NAMES = 8
 
 
 def network_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
-    """Return which interface and which ports the ranks of a node use; nothing of NCCL where that is not used."""
+    """Return interface, ports and algorithm of the ranks of a node; nothing of NCCL where that is not used."""
     interface = node.interface or str(Hole.INTERFACE)
     variables = {"GLOO_SOCKET_IFNAME": interface}
     if layout.backend == "nccl":
         # Without the "=" NCCL takes the name for a prefix, and eth1 would also mean eth10.
         variables["NCCL_SOCKET_IFNAME"] = f"={interface}"
         variables |= _rdma(layout, node)
+        variables |= _reduction(layout)
     return variables
 
 
 def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
-    """Return what torch's process groups are told where they use NCCL: errors, time-outs, records, algorithm."""
+    """Return what torch's process groups are told where they use NCCL: errors, time-outs, records."""
     if layout.backend != "nccl":
         return {}
     has_new_names = node.torch is not None and version(node.torch) >= _RENAMED
@@ -52,9 +53,9 @@ def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
         if has_new_names
         else ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
     )
-    variables = {
+    return {
         # Tears the process down without waiting for communicators that may hang.
-        _IS_TORCH: "3",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
         # Ranks that may come so late must not be ended for waiting.
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(
             max(HEARTBEAT_S, math.ceil(layout.job.communication.rendezvous_timeout_s))
@@ -63,26 +64,15 @@ def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
         size: str(RECORDED_COLLECTIVES),
         file: f"{Hole.DIRECTORY}/{DUMP_PREFIX}",
     }
-    reduction = layout.job.communication.all_reduce
-    if reduction is not None and reduction.algorithm in ALGORITHMS:
-        variables["NCCL_ALGO"] = f"allreduce:{reduction.algorithm}"
-    if reduction is not None and reduction.buffer_size is not None and _fits(reduction.buffer_size):
-        variables["NCCL_BUFFSIZE"] = str(reduction.buffer_size)
-    return variables
 
 
-def check_nccl(layout: JobLayout, variables: Collection[str]) -> list[Finding]:
-    """Return what NCCL cannot be told, and where it cannot use the ports that some nodes have.
-
-    Args:
-        layout: the job.
-        variables: names of those that its processes find.
-    """
+def check_nccl(layout: JobLayout) -> list[Finding]:
+    """Return what NCCL cannot be told, and where it cannot use the ports that some nodes have."""
     if layout.backend != "nccl":
         return []
     findings = _check_rdma(layout)
     reduction = layout.job.communication.all_reduce
-    if reduction is None or _IS_TORCH not in variables:
+    if reduction is None:
         return findings
     path = "communication.allreduce"
     if reduction.algorithm is not None and reduction.algorithm not in ALGORITHMS:
@@ -90,9 +80,10 @@ def check_nccl(layout: JobLayout, variables: Collection[str]) -> list[Finding]:
             algorithm=reduction.algorithm
         )
         findings.append(info("nccl-algorithm", f"{path}.algorithm", message))
-    if reduction.buffer_size is not None and not _fits(reduction.buffer_size):
+    size = _buffer_size(layout)
+    if size is not None and not _fits(size):
         message = _("NCCL keeps its own size of buffers: {size} bytes are none for it, {least} to {most} are")
-        message = message.format(size=reduction.buffer_size, least=LEAST_BUFFER_BYTES, most=MOST_BUFFER_BYTES)
+        message = message.format(size=size, least=LEAST_BUFFER_BYTES, most=MOST_BUFFER_BYTES)
         findings.append(info("nccl-buffer", f"{path}.buffer_size", message))
     return findings
 
@@ -114,7 +105,7 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
         "NCCL_IB_DISABLE": _("not all nodes have ports of one kind"),
         "NCCL_ALGO": "communication.allreduce.algorithm",
         "NCCL_BUFFSIZE": "communication.allreduce.buffer_size",
-        _IS_TORCH: _("a rank whose collective failed ends"),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": _("a rank whose collective failed ends"),
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _("torch's own, or communication.rendezvous_timeout where that is longer"),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": _("a rank that waited too long for the others writes down what it did"),
         "TORCH_FR_BUFFER_SIZE": _("its last collectives, so many"),
@@ -131,6 +122,21 @@ def version(text: str) -> tuple[int, ...]:
 
 def _fits(size: int) -> bool:
     return LEAST_BUFFER_BYTES <= size <= MOST_BUFFER_BYTES
+
+
+def _reduction(layout: JobLayout) -> dict[str, str]:
+    reduction, size = layout.job.communication.all_reduce, _buffer_size(layout)
+    told = {}
+    if reduction is not None and reduction.algorithm in ALGORITHMS:
+        told["NCCL_ALGO"] = f"allreduce:{reduction.algorithm}"
+    if size is not None and _fits(size):
+        told["NCCL_BUFFSIZE"] = str(size)
+    return told
+
+
+def _buffer_size(layout: JobLayout) -> int | None:
+    reduction = layout.job.communication.all_reduce
+    return None if reduction is None or layout.job.framework in _OTHER_BUFFERS else reduction.buffer_size
 
 
 def _rdma(layout: JobLayout, node: NodeLayout) -> dict[str, str]:

@@ -13,9 +13,10 @@ from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.config_file import config_file
 from dttui.frameworks.environment import process_environment
 from dttui.frameworks.nccl import torch_environment
-from dttui.frameworks.torchrun import RANK, check_cold_run, check_run, program, torchrun
+from dttui.frameworks.run_checks import check_cold_run
+from dttui.frameworks.torchrun import RANK, check_run, program, torchrun
 from dttui.i18n import _
-from dttui.spec.findings import Finding, error
+from dttui.spec.findings import Finding, error, warning
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 from dttui.spec.text import Text
@@ -97,19 +98,19 @@ class PytorchFsdp:
         return findings
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
-        """Return an error where the ranks of the nodes cannot be shared out as the options ask."""
-        options = _options(layout)
+        """Return what accelerate is not told, and an error where the nodes cannot be shared out as the options ask."""
+        options, found = _options(layout), _check_accelerate(layout)
         if len({node.slots for node in layout.nodes}) == 1:
-            return []
+            return found
         least = min(node.slots for node in layout.nodes)
         hint = _("Use {count} on each: resources.gpu.count.").format(count=least)
         if options.shard_group == "node":
             message = _("shard_group: node needs the same number of GPUs on every node")
-            return [error("unequal-slots", "framework_options.shard_group", message, hint)]
+            return [error("unequal-slots", "framework_options.shard_group", message, hint), *found]
         if options.launcher == "accelerate":
             message = _("accelerate launch starts the same number of processes on every node")
-            return [error("unequal-slots", "framework_options.launcher", message, hint)]
-        return []
+            return [error("unequal-slots", "framework_options.launcher", message, hint), *found]
+        return found
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and the sharding's in both forms."""
@@ -135,8 +136,29 @@ class PytorchFsdp:
         return (PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd),)
 
 
+def _check_accelerate(layout: JobLayout) -> list[Finding]:
+    """Return what accelerate's configuration has no place for; it sums gradients as it computes."""
+    options, model = _options(layout), layout.job.model
+    if options.launcher != "accelerate":
+        return []
+    found: list[Finding] = []
+    if options.shard_group == "node" and len(layout.nodes) > 1:
+        message = _("shard_group: node is not passed on to accelerate, which would share out among all ranks")
+        hint = _("Write launcher: torchrun, or leave it out and give the script's Accelerator a ParallelismConfig.")
+        path = ("framework_options", "shard_group")
+        found.append(error("framework-option", "framework_options.shard_group", message, hint, path=path))
+    precision = model.precision if model is not None else None
+    its_own = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}.get(precision or "", "fp32")
+    if "reduce_dtype" in options.model_fields_set and options.reduce_dtype != its_own:
+        message = _("accelerate sums gradients in {dtype}, by model.precision: reduce_dtype is not passed on to it")
+        message, hint = message.format(dtype=its_own), _("Leave it out, or write launcher: torchrun.")
+        path = ("framework_options", "reduce_dtype")
+        found.append(warning("framework-option", "framework_options.reduce_dtype", message, hint, path=path))
+    return found
+
+
 def _options(layout: JobLayout) -> FsdpOptions:
-    return layout.options if isinstance(layout.options, FsdpOptions) else FsdpOptions()
+    return layout.options_as(FsdpOptions)
 
 
 def _reshards(layout: JobLayout) -> bool:

@@ -9,7 +9,8 @@ from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, port_hole
 from dttui.frameworks.config_file import config_file
 from dttui.frameworks.environment import process_environment, rank_environment
-from dttui.frameworks.torchrun import RANK, check_cold_run, program
+from dttui.frameworks.run_checks import check_cold_run, check_places
+from dttui.frameworks.torchrun import RANK, program
 from dttui.i18n import _, ngettext
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
@@ -54,12 +55,7 @@ class TensorFlow:
 
     def check(self, job: Job) -> list[Finding]:
         """Return what in `run` does not go with it."""
-        findings = check_cold_run(job, self.label)
-        if job.run is not None and VARIABLE in job.run.env:
-            message = _("{name} is set by dttui, for each rank its own").format(name=VARIABLE)
-            path = ("run", "env", VARIABLE)
-            findings.append(error("run-mismatch", f"run.env.{VARIABLE}", message, _("Leave it out."), path=path))
-        return findings
+        return [*check_cold_run(job, self.label), *check_places(job, [VARIABLE])]
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return what TensorFlow's strategies do not take: too few workers, or workers with unequal numbers of GPUs."""

@@ -9,6 +9,7 @@ from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole, PlannedProcess
 from dttui.frameworks.environment import process_environment
 from dttui.frameworks.nccl import torch_environment
+from dttui.frameworks.run_checks import check_program
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
@@ -17,15 +18,6 @@ WARM_MINUTES = 30
 """How long the agent keeps a process for warm starts that no job asks for, `dtagent.warming.IDLE_S`."""
 RANK = f"{Hole.PAYLOAD}/rank.py"
 """Runs a script or module as one rank, with logs and an end of its own."""
-
-
-def check_program(job: Job, label: str) -> list[Finding]:
-    """Return what in `run` does not go with a framework that starts a script or module on every rank."""
-    if job.run is not None and job.run.command is not None:
-        message = _("{framework} starts a script or a module, not a command").format(framework=label)
-        hint = _("Give run.script or run.module, or choose the framework command.")
-        return [error("run-mismatch", "run.command", message, hint)]
-    return []
 
 
 def check_run(job: Job, label: str) -> list[Finding]:
@@ -42,16 +34,6 @@ def check_run(job: Job, label: str) -> list[Finding]:
         "{minutes} minutes after the last launch and holds about 220 MB"
     ).format(minutes=WARM_MINUTES)
     return [info("warm-start", "run.warm_start", message)]
-
-
-def check_cold_run(job: Job, label: str) -> list[Finding]:
-    """Return what in `run` does not go with a framework that is started by another program than torchrun."""
-    if findings := check_program(job, label):
-        return findings
-    if job.run is not None and job.run.warm_start:
-        message = _("run.warm_start is for torchrun, and {framework} is started without it").format(framework=label)
-        return [error("run-mismatch", "run.warm_start", message, _("Leave it out."))]
-    return []
 
 
 def program(run: Run) -> tuple[str, ...]:

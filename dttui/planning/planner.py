@@ -73,7 +73,7 @@ def plan(
     costing, of_cost = cost(job, workers, gpus or gpu_table(), links)
     if framework is not None and layout is not None:
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
-        findings += check_nccl(layout, {name for node in nodes for item in node.processes[-1:] for name in item.env})
+        findings += check_nccl(layout)
     told = {finding.message for finding in of_framework}
     share = costing.estimate.communication_share if costing is not None else None
     findings = [

@@ -73,16 +73,32 @@ def raw(port: int, data: bytes) -> bytes:
         return found
 
 
-def test_what_is_put_can_be_got_until_it_is_deleted(port: int) -> None:
+def test_what_is_put_can_be_got_until_all_ranks_of_its_scope_have_done_with_it(port: int) -> None:
     value = bytes(range(256)) * 5
-    assert ask(port, "PUT", "/global/rank_0", value) == (200, b"")
-    assert ask(port, "GET", "/global/rank_0") == (200, value)
-    assert ask(port, "PUT", "/global/rank_0", b"") == (200, b"")
-    assert ask(port, "GET", "/global/rank_0") == (200, b"")
+    assert ask(port, "PUT", "/global/0", value) == (200, b"")
+    assert ask(port, "GET", "/global/0") == (200, value)
+    assert ask(port, "PUT", "/global/0", b"") == (200, b"")
+    assert ask(port, "PUT", "/global/1", b"one") == (200, b"")
+    assert ask(port, "PUT", "/global/rank_0", b"host") == (200, b"")
     assert ask(port, "GET", "/local_node0/rank_0") == (404, b"")
-    assert ask(port, "DELETE", "/global/rank_0") == (200, b"")
-    assert ask(port, "GET", "/global/rank_0") == (404, b"")
-    assert ask(port, "DELETE", "/global/rank_0") == (200, b"")
+    for rank in ("0", "0", "rank_0", "7"):
+        assert ask(port, "DELETE", f"/global/{rank}") == (200, b"")
+    assert [ask(port, "GET", f"/global/{key}") for key in ("0", "1", "rank_0")] == [
+        (200, b""),
+        (200, b"one"),
+        (200, b"host"),
+    ]
+    assert ask(port, "DELETE", "/global/1") == (200, b"")
+    assert [ask(port, "GET", f"/global/{key}")[0] for key in ("0", "1", "rank_0")] == [404] * 3
+
+
+def test_a_rank_that_comes_again_is_waited_for_again(port: int) -> None:
+    for rank in (0, 1):
+        assert ask(port, "PUT", f"/again/{rank}", b"old") == (200, b"")
+    assert ask(port, "DELETE", "/again/0") == (200, b"")
+    assert ask(port, "PUT", "/again/0", b"new") == (200, b"")
+    assert ask(port, "DELETE", "/again/1") == (200, b"")
+    assert ask(port, "GET", "/again/0") == (200, b"new")
 
 
 def test_the_answer_about_addresses_waits_for_them_a_while_so_that_nobody_asks_a_hundred_times(port: int) -> None:
@@ -134,12 +150,12 @@ def test_what_is_no_request_of_a_rank_is_refused_and_the_next_is_answered(
 def test_what_is_kept_is_bounded() -> None:
     with serving(1) as (port, pid):
         value = b"x" * 65_000
-        statuses = [ask(port, "PUT", f"/full/rank_{number}", value)[0] for number in range(300)]
+        statuses = [ask(port, "PUT", f"/full/{number}", value)[0] for number in range(300)]
         assert statuses.index(507) == (16 << 20) // (len(value) + 256)
         assert set(statuses[statuses.index(507) :]) == {507}
-        assert ask(port, "DELETE", "/full/rank_0")[0] == 200
-        assert ask(port, "PUT", "/full/rank_0", value)[0] == 200
-        assert ask(port, "PUT", "/full/rank_0", value)[0] == 200
+        assert ask(port, "PUT", "/full/0", value)[0] == 200
+        assert {ask(port, "DELETE", f"/full/{number}")[0] for number in range(300)} == {200}
+        assert [ask(port, "PUT", "/full/0", value)[0] for _ in range(2)] == [200, 200]
         resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
         assert resident < 80 << 20
 

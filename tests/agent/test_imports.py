@@ -20,7 +20,7 @@ PACKAGE = Path(dtagent.__file__).parent
 SHIPPED = {"dacite": "dacite", "nvidia-ml-py": "pynvml", "psutil": "psutil"}
 """Project → the module it brings, of those that are pinned."""
 OLDEST = (3, 10)
-FRAMEWORKS = {"torch", "accelerate", "deepspeed", "megatron", "tensorflow"}
+FRAMEWORKS = {"torch", "accelerate", "deepspeed", "horovod", "megatron", "tensorflow"}
 """What only the script imports that has them read a job's settings."""
 
 _IMPORT_ALL = """

@@ -61,6 +61,34 @@ def test_a_package_that_brings_a_check_of_its_own_is_asked(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("backend", "gloo", "nccl", "refusal"),
+    [
+        ("nccl", True, 21805, None),
+        ("gloo", True, 0, None),
+        ("nccl", True, 0, "built without NCCL: HOROVOD_GPU_OPERATIONS=NCCL"),
+        ("gloo", False, 0, "built without Gloo"),
+        ("gloo", None, None, None),
+    ],
+)
+def test_horovod_says_with_what_it_was_built(
+    tmp_path: Path, backend: str, gloo: bool | None, nccl: int | None, refusal: str | None
+) -> None:
+    package, root = tmp_path / "packages" / "horovod", tmp_path / "root"
+    for each in (package, root):
+        each.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    if gloo is not None:
+        (package / "torch.py").write_text("raise ImportError('not built')\n")
+        (package / "tensorflow.py").write_text(f"gloo_built, nccl_built = lambda: {gloo}, lambda: {nccl}\n")
+    files = {"dttui_config.json": f'{{"backend": "{backend}"}}'}
+    env = {"PYTHONPATH": str(package.parent)}
+    said = judge(VerdictRequest(sys.executable, ["horovod"], env=env, files=files, seconds=60), root)
+    verdict = said.verdicts["horovod"]
+    assert (verdict.unseen is not None) is (gloo is None)
+    assert (refusal in (verdict.refusal or "")) if refusal else (verdict.refusal is None)
+
+
+@pytest.mark.parametrize(
     ("body", "unseen"),
     [
         ("exit 3", "exits with 3"),

@@ -101,6 +101,15 @@ def test_megatrons_own_parser_is_asked_where_it_can_be_imported(tmp_path: Path, 
     assert "global batch size" in (told(replace(request, argv=wrong), tmp_path, "megatron").refusal or "")
 
 
+def test_horovod_has_gloo_and_is_refused_where_the_job_needs_nccl_that_it_was_built_without(
+    tmp_path: Path, horovod_python: Path
+) -> None:
+    request = asked(horovod_python, "horovod", A)
+    assert "without NCCL" in (told(request, tmp_path, "horovod").refusal or "")
+    gloo = changed(request, "dttui_config.json", lambda text: text.replace('"backend": "nccl"', '"backend": "gloo"'))
+    assert told(gloo, tmp_path, "horovod") == FINE
+
+
 def test_tensorflow_finds_its_place_and_refuses_a_task_that_is_not_there(
     tmp_path: Path, tensorflow_python: Path
 ) -> None:

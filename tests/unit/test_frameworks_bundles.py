@@ -129,6 +129,16 @@ def test_the_environment_of_a_process_is_what_the_design_says() -> None:
     }
 
 
+def test_a_rank_alone_on_its_node_may_use_all_cores_but_where_nodes_share_a_machine() -> None:
+    def threads(gpus: int, *, simulated: bool) -> str | None:
+        resources = Resources(gpu=GpuResources(count=gpus, type="A100", simulated=simulated))
+        made = plan(make_job("a"), Inventory(environments=(environment("a", resources=resources),)))
+        return made.nodes[0].processes[0].env.get("OMP_NUM_THREADS")
+
+    assert [threads(gpus, simulated=False) for gpus in (0, 1, 2)] == [None, None, "1"]
+    assert [threads(gpus, simulated=True) for gpus in (0, 1, 2)] == ["1", "1", "1"]
+
+
 def test_the_jobs_own_variables_win() -> None:
     own = {"OMP_NUM_THREADS": "8", "NCCL_SOCKET_IFNAME": "=ib0", "DTTUI_CHECKPOINT_DIR": "/c"}
     for framework, run in (("pytorch-ddp", Run(script="x", env=own)), ("command", Run(command=("x",), env=own))):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.probes import ImageReply
+from dtagent.protocol.telemetry import RdmaPort
 
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
@@ -15,10 +16,10 @@ from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight.container import image_drift, judge_image
 from dttui.spec.container import Container
 from dttui.spec.findings import Severity
-from dttui.spec.models import Checkpoint, DatasetRef, Recovery, Run
-from tests.unit.seed_cluster import SEED, environment, make_job
+from dttui.spec.models import Checkpoint, DatasetRef, Node, Recovery, Run
+from tests.unit.seed_cluster import SEED, environment, host_facts, make_job
 
-A, B = "pytorch-dev-env", "llm-training-env"
+A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 SIMULATED = Inventory(environments=(environment("a", resources=Resources(gpu=GpuResources(count=2, simulated=True))),))
 
 
@@ -26,7 +27,7 @@ def container(engine: str = "docker", **fields: Any) -> Container:
     return Container.model_validate({"engine": engine, "image": "torch:2", **fields})
 
 
-def planned(*nodes: str, inventory: Inventory = SEED, run: dict[str, Any] | None = None, **fields: Any) -> Plan:
+def planned(*nodes: str | Node, inventory: Inventory = SEED, run: dict[str, Any] | None = None, **fields: Any) -> Plan:
     options = {"container": container(), "script": "train.py", **(run or {})}
     return plan(make_job(*nodes, run=Run(**options), **fields), inventory)
 
@@ -129,6 +130,44 @@ def test_the_gpus_that_are_seen_are_counted_as_they_are_inside(
 def test_simulated_gpus_need_none(engine: str) -> None:
     process = process_of(planned("a", inventory=SIMULATED, run={"container": container(engine)}))
     assert not [item for item in process.argv if item.startswith(("--gpus", "--device", "--nv"))]
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "apptainer"])
+def test_what_hides_gpus_from_itself_gets_none_and_what_counts_them_itself_keeps_its_count(engine: str) -> None:
+    def engine_and_value(run: dict[str, Any], *nodes: Any, framework: str, node: int) -> tuple[list[str], str]:
+        made = planned(*nodes, framework=framework, run={"container": container(engine), **run})
+        process = process_of(made, node)
+        return [*process.argv[: process.engine_words]], process.env["CUDA_VISIBLE_DEVICES"]
+
+    roles = (A, C, Node(id=B, role="parameter_server"))
+    for node, has_gpus in ((0, False), (1, True), (2, False)):
+        words, value = engine_and_value({}, *roles, framework="tensorflow", node=node)
+        assert bool([item for item in words if item.startswith(("--gpus", "--device", "--nv"))]) is has_gpus
+        assert (value == "") is not has_gpus
+        assert has_gpus or not [item for item in words if item.startswith("--env=CUDA_VISIBLE_DEVICES=")]
+    words, value = engine_and_value({"env": {"CUDA_VISIBLE_DEVICES": "1"}}, A, framework="pytorch-ddp", node=0)
+    assert value == "1"
+    assert not [item for item in words if item.startswith("--env=CUDA_VISIBLE_DEVICES=")]
+    assert [item for item in words if item.startswith(("--gpus", "--device", "--nv"))]
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("docker", ["--device=/dev/infiniband", "--ulimit=memlock=-1"]),
+        ("podman", ["--device=/dev/infiniband", "--ulimit=memlock=-1"]),
+        ("apptainer", []),
+    ],
+)
+def test_the_ports_that_nccl_is_told_of_can_be_used_inside(engine: str, words: list[str]) -> None:
+    facts = {
+        name: host_facts(count, rdma=[RdmaPort("mlx5_0", 1, "ACTIVE", "InfiniBand")])
+        for name, count in ((A, 2), (B, 4))
+    }
+    job = make_job(A, B, run=Run(script="train.py", container=container(engine)))
+    for made, expected in ((plan(job, SEED, facts), words), (plan(job, SEED), [])):
+        found = process_of(made).argv
+        assert [item for item in found if item.startswith(("--device=/dev", "--ulimit"))] == expected
 
 
 def test_values_of_secrets_and_variables_are_in_no_command_but_those_that_the_client_would_go_by() -> None:

@@ -104,6 +104,34 @@ def test_sharding_within_nodes_is_a_mesh_of_two_dimensions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "model", "expected"),
+    [
+        ({"shard_group": "node"}, None, ("shard_group", Severity.ERROR, "not passed on to accelerate")),
+        ({"reduce_dtype": "fp32"}, "bf16", ("reduce_dtype", Severity.WARNING, "sums gradients in bf16")),
+        ({"reduce_dtype": "bf16"}, None, ("reduce_dtype", Severity.WARNING, "sums gradients in fp32")),
+        ({"reduce_dtype": "bf16"}, "bf16", None),
+        ({}, "bf16", None),
+    ],
+)
+def test_what_accelerate_cannot_be_told_is_not_dropped_in_silence(
+    options: dict[str, str], model: Any, expected: tuple[str, Severity, str] | None
+) -> None:
+    same = {"resources": {"gpu": {"count": 2}}, "model": Model(precision=model) if model else None}
+    for launcher in ("torchrun", "accelerate"):
+        asked = {"launcher": launcher, **options}
+        made = planned(A, B, framework_options=asked, **same)
+        found = [item for item in made.findings if item.code == "framework-option"]
+        if expected is None or launcher == "torchrun":
+            assert found == []
+            continue
+        key, severity, words = expected
+        assert [(item.subject, item.severity) for item in found] == [(f"framework_options.{key}", severity)]
+        assert words in found[0].message
+        assert "launcher: torchrun" in found[0].hint
+    assert not planned(A, framework_options={"launcher": "accelerate", "shard_group": "node"}).errors
+
+
+@pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
         ({"wraps": "size"}, "PyTorch FSDP has no option wraps", 'did you mean "wrap"?'),

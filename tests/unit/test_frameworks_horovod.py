@@ -8,6 +8,7 @@ from dttui.inventory import Inventory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode, PlannedProcess
 from dttui.planning.planner import bind, plan
 from dttui.spec.communication import AllReduce
+from dttui.spec.findings import Severity
 from dttui.spec.models import Communication, Node, Run
 from tests.unit.seed_cluster import SEED, environment, make_job
 
@@ -170,6 +171,30 @@ def test_commands_warm_starts_and_the_places_of_ranks_are_no_matter_of_the_job()
 
     assert subjects(Run(command=("train",))) == ["run.command"]
     assert subjects(Run(script="t.py", warm_start=True)) == ["run.warm_start"]
-    assert subjects(Run(script="t.py", env={"HOROVOD_RANK": "1", "HOROVOD_LOG_LEVEL": "debug"})) == [
-        "run.env.HOROVOD_RANK"
-    ]
+    env = {"HOROVOD_RANK": "1", "HOROVOD_LOG_LEVEL": "debug", "HOROVOD_GLOO_RENDEZVOUS_PORT": "80"}
+    assert subjects(Run(script="t.py", env=env)) == ["run.env.HOROVOD_GLOO_RENDEZVOUS_PORT", "run.env.HOROVOD_RANK"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "limit", "severity"),
+    [
+        (304, None, None),
+        (312, None, Severity.INFO),
+        (688, None, Severity.INFO),
+        (696, None, Severity.WARNING),
+        (696, "10m", Severity.INFO),
+        (304, "30s", Severity.WARNING),
+    ],
+)
+def test_a_meeting_of_so_many_ranks_that_it_takes_long_is_told(
+    ranks: int, limit: str | None, severity: Severity | None
+) -> None:
+    names = [f"n{index}" for index in range(ranks // 8)]
+    inventory = Inventory(environments=tuple(environment(name, 8) for name in names))
+    made = plan(make_job(*names, framework="horovod", communication=Communication(rendezvous_timeout=limit)), inventory)
+    found = [item for item in made.findings if item.code == "horovod-meeting"]
+    assert [item.severity for item in found] == ([] if severity is None else [severity])
+    assert all("communication.rendezvous_timeout" in item.hint for item in found if severity is Severity.WARNING)
+    if ranks == 312:
+        assert found[0].message.startswith("312 ranks ask Horovod's rendezvous about 243,360 times for each other: ")
+        assert found[0].message.endswith("about 61 s")

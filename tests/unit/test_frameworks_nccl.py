@@ -107,12 +107,27 @@ def test_algorithm_and_buffer_are_passed_on_where_nccl_has_such(
         assert {finding.code for finding in made.findings} & {"nccl-algorithm", "nccl-buffer"} == codes
 
 
-def test_a_framework_that_is_no_torch_is_told_of_the_network_alone() -> None:
-    talk = Communication(allreduce=AllReduce(algorithm="butterfly", buffer_size=1 << 20))
-    made = planned(IB, IB, communication=talk, framework="tensorflow")
-    assert told(made, "NCCL_")[0] == {"NCCL_SOCKET_IFNAME": "=${INTERFACE}", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+@pytest.mark.parametrize(
+    ("framework", "own"),
+    [("tensorflow", {"NCCL_BUFFSIZE": "1048576"}), ("horovod", {"HOROVOD_FUSION_THRESHOLD": "1048576"})],
+)
+def test_nccl_is_told_alike_under_any_framework_but_what_is_a_buffer_of_the_frameworks_own(
+    framework: str, own: dict[str, str]
+) -> None:
+    talk = Communication(allreduce=AllReduce(algorithm="ring", buffer_size=1 << 20))
+    made = planned(IB, IB, communication=talk, framework=framework)
+    env = made.nodes[1].processes[-1].env
+    expected = {"NCCL_SOCKET_IFNAME": "=${INTERFACE}", "NCCL_IB_HCA": "=mlx5_0,mlx5_1", "NCCL_ALGO": "allreduce:ring"}
+    names = {name for name in env if name.startswith("NCCL_") or name == "HOROVOD_FUSION_THRESHOLD"}
+    assert {name: env[name] for name in names} == {**expected, **own}
     assert told(made, "TORCH_") == [{}, {}]
     assert not {finding.code for finding in made.findings} & {"nccl-algorithm", "nccl-buffer"}
+    talk = Communication(allreduce=AllReduce(algorithm="butterfly", buffer_size=1024))
+    found = {finding.code for finding in planned(communication=talk, framework=framework).findings}
+    assert found & {"nccl-algorithm", "nccl-buffer"} == {
+        "nccl-algorithm",
+        *(["nccl-buffer"] if "NCCL_BUFFSIZE" in own else []),
+    }
 
 
 def test_torch_keeps_a_record_of_its_collectives_in_the_attempts_directory_by_the_names_it_knows() -> None:

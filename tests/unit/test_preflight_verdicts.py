@@ -143,6 +143,24 @@ async def test_a_host_without_the_interpreter_is_asked_nothing() -> None:
     assert ("python-missing", "a") in [(item.code, item.subject) for item in board.errors]
 
 
+async def test_settings_that_nobody_reads_in_a_container_are_told_of() -> None:
+    def inside(job: Job) -> Job:
+        container = {"image": "torch:1", "engine": "docker"}
+        return job.model_copy(update={"run": Run(script="train.py", workdir="/srv", container=container)})
+
+    those = hosts()
+    for host in those.values():
+        host.answers["image"] = {"has_engine": True, "has_image": True, "image_id": "sha256:" + "a" * 64}
+    board = await checked(inside(DEEPSPEED), those)
+    for name in NAMES:
+        told = board.rows[name][Check.SOFTWARE].text
+        assert told == "docker · torch:1 · aaaaaaaaaaaa · settings not read: in a container"
+    assert asked(those) == []
+    # A launch would not have asked about torchrun's arguments either way.
+    board = await checked(inside(DDP), those)
+    assert board.rows["a"][Check.SOFTWARE].text == "docker · torch:1 · aaaaaaaaaaaa"
+
+
 def test_a_container_is_not_looked_into_and_older_frameworks_have_nobody_to_ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

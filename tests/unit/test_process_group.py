@@ -104,6 +104,18 @@ async def test_a_rank_with_a_port_of_its_own_has_come_once_it_listens_there(watc
     assert told[-1] == ("the ranks that were waited for have come", {})
 
 
+async def test_many_ranks_of_horovod_are_absent_only_where_two_looks_miss_the_same(
+    watched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Host([0], [], [0]), Host([], [1], [1])
+    assert len(await watched(*looks, framework="horovod")) == 3
+    monkeypatch.setattr(process_group, "SHORT_CALLERS", 1)
+    before = len(await watched(Host([0], [], [0]), Host([], [1], [1]), framework="horovod"))
+    assert before == 3  # Nothing was told in addition.
+    told = await watched(Host([0]), Host([], [], [], [1]), framework="horovod")
+    assert [ranks for _message, ranks in told[before:]] == [{"1": "b"}, {"1": "b"}, {}]
+
+
 async def test_a_step_that_was_reported_shows_that_all_have_met(watched: Callable[..., Any]) -> None:
     assert await watched(Host([0]), Host([]), has_reported=True) == []
 

@@ -47,6 +47,21 @@ def test_the_engine_gets_the_gpus_that_the_shell_has(tmp_path: Path, engine: str
     assert [item for item in words if item.startswith(("--gpus", "--device", "--nv"))] == gpus
 
 
+@pytest.mark.parametrize(
+    ("engine", "gpus"),
+    [
+        ("docker", ['--gpus="device=4,6"']),
+        ("podman", ["--device=nvidia.com/gpu=4", "--device=nvidia.com/gpu=6"]),
+    ],
+)
+def test_under_slurm_the_engine_gets_the_gpus_as_the_host_counts_them(
+    tmp_path: Path, engine: str, gpus: list[str]
+) -> None:
+    words = words_of(tmp_path, engine, CUDA_VISIBLE_DEVICES="0,1", SLURM_STEP_GPUS="4,6")
+    assert [item for item in words if item.startswith(("--gpus", "--device"))] == gpus
+    assert "--env=CUDA_VISIBLE_DEVICES=0,1" in words
+
+
 def test_it_sees_all_that_was_rendered_as_the_user_who_starts_it(tmp_path: Path) -> None:
     words = words_of(tmp_path, "docker", ATTEMPT="2")
     out = tmp_path / "out"

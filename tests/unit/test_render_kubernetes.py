@@ -221,7 +221,23 @@ def test_no_value_of_a_secret_is_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
     files = render_kubernetes(ejected(tmp_path, A, run=RUN))
     assert not any("s3cret" in file.text for file in files)
     readme = next(file.text for file in files if file.path == "README.md")
-    assert 'kubectl create secret generic gpt-small-secrets --from-literal=HF_TOKEN="$HF_TOKEN"' in readme
+    (command,) = (line.strip() for line in readme.splitlines() if "create secret" in line)
+    # What kubectl would get: the words are other users' to read, what they name is not.
+    tell = 'kubectl() { echo "$@"; cat "${5#*=*=}"; }\n' + command
+    done = subprocess.run(["bash", "-c", tell], capture_output=True, text=True, check=True)
+    words, value = done.stdout.split("\n")
+    assert words.startswith("create secret generic gpt-small-secrets --from-file=HF_TOKEN=/dev/fd/")
+    assert value == "s3cret"
+
+
+def test_what_may_be_large_is_applied_by_the_server_and_each_file_has_one_row(tmp_path: Path) -> None:
+    made = ejected(tmp_path, A, run=RUN)
+    readme = next(file.text for file in render_kubernetes(made) if file.path == "README.md")
+    applied = [line.strip() for line in readme.splitlines() if "kubectl apply" in line]
+    assert applied == [f"kubectl apply --server-side -f {name}.yaml" for name in ("files", "trainjob", "jobset")]
+    rows = [line.split("|")[1].strip() for line in readme.splitlines() if line.startswith("| `")]
+    assert rows == ["`files.yaml`", "`jobset.yaml`", "`trainjob.yaml`"]
+    assert "and the working directory, since it is small" in readme
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,58 @@ def test_brackets_stay_around_an_ipv6_address(tmp_path: Path) -> None:
     assert '--master-addr="${NODE0_ADDRESS}"' in script
 
 
+@pytest.mark.parametrize(
+    ("known", "node_rank", "interface"),
+    [
+        # Debian's /etc/hosts: the master's own name is loopback's.
+        ("n0=127.0.1.1/lo n1=10.0.0.2/eth1", 0, "eth1"),
+        ("n0=10.0.0.1/eth0 n1=10.0.0.2/eth1", 1, "eth0"),
+        # A pod that has not started has no name yet.
+        ("n0=10.0.0.1/eth0", 0, "eth0"),
+        ("n0=127.0.0.1/lo n1=127.0.0.1/lo", 0, ""),
+        ("n0=127.0.0.1/lo n1=127.0.0.1/lo", 1, ""),
+        ("", 0, ""),
+    ],
+)
+def test_the_interface_is_the_one_that_leads_to_another_node_and_never_loopback(
+    tmp_path: Path, known: str, node_rank: int, interface: str
+) -> None:
+    run = Run(command=("sh", "-c", 'echo "$GLOO_SOCKET_IFNAME"'))
+    out = rendered(tmp_path, "a", "b", inventory=SIMULATED, framework="command", run=run)
+    env = {"PATH": f"{programs_of_network(tmp_path, known)}:{os.environ['PATH']}"}
+    code, said = finish(start(out, node_rank, **env, NODE0_ADDRESS="n0", NODE1_ADDRESS="n1"))
+    assert (code, set(said.splitlines())) == (0, {interface})
+
+
+def test_the_only_node_of_a_job_uses_loopback(tmp_path: Path) -> None:
+    run = Run(command=("sh", "-c", 'echo "$GLOO_SOCKET_IFNAME"'))
+    out = rendered(tmp_path, "a", inventory=SIMULATED, framework="command", run=run)
+    path = f"{programs_of_network(tmp_path, '127.0.0.1=127.0.0.1/lo')}:{os.environ['PATH']}"
+    assert finish(start(out, PATH=path)) == (0, "lo\n")
+
+
+def programs_of_network(tmp_path: Path, known: str) -> Path:
+    """Return a directory with `getent` and `ip` of a host that knows NAME=ADDRESS/INTERFACE of others."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    cases = {"names": "", "interfaces": ""}
+    for item in known.split():
+        name, _equals, place = item.partition("=")
+        address, _slash, device = place.partition("/")
+        cases["names"] += f"{name}) echo '{address} STREAM {name}' ;;\n"
+        cases["interfaces"] += f"{address}) echo '1: {device}    inet {address}/8 scope global {device}' ;;\n"
+    getent = f'#!/bin/sh\ncase "$2" in\n{cases["names"]}*) exit 2 ;;\nesac\n'
+    # The source of a way is told to be its end, so that it names the interface.
+    ip = (
+        '#!/bin/sh\n[ -n "$4" ] || exit 1\n[ "$2" = route ] && exec echo "$4 dev x src $4 uid 0"\n'
+        f'case "$5" in\n{cases["interfaces"]}*) exit 1 ;;\nesac\n'
+    )
+    for name, text in (("getent", getent), ("ip", ip)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    return programs
+
+
 def test_a_job_of_one_node_meets_on_loopback(tmp_path: Path) -> None:
     script = run_script(made := ejected(tmp_path, A, run=Run(script="train.py", workdir=".")), made.plan.nodes[0])
     assert "--master-addr=127.0.0.1" in script

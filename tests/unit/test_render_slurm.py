@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dttui.inventory import Inventory
+from dttui.inventory.models import CpuResources, Environment, GpuResources, Resources
 from dttui.services.render.slurm import render_slurm
 from dttui.services.render.writing import write
 from dttui.spec.models import CpuRequest, Node, NodeResources, ResourceDefaults, Run
@@ -74,9 +75,9 @@ def test_unequal_nodes_are_a_heterogeneous_job_in_order_of_rank(tmp_path: Path) 
     own = Node(id=C, resources=NodeResources(cpu=CpuRequest(cores=3)))
     script = script_of(tmp_path, B, A, own)
     assert requests(script)[1:] == [
-        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=4",
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=4 --cpus-per-task=32",
         "hetjob",
-        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=2",
+        "--nodes=1 --ntasks-per-node=1 --gpus-per-node=2 --cpus-per-task=16",
         "hetjob",
         "--nodes=1 --ntasks-per-node=1 --gpus-per-node=8 --cpus-per-task=3",
     ]
@@ -88,7 +89,21 @@ def test_unequal_nodes_are_a_heterogeneous_job_in_order_of_rank(tmp_path: Path) 
 
 def test_simulated_gpus_are_not_asked_for_so_that_unequal_counts_need_no_groups(tmp_path: Path) -> None:
     script = script_of(tmp_path, "b", "a", inventory=SIMULATED)
-    assert requests(script)[1:] == ["--nodes=2 --ntasks-per-node=1"]
+    assert requests(script)[1:] == ["--nodes=2 --ntasks-per-node=1 --cpus-per-task=2"]
+
+
+def test_cpus_that_nobody_asks_for_are_those_that_all_nodes_with_so_many_gpus_have_or_one_a_rank(
+    tmp_path: Path,
+) -> None:
+    def node(name: str, cores: int | None) -> Environment:
+        cpu = CpuResources(cores=cores) if cores is not None else None
+        return environment(name, resources=Resources(gpu=GpuResources(count=4, type="A100", memory=80 * GB), cpu=cpu))
+
+    for cores, cpus in (((48, 32), 32), ((None, 32), 32), ((None, None), 4)):
+        inventory = Inventory(environments=(node("a", cores[0]), node("b", cores[1])))
+        script = script_of(tmp_path, "a", "b", inventory=inventory)
+        assert requests(script)[1:] == [f"--nodes=2 --ntasks-per-node=1 --gpus-per-node=4 --cpus-per-task={cpus}"]
+    assert "# CPUs: what the job asks for, else" in script
 
 
 def test_a_restart_by_slurm_is_another_attempt_and_what_is_set_outside_wins(tmp_path: Path) -> None:

@@ -45,31 +45,42 @@ class Store:
     def __init__(self, size: int) -> None:
         self.most_value_bytes = (64 << 10) + ADDRESS_BYTES * size
         self._most_bytes = ROOM_BYTES + ADDRESS_BYTES * size * size
-        self._values: dict[tuple[str, str], bytes] = {}
+        self._values: dict[str, dict[str, bytes]] = {}
+        self._finished: dict[str, set[str]] = {}
+        """Of each scope the ranks that have found all others, of those that are in it."""
         self._bytes = 0
         self.changed = asyncio.Event()
         """Set, and replaced by another, when something is put."""
 
     def get(self, scope: str, key: str) -> bytes | None:
         """Return a value; `None` where there is none."""
-        return self._values.get((scope, key))
+        return self._values.get(scope, {}).get(key)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Keep a value. Raises RefusedError where there is no room."""
-        self.delete(scope, key)
-        cost = _cost(scope, key, value)
+        values = self._values.get(scope, {})
+        cost = _cost(scope, key, value) - (_cost(scope, key, values[key]) if key in values else 0)
         if self._bytes + cost > self._most_bytes:
             raise RefusedError(507)
-        self._values[scope, key] = value
+        self._values.setdefault(scope, values)[key] = value
         self._bytes += cost
+        self._finished.get(scope, set()).discard(key)
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def delete(self, scope: str, key: str) -> None:
-        """Forget a value, where there is one."""
-        value = self._values.pop((scope, key), None)
-        if value is not None:
-            self._bytes -= _cost(scope, key, value)
+    def finish(self, scope: str, rank: str) -> None:
+        """Note that a rank has found all others; forget a scope of which all have, as a `hvd.init` may use it again.
+
+        Until then others may ask once more for what the rank has told.
+        """
+        values = self._values.get(scope, {})
+        if rank not in values or not rank.isdigit():
+            return
+        finished = self._finished.setdefault(scope, set())
+        finished.add(rank)
+        if finished == {key for key in values if key.isdigit()}:
+            self._bytes -= sum(_cost(scope, key, value) for key, value in values.items())
+            del self._values[scope], self._finished[scope]
 
 
 def _cost(scope: str, key: str, value: bytes) -> int:
@@ -138,8 +149,7 @@ class Server:
         if method == "PUT":
             self._store.put(scope, key, body)
         elif method == "DELETE":
-            # All ranks have connected before the first sends this; the scope may be used again after a `hvd.init`.
-            self._store.delete(scope, key)
+            self._store.finish(scope, key)
         else:
             raise RefusedError(405)
         return b""

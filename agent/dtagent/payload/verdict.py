@@ -132,12 +132,33 @@ def tensorflow(_request: dict[str, Any]) -> Callable[[], object]:
     return read
 
 
+def horovod(_request: dict[str, Any]) -> Callable[[], object]:
+    """Return what has Horovod say whether it was built with what its ranks are to talk by."""
+    importlib.import_module("horovod")
+    backend = _read("dttui_config.json").get("backend")
+    extension: Any = None
+    for name in ("torch", "tensorflow", "mxnet"):  # It is built alike for all that it is built for.
+        with contextlib.suppress(ImportError):
+            extension = extension or importlib.import_module(f"horovod.{name}")
+    if extension is None:
+        raise NotLookedAtError("it can be imported for none of PyTorch, TensorFlow and MXNet")
+
+    def read() -> None:
+        if not extension.gloo_built():
+            raise ValueError("it was built without Gloo, by which its ranks find each other: HOROVOD_WITH_GLOO=1")
+        if backend == "nccl" and not extension.nccl_built():
+            raise ValueError("it was built without NCCL: HOROVOD_GPU_OPERATIONS=NCCL")
+
+    return read
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], Callable[[], object]]] = {
     "torchrun": torchrun,
     "accelerate": accelerate,
     "deepspeed": deepspeed,
     "megatron": megatron,
     "tensorflow": tensorflow,
+    "horovod": horovod,
 }
 
 

@@ -16,6 +16,9 @@ FIRST_LOOK_S = 30.0
 MOST_LOOK_S = 60.0
 """Between two looks, while some ranks wait for others."""
 MOST_NAMED = 4
+SHORT_CALLERS = 64
+"""Ranks of Horovod up to which one look is enough: each of their questions is a connection of its own, and with more
+ranks many are between two of them, or waiting to be let in."""
 _CALLS = {"horovod": "hvd.init", "tensorflow": "tf.distribute"}
 """What a rank waits in for the others, by framework, where that is not torch's own call."""
 
@@ -47,17 +50,22 @@ class ProcessGroupBoard:
         self._port = port
         self._call = _CALLS.get(framework, "init_process_group")
         self._own_ports = own_ports or {}
+        ranks = sum(len(node.planned.ranks) for node in nodes)
+        self._looks_twice = framework == "horovod" and ranks > SHORT_CALLERS
 
     async def watch(self) -> None:
         """Look, and tell, for as long as there can be something to tell; to be cancelled when ranks end."""
         loop = asyncio.get_running_loop()
         began, pause_s, has_told = loop.time(), FIRST_LOOK_S, False
+        before: dict[int, str] = {}
         while True:
             await asyncio.sleep(pause_s)
             missing, waiting = await self._look()
-            if missing and waiting:
+            absent = {rank: name for rank, name in missing.items() if rank in before or not self._looks_twice}
+            before = missing
+            if absent and waiting:
                 has_told, pause_s = True, min(2 * pause_s, MOST_LOOK_S)
-                self._tell(missing, waiting, round(loop.time() - began))
+                self._tell(absent, waiting, round(loop.time() - began))
                 continue
             if has_told:
                 has_told = False

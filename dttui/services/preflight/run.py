@@ -27,7 +27,14 @@ from dttui.services.preflight.board import Board, Changed, Check, Judgement, Ver
 from dttui.services.preflight.container import image_drift, judge_image
 from dttui.services.preflight.network import Network, record
 from dttui.services.preflight.software import differences, drift_findings, judge_software
-from dttui.services.preflight.verdicts import TIMEOUT_S, judge_verdict, request_for, shape_of, versions_of
+from dttui.services.preflight.verdicts import (
+    TIMEOUT_S,
+    judge_verdict,
+    request_for,
+    shape_of,
+    unread,
+    versions_of,
+)
 from dttui.spec.findings import error, warning
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
@@ -382,7 +389,9 @@ class Preflight:
             if paths is not None:
                 found[Check.ROOM] = hosts.judge_room(planned, facts, paths, _checkpoints(planned))
         if self._plan.container is not None and name in self._images:
-            found[Check.SOFTWARE] = judge_image(name, self._plan.container, self._images[name])
+            judged = judge_image(name, self._plan.container, self._images[name])
+            told = (judged.text, unread(self._plan, thorough=self._is_thorough))
+            found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, told)))
         self.board.put(name, found, seconds)
 
     def _judge_software(self, planned: PlannedNode, facts: HostFacts) -> Judgement:

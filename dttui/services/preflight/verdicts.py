@@ -31,7 +31,7 @@ def request_for(plan: Plan, node: PlannedNode, *, thorough: bool) -> VerdictRequ
         node: one of its nodes.
         thorough: ask about torchrun's arguments too.
     """
-    wanted = [name for name in checks_of(plan.framework) if thorough or name != _OWN_ARGUMENTS]
+    wanted = _wanted(plan, thorough=thorough)
     process = next(iter(node.processes), None)
     if not wanted or process is None or plan.container is not None:  # Nobody has looked into the image.
         return None
@@ -45,6 +45,13 @@ def request_for(plan: Plan, node: PlannedNode, *, thorough: bool) -> VerdictRequ
         world_size=plan.world_size,
         seconds=SECONDS,
     )
+
+
+def unread(plan: Plan, *, thorough: bool) -> str:
+    """Return what is to be told where nobody is asked although somebody could be; empty where nothing is."""
+    if plan.container is None or not _wanted(plan, thorough=thorough):
+        return ""
+    return _("settings not read: {reason}").format(reason=_("in a container"))
 
 
 def checks_of(framework: str) -> Sequence[str]:
@@ -82,6 +89,10 @@ def judge_verdict(node: PlannedNode, reply: VerdictReply) -> tuple[str, tuple[Fi
             reason = _line(verdict.unseen)
             said.append(_("not read by {framework}: {reason}").format(framework=clean(check), reason=reason))
     return joined(" · ", said), tuple(found)
+
+
+def _wanted(plan: Plan, *, thorough: bool) -> list[str]:
+    return [name for name in checks_of(plan.framework) if thorough or name != _OWN_ARGUMENTS]
 
 
 def _line(text: str) -> str:

@@ -24,7 +24,10 @@ from dttui.services.render.run_script import run_script
 from dttui.services.render.shell import comment, default
 
 MOST_BYTES = 768 * 1024
-"""Of files in one ConfigMap, which may have 1 MiB in all; a larger working directory gets a volume."""
+"""Of files in one ConfigMap, which may have 1 MiB in all; a larger working directory gets a volume.
+
+They are applied on the server's side: else kubectl keeps a copy in an annotation, which may have 256 KiB at most.
+"""
 MOST_FILES = 500
 """Of a working directory in a ConfigMap."""
 ROOT = "/dttui"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.readme import section, table
+from dttui.services.render.readme import code, section, table
+
+_APPLY = "kubectl apply --server-side -f"
 
 
 def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, has_volume: bool) -> str:
@@ -33,7 +35,8 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
     parts = [f"# {clean(plan.job_name)}", what]
     commands = []
     if plan.secrets:
-        values = " ".join(f'--from-literal={item}="${item}"' for item in plan.secrets)
+        # As words of the command other users of this host could read them.
+        values = " ".join(f'--from-file={item}=<(printf %s "${{{item}:?}}")' for item in plan.secrets)
         commands.append(f"kubectl create secret generic {name}-secrets {values}")
     if has_volume:
         commands += [
@@ -42,14 +45,14 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
             f"kubectl cp work/. {name}-copy:/work",
             f"kubectl delete pod {name}-copy",
         ]
-    commands.append("kubectl apply -f files.yaml")
+    commands.append(f"{_APPLY} files.yaml")
     start = "\n\n".join(
         [
-            _code([*commands, "kubectl apply -f trainjob.yaml"]),
+            code([*commands, f"{_APPLY} trainjob.yaml"]),
             _("That is for a cluster with Kubeflow Trainer 2. With JobSet alone, instead of the last line:"),
-            _code(["kubectl apply -f jobset.yaml"]),
+            code([f"{_APPLY} jobset.yaml"]),
             _("To follow rank 0, and to end the job:"),
-            _code(
+            code(
                 [
                     f"kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={name},"
                     f"jobset.sigs.k8s.io/replicatedjob-name={first},batch.kubernetes.io/job-completion-index=0",
@@ -63,15 +66,16 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
 
 
 def _contents(ejection: Ejection, *, has_volume: bool) -> str:
+    scripts = _("ConfigMaps: run.sh of every node, which sets the environment and starts it")
+    if ejection.work and not has_volume:
+        scripts = _("ConfigMaps: run.sh of every node, and the working directory, since it is small")
     rows = [
-        ("`files.yaml`", _("ConfigMaps: run.sh of every node, which sets the environment and starts it")),
+        ("`files.yaml`", scripts),
         ("`jobset.yaml`", _("a JobSet: one replicated job for all nodes that ask for the same")),
         ("`trainjob.yaml`", _("a TrainJob with a TrainingRuntime of its own, as ranks and addresses are settled")),
     ]
     if has_volume:
         rows.append(("`work.yaml` `work`", _("a claim for the working directory, and a pod to copy it through")))
-    elif ejection.work is not None:
-        rows.append(("`files.yaml`", _("the working directory besides, since it is small")))
     return table((_("file"), _("what")), rows)
 
 
@@ -89,9 +93,7 @@ def _needs(ejection: Ejection) -> str:
         told = _("Checkpoints go to `{path}`: add a volume there to keep them.")
         lines.append(told.format(path=clean(ejection.job.recovery.checkpoint.dir)))
     if plan.secrets:
-        lines.append(_("Values of secrets are in no file: the command above takes them from your shell."))
+        lines.append(
+            _("Values of secrets are in no file: the command above takes them from your shell, which is bash or zsh.")
+        )
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _code(lines: list[str]) -> str:
-    return "\n".join(f"    {line}" for line in lines)

@@ -43,6 +43,11 @@ def section(heading: str, text: str) -> str:
     return f"## {heading}\n\n{text}"
 
 
+def code(lines: Iterable[str]) -> str:
+    """Return lines of a README to be pasted into a shell."""
+    return "\n".join(f"    {line}" for line in lines)
+
+
 def _nodes(ejection: Ejection) -> str:
     rows = []
     for node, environment in zip(ejection.plan.nodes, ejection.environments, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from dttui.frameworks.bundle import Hole, address_hole, gpu_hole, port_hole
+from dttui.frameworks.container import ENGINES_OF_NAMES
 from dttui.frameworks.environment import LOGS_DIRECTORY
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
@@ -14,10 +15,12 @@ from dttui.services.render.starting import environment, start
 
 _INTERFACE = """\
 interface_to() {{  # {what}
-  local address source
-  address=$(getent ahosts "$1" | awk 'NR == 1 {{print $1}}')
-  source=$(ip -o route get "$address" | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')
-  ip -o addr show to "$source" | awk 'NR == 1 {{print $2}}'
+  local host address source
+  for host; do
+    address=$(getent ahosts "$host" | awk 'NR == 1 {{print $1}}')
+    source=$(ip -o route get "$address" | sed -n 's/.* src \\([^ ]*\\).*/\\1/p')
+    ip -o addr show to "$source" | awk '{condition} {{print $2}}'
+  done | sed -n 1p
 }} 2>/dev/null"""
 
 
@@ -47,7 +50,7 @@ class _Script:
             texts += [process.cwd, *process.argv, *process.env.values()]
         self._used = self._shell.variables_in(texts)
         if Hole.INTERFACE.value in self._used:
-            self._used |= self._shell.variables_in([self._plan.master_address])
+            self._used |= self._shell.variables_in(self._ways())
         if port_hole(0) in self._used:
             self._used.add(Hole.MASTER_PORT.value)
         if gpu_hole(0) in self._used:
@@ -108,10 +111,14 @@ class _Script:
         path = plan.python_inside or self._node.python
         home, path = ("$HOME", path[1:]) if path.startswith("~/") else ("", path)
         gpus = f"${{CUDA_VISIBLE_DEVICES:-{','.join(map(str, range(self._node.cuda_slots)))}}}"
-        master = self._shell.word(plan.master_address)
+        counted = _("GPUs of this host, as CUDA_VISIBLE_DEVICES has them")
+        if plan.container is not None and plan.container.engine in ENGINES_OF_NAMES:
+            gpus = f"${{SLURM_STEP_GPUS:-{gpus}}}"
+            counted = _("GPUs as this host counts them; Slurm may count those of CUDA_VISIBLE_DEVICES anew")
+        ways = " ".join(map(self._shell.word, self._ways()))
         settings |= {
             Hole.PYTHON: (default_text(Hole.PYTHON.value, path, home), _("interpreter of the job")),
-            Hole.GPU_IDS: (default(Hole.GPU_IDS.value, gpus), _("GPUs of this host, as CUDA_VISIBLE_DEVICES has them")),
+            Hole.GPU_IDS: (default(Hole.GPU_IDS.value, gpus), counted),
             **{
                 gpu_hole(index): (f'{gpu_hole(index)}=$(cut -d, -f{index + 1} <<<"$GPU_IDS")', _("one of them"))
                 for index in range(self._node.cuda_slots)
@@ -120,7 +127,7 @@ class _Script:
             Hole.JOB_ID: (default(Hole.JOB_ID.value, ejection.name), told),
             Hole.ATTEMPT: (default(Hole.ATTEMPT.value, "0"), told),
             Hole.INTERFACE: (
-                default(Hole.INTERFACE.value, f"$(interface_to {master})"),
+                default(Hole.INTERFACE.value, f"$(interface_to {ways})"),
                 _("of collectives; where none is found they choose"),
             ),
         }
@@ -134,8 +141,23 @@ class _Script:
         return "\n".join([comment(_("Set from outside, each of these wins: MASTER_PORT=29600 bash run.sh")), *found])
 
     def _route(self) -> str:
-        what = _("the network interface by which this host talks with another, or itself")
-        return _INTERFACE.format(what=what) if Hole.INTERFACE.value in self._used else ""
+        if Hole.INTERFACE.value not in self._used:
+            return ""
+        if len(self._plan.nodes) == 1:
+            what, condition = _("the network interface by which this host talks with itself"), "NR == 1"
+        else:
+            what = _("the network interface by which this host talks with others, never loopback")
+            condition = 'NR == 1 && $2 != "lo"'
+        return _INTERFACE.format(what=what, condition=condition)
+
+    def _ways(self) -> list[str]:
+        """Return the addresses, of which the first that leads anywhere tells the interface.
+
+        The master's own name may well lead to loopback there (Debian's 127.0.1.1), and that of a pod which has not
+        started, nowhere.
+        """
+        is_master = self._node.node_rank == 0 and len(self._plan.nodes) > 1
+        return [*([f"${{{address_hole(1)}}}"] if is_master else []), self._plan.master_address]
 
     def _secrets(self) -> str:
         if not self._plan.secrets:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.sources import SENT_DIRECTORY
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.readme import readme
+from dttui.services.render.readme import code, readme
 from dttui.services.render.rendered import Rendered
 from dttui.services.render.run_script import run_script
 
@@ -39,7 +38,7 @@ def _start(ejection: Ejection) -> str:
     remote = [item for item in ejection.environments if not item.local]
     copies = [f"tar -c . | {_ssh(item)} 'mkdir -p {name} && tar -x -C {name}'" for item in remote]
     if copies:
-        parts = [_("Copy this directory to every host. Here, in this directory:"), _code(copies)]
+        parts = [_("Copy this directory to every host. Here, in this directory:"), code(copies)]
     else:
         parts = [_("All nodes are on this machine.")]
     limit_s = ejection.plan.rendezvous_timeout_s
@@ -52,7 +51,7 @@ def _start(ejection: Ejection) -> str:
     for node, item in zip(ejection.plan.nodes, ejection.environments, strict=True):
         script = f"node{node.node_rank}/run.sh"
         starts.append(f"bash {script}" if item.local else f"{_ssh(item, '-t')} bash {name}/{script}")
-    parts.append(_code(starts))
+    parts.append(code(starts))
     parts.append(
         _(
             "Ctrl-C ends a node. Where one fails, end the others too: nobody does that for you here, and they would "
@@ -60,10 +59,6 @@ def _start(ejection: Ejection) -> str:
         )
     )
     return "\n\n".join(parts)
-
-
-def _code(lines: Iterable[str]) -> str:
-    return "\n".join(f"    {line}" for line in lines)
 
 
 def _ssh(environment: Environment, *options: str) -> str:

@@ -30,13 +30,13 @@ class _Request:
     """What is asked of Slurm for one node."""
 
     gpus: int
-    cpus: int | None
+    cpus: int
     memory_mib: int | None
 
     def options(self, node_count: int) -> str:
         words = [f"--nodes={node_count}", "--ntasks-per-node=1"]
         words += [f"--gpus-per-node={self.gpus}"] if self.gpus else []
-        words += [f"--cpus-per-task={self.cpus}"] if self.cpus is not None else []
+        words.append(f"--cpus-per-task={self.cpus}")
         words += [f"--mem={self.memory_mib}M"] if self.memory_mib is not None else []
         return " ".join(words)
 
@@ -71,8 +71,12 @@ def _batch_script(ejection: Ejection) -> str:
         "--cpu-bind=none",
         "bash -c 'exec bash \"node$SLURM_PROCID/run.sh\"'",
     ]
+    cpus = _(
+        "CPUs: what the job asks for, else what the inventory declares, else one a rank. Slurm itself would give one."
+    )
     lines += [
         comment(why),
+        comment(cpus),
         "set -euo pipefail",
         'cd "$SLURM_SUBMIT_DIR"',
         f"[ -f node0/run.sh ] || {{ echo {misplaced} >&2; exit 2; }}",
@@ -81,7 +85,7 @@ def _batch_script(ejection: Ejection) -> str:
         _HOSTS_OF_GROUPS if is_mixed else _HOSTS,
         *_exports(ejection),
         "",
-        comment(_("One task a node, with all CPUs of it; the first that fails ends the others.")),
+        comment(_("One task a node, on all CPUs that the job has there; the first that fails ends the others.")),
         " ".join(step),
     ]
     return "\n".join(lines) + "\n"
@@ -107,7 +111,16 @@ def _exports(ejection: Ejection) -> list[str]:
 def _request(ejection: Ejection, node: PlannedNode) -> _Request:
     """Return what the job asks of a node; what the node itself does not say, the job's `resources` do."""
     cores, memory = ejection.asked_of(node)
+    cores = _cores(ejection, node) if cores is None else cores
     return _Request(node.cuda_slots, cores, math.ceil(memory / 2**20) if memory is not None else None)
+
+
+def _cores(ejection: Ejection, node: PlannedNode) -> int:
+    """Return what to ask for where the job says nothing: the same for all nodes with so many GPUs."""
+    alike = [item for item in ejection.plan.nodes if item.cuda_slots == node.cuda_slots]
+    declared = [ejection.environments[item.node_rank].resources.cpu for item in alike]
+    found = [cpu.cores for cpu in declared if cpu is not None and cpu.cores is not None]
+    return min(found) if found else max(item.slots for item in alike)
 
 
 def _start() -> str:
