@@ -74,7 +74,7 @@ def test_facts_of_a_host_whose_disk_hangs_leave_one_thread_however_often_they_ar
     monkeypatch: pytest.MonkeyPatch, hang: Callable[..., None]
 ) -> None:
     monkeypatch.setattr("dtagent.system_facts.file_systems", hang)
-    monkeypatch.setattr(interpreters, "_resolve", hang)
+    monkeypatch.setattr(interpreters, "resolve", hang)
     monkeypatch.setattr(facts, "DISKS_WAIT_S", 0.05)
     monkeypatch.setattr(facts, "examine_all", lambda pythons: examine_all(pythons, timeout_s=-1.9))
     for _ in range(4):
@@ -87,7 +87,7 @@ def test_facts_of_a_host_whose_disk_hangs_leave_one_thread_however_often_they_ar
 def test_many_interpreters_that_hang_leave_a_bounded_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, hang: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(interpreters, "_resolve", hang)
+    monkeypatch.setattr(interpreters, "resolve", hang)
     monkeypatch.setattr(interpreters, "_READINGS", Readings(most=4))
     found = [examine_all([f"/dead/{turn}/{number}" for number in range(3)], timeout_s=-1.99) for turn in range(3)]
     assert len(readers()) == 4
