@@ -28,8 +28,11 @@ from dttui.services.launch.submit import Submission, find_same, make_local_plan,
 from dttui.services.preflight.board import check_ignored
 from dttui.services.view import JobView
 from dttui.services.words import listed, state_name
-from dttui.spec import DocumentError, load_document
-from dttui.spec.places import as_problem
+from dttui.spec import DocumentError
+from dttui.spec.findings import Severity
+from dttui.spec.loader import parse_document
+from dttui.spec.places import as_problem, with_places
+from dttui.spec.yaml_reader import decode, read_bytes
 
 MAX_NAMES = 5
 LOOKS = 2
@@ -148,14 +151,17 @@ def show_plan(options: Namespace) -> int:
 
 def validate(options: Namespace) -> int:
     """Check a job file by itself, without an inventory."""
-    loaded = load_document(Path(options.file))
+    path, file = Path(options.file), options.file
+    text = decode(read_bytes(path, file), file)
+    loaded = parse_document(text, file)
     job = loaded.job
-    needed = check_open_points(job, Path(options.file).parent)
+    needed = check_open_points(job, path.parent)
+    mistakes = [finding for finding in needed if finding.severity is Severity.ERROR]
+    if mistakes:
+        raise DocumentError(as_problem(finding, file) for finding in with_places(mistakes, text, file))
     if options.output == "human":
         nodes = ", ".join(node.id for node in job.cluster.nodes)
-        print(
-            _("{file}: valid; job {name}, nodes: {nodes}").format(file=options.file, name=job.name, nodes=nodes or "–")
-        )
+        print(_("{file}: valid; job {name}, nodes: {nodes}").format(file=file, name=job.name, nodes=nodes or "–"))
         print_findings(loaded.notes)
         if needed:
             print(_("`dttui plan` will ask for more:"))

@@ -25,7 +25,7 @@ def open_screen(options: Namespace) -> int:
         )
     from dttui.tui.app import TuiOptions, run_app
 
-    file = getattr(options, "file", None)
+    file = named = getattr(options, "file", None)
     if file is None and options.demo:
         file = str(locations.shipped("examples") / "gpt" / "job.yaml")
     loaded = load_document(Path(file)) if file else None
@@ -43,6 +43,6 @@ def open_screen(options: Namespace) -> int:
             theme=options.theme,
             draft=loaded.job if loaded is not None else None,
             base=Path(file).resolve().parent if file else Path.cwd(),
-            file=Path(file) if file and loaded is not None and loaded.dialect is None else None,
+            file=Path(named) if named and loaded is not None and loaded.dialect is None else None,
         )
     )

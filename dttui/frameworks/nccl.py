@@ -27,6 +27,8 @@ _RENAMED = (2, 10)
 """A torch that has new names for two variables; it takes the old ones too, and prints a note."""
 _OTHER_BUFFERS = frozenset({"horovod"})
 """Frameworks that take the job's size for a buffer of their own, whose sizes are none for NCCL."""
+_WITHOUT_GLOO = frozenset({"tensorflow"})
+"""Frameworks that never use gloo, whatever the backend."""
 _KINDS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 _MAX_NAMES = 8
 
@@ -34,7 +36,7 @@ _MAX_NAMES = 8
 def network_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
     """Return interface, ports and algorithm of the ranks of a node; nothing of NCCL where that is not used."""
     interface = node.interface or str(Hole.INTERFACE)
-    variables = {"GLOO_SOCKET_IFNAME": interface}
+    variables = {} if layout.job.framework in _WITHOUT_GLOO else {"GLOO_SOCKET_IFNAME": interface}
     if layout.backend == "nccl":
         # Without the "=" NCCL takes the name for a prefix, and eth1 would also mean eth10.
         variables["NCCL_SOCKET_IFNAME"] = f"={interface}"

@@ -19,7 +19,12 @@ _MOST = 20
 
 
 def read_options(job: Job, framework: Framework) -> tuple[Section | None, list[Finding]]:
-    """Return the options of a job; `None` where they are wrong, with an error for each mistake."""
+    """Return the options of a job; `None` where they are wrong, with an error for each mistake.
+
+    `None` alone for a framework that is not available, whose options nobody knows.
+    """
+    if not framework.available:
+        return None, []
     try:
         return framework.options.model_validate(job.framework_options, strict=True), []
     except ValidationError as fault:
@@ -31,6 +36,9 @@ def read_options(job: Job, framework: Framework) -> tuple[Section | None, list[F
         if isinstance(cause, PlacedValueError):
             findings += [_error((*path, *below), message) for below, message in cause.faults]
         elif detail["type"] == "extra_forbidden":
+            if not keys_of(framework.options):
+                message = _("{framework} has no options").format(framework=framework.label)
+                return None, [_error((), message, _("Leave framework_options out."))]
             known = sorted({name for model in models_at(framework.options, path[:-1]) for name in keys_of(model)})
             message = _("{framework} has no option {key}").format(framework=framework.label, key=path[-1])
             listed = _("known keys: {keys}").format(keys=", ".join(known)) if known else ""

@@ -89,13 +89,18 @@ def _culprit(degrees: Sequence[_Degree], world_size: int) -> _Degree:
 def check_splitting(job: Job) -> list[Finding]:
     """Say what is left to the script where the framework itself only starts the ranks.
 
-    Of a framework that keeps a whole model in each rank it is a warning where the job splits tensors or stages.
+    Of a framework that splits neither tensors nor stages itself it is a warning where the job does.
     """
     strategy = job.strategy
     degrees = (strategy.tensor_parallel_size, *strategy.pipeline_spellings.values())
     splits = any(degree is not None and degree > 1 for degree in degrees)
-    if splits and job.framework in ("pytorch-ddp", "horovod", "tensorflow"):
+    if splits and job.framework in ("pytorch-ddp", "pytorch-fsdp", "horovod", "tensorflow"):
         message = _("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
+        if job.framework == "pytorch-fsdp":
+            message = _(
+                "the mesh that dttui writes for {framework} shards among all ranks, and the job splits tensors or"
+                " stages: that is left to the script"
+            )
         hint = _("Run a script that splits the model itself, by what DTTUI_CONFIG says; or set the degrees to 1.")
         return [warning("split-by-script", "strategy", message.format(framework=job.framework), hint)]
     splits = splits or strategy.type in _SPLITTING or (strategy.zero_stage or 0) > 1

@@ -20,6 +20,7 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.services.event_log import newest_event, read_events
+from dttui.services.words import listed
 
 CLAIM_PATIENCE_S = 0.3
 HEARTBEAT_S = 5.0
@@ -226,16 +227,17 @@ def find(job_id: str) -> JobDirectory:
         )
     known = [path for path in _directories() if path.name == job_id]
     if not known:
-        known = [path for path in _directories() if path.name.startswith(job_id)]
+        begun = [path for path in _directories() if job_id == "last" or path.name.startswith(job_id)]
+        known = sorted(begun, key=lambda path: _began_at(JobDirectory(path)), reverse=True)
     if job_id == "last":
-        known = sorted(_directories(), key=lambda path: _began_at(JobDirectory(path)))[-1:]
+        known = known[:1]
     if len(known) == 1:
         return JobDirectory(known[0])
     if known:
-        names = ", ".join(sorted(path.name for path in known)[:5])
+        names = listed([path.name for path in known], MAX_NAMES)
         raise NoSuchJobError(_("{id} could be any of: {names}").format(id=job_id, names=names))
     if job_id == "last":
-        raise NoSuchJobError(_("no job has been started from this login node yet"), "dttui --apply JOB.YAML")
+        raise NoSuchJobError(_("there is no job on this login node"), "dttui --apply JOB.YAML")
     raise NoSuchJobError(
         _("there is no job {id} on this login node").format(id=job_id), _("`dttui ps` lists the jobs.")
     )
@@ -262,7 +264,7 @@ def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
         return find(job_id or "last")
     if len(known) > 1 and job_id != "last":
         raise UsageError(
-            _("several jobs are running: {names}").format(names=", ".join(job.job_id for job in known[:MAX_NAMES])),
+            _("several jobs are running: {names}").format(names=listed([job.job_id for job in known], MAX_NAMES)),
             _("Say which: dttui {verb} JOB").format(verb=verb),
         )
     return JobDirectory(locations.jobs_directory() / known[0].job_id)

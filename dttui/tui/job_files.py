@@ -73,7 +73,9 @@ class JobFile:
             options: what `dttui --apply` needs besides the file; see `apply_options`.
         """
         text = _("`{command}` runs the saved file just as this screen does.").format(command=_command("FILE", options))
-        suggestion = str(self._path or self.base / "job.yaml")
+        is_shipped = self.base.is_relative_to(locations.shipped("examples").resolve())
+        own = Path.cwd() if is_shipped else self.base
+        suggestion = str(self._path or own / "job.yaml")
         answer = await app.push_screen_wait(PathDialog(_("Save the job"), text, _("Save"), suggestion))
         if answer is None:
             return None

@@ -104,7 +104,7 @@ def test_the_screen_without_a_terminal_is_refused_with_a_hint() -> None:
 
 def test_a_job_that_does_not_exist_is_exit_code_102() -> None:
     assert "no-such-job" in refused("status", "no-such-job", code=102)
-    assert "no job has been started" in refused("logs", code=102)
+    assert "there is no job on this login node" in refused("logs", code=102)
 
 
 def test_problems_come_as_data_with_output_json(tmp_path: Path) -> None:

@@ -36,6 +36,34 @@ async def test_the_preview_shows_ranks_command_and_files_of_each_node() -> None:
         assert isinstance(app.screen, ComposeScreen)
 
 
+@pytest.mark.parametrize("size", [SIZE, (80, 24)])
+async def test_keys_scroll_what_runs_on_a_node_once_it_has_the_focus(size: tuple[int, int]) -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        await pilot.press("p")
+        await settle(app, pilot)
+        scroll = app.screen.query_one("#preview-scroll")
+        assert scroll.max_scroll_y > 0
+        await pilot.press("tab", "end")
+        await settle(app, pilot)
+        assert scroll.has_focus
+        assert scroll.scroll_target_y == scroll.max_scroll_y
+        await pilot.press("pageup")
+        await settle(app, pilot)
+        assert scroll.scroll_target_y < scroll.max_scroll_y
+
+
+async def test_a_job_that_ships_is_saved_where_the_person_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = make_app(make_inventory(), draft=job(*CHOSEN), base=locations.shipped("examples") / "gpt", demo=True)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert app.screen.query_one("#path", Input).value == str(tmp_path / "job.yaml")
+
+
 async def test_the_preview_of_a_job_that_is_not_filled_in_says_what_is_missing() -> None:
     app = make_app()
     async with app.run_test(size=SIZE) as pilot:

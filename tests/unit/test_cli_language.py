@@ -116,6 +116,19 @@ def test_a_valid_job_that_no_plan_can_be_made_of_yet_says_what_is_open(
     assert "will ask" not in capsys.readouterr().out
 
 
+def test_a_wrong_option_of_the_framework_is_a_mistake_with_its_place(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        "distributed_training:\n  name: a\n  framework: pytorch-fsdp\n  framework_options:\n    wraps: size\n"
+    )
+    assert main(["validate", "job.yaml"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("job.yaml:5:12: distributed_training.framework_options.wraps: PyTorch FSDP has no")
+    assert 'did you mean "wrap"?' in printed.err
+
+
 def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["valdate", "job.yaml"])

@@ -331,6 +331,20 @@ def test_a_job_that_did_not_fail_says_so_and_how_it_stands(state: JobState, word
     assert short_sections(found) == ()
 
 
+@pytest.mark.parametrize(("failures", "is_known"), [((), False), ((failed(0, "ValueError: bad"),), True)])
+def test_a_job_that_is_being_stopped_tells_why_and_what_failed_so_far(
+    failures: tuple[Failed, ...], is_known: bool
+) -> None:
+    stopping = evidence(*failures, state=JobState.STOPPING, reason="a failure on a ends all", exit_code=None)
+    text = text_of(diagnose(stopping))
+    assert "Nothing has failed" not in text
+    assert "The job is being stopped: a failure on a ends all" in text
+    assert ("is told once it has ended" in text) != is_known
+    assert ("rank 0 failed" in text) == is_known
+    running = text_of(diagnose(replace(stopping, state=JobState.RUNNING)))
+    assert ("Nothing has failed so far" in running) != is_known
+
+
 def test_a_diagnosis_is_data_too_and_its_short_form_ends_with_what_to_try() -> None:
     found = diagnose(evidence(failed(0, "ValueError: bad"), failed(2, PEER)))
     data = document(found)

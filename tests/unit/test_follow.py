@@ -153,3 +153,13 @@ def test_without_a_running_job_the_newest_is_meant(monkeypatch: pytest.MonkeyPat
     assert jobs.find_open(None) == newest
     with pytest.raises(NoSuchJobError):
         jobs.find_open("c")
+
+
+def test_of_many_jobs_that_an_id_may_mean_the_newest_are_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoSuchJobError, match="there is no job on this login node"):
+        jobs.find("last")
+    made = [begin("gpt", moment, "SUCCEEDED", monkeypatch).job_id for moment in (300.0, *(100.0 + n for n in range(9)))]
+    with pytest.raises(NoSuchJobError) as refused:
+        jobs.find("gpt")
+    named = ", ".join([made[0], *made[:2:-1]])
+    assert refused.value.message == f"gpt could be any of: {named} and 2 more"

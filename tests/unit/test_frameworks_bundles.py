@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -28,6 +29,7 @@ from dttui.spec.models import (
     Run,
     Strategy,
 )
+from dttui.spec.schema_walk import keys_of
 from tests.unit.seed_cluster import SEED, environment, make_job
 
 A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
@@ -279,3 +281,14 @@ def test_what_the_job_does_not_say_is_null_in_the_scripts_configuration() -> Non
 def test_torchruns_own_limit_is_longer_than_the_one_that_names_the_node() -> None:
     nodes = nodes_of(A, B, communication=Communication(rendezvous_timeout="90s"))
     assert [arg for arg in nodes[1].processes[0].argv if "timeout" in arg] == ["--rdzv-conf=timeout=180"]
+
+
+def test_the_reference_has_every_option_of_every_framework() -> None:
+    reference = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = reference.partition("### Options of frameworks\n")[2].partition("\n### ")[0]
+    missing = {}
+    for framework in frameworks():
+        table = section.partition(f"\n`{framework.name}`")[2].partition("\n\n`")[0]
+        keys = {word for line in table.splitlines() if line.startswith("| `") for word in line.split("|")[1].split()}
+        missing[framework.name] = {f"`{key}`" for key in keys_of(framework.options)} ^ keys
+    assert not any(missing.values()), missing

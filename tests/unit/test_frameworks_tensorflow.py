@@ -187,6 +187,7 @@ def test_tensorflow_talks_by_nccl_among_gpus_and_else_by_grpc(
 ) -> None:
     made = cluster_of("master", "worker", gpus=gpus, communication=Communication(protocol=protocol))
     assert made.backend == backend
+    assert not any("GLOO_SOCKET_IFNAME" in node.processes[0].env for node in made.nodes)
     codes = {item.code: item.message for item in made.findings if not item.code.startswith(("axiom", "no-gpu"))}
     assert set(codes) == ({code} if code else set())
     assert not any("gloo" in message or "torch" in message for message in codes.values())

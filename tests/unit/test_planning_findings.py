@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dttui.frameworks import get_framework
 from dttui.inventory import Environment, Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Finding, Severity
@@ -308,6 +309,22 @@ def test_degrees_under_a_framework_that_keeps_whole_models_are_warned_of(framewo
     found = findings(make_job(A, framework=framework, strategy=strategy))
     assert found["split-by-script"].severity is Severity.WARNING
     assert "keeps the whole model" in found["split-by-script"].message
+
+
+def test_degrees_that_the_mesh_of_fsdp_does_not_have_are_warned_of() -> None:
+    found = findings(make_job(A, framework="pytorch-fsdp", strategy=Strategy(tensor_parallel_size=2)))
+    assert found["split-by-script"].severity is Severity.WARNING
+    assert "shards among all ranks" in found["split-by-script"].message
+    sharded = make_job(A, framework="pytorch-fsdp", strategy=Strategy(tensor_parallel_size=1, zero_stage=3))
+    assert "split-by-script" not in findings(sharded)
+
+
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "tensorflow", "command"])
+def test_options_of_a_framework_that_has_none_are_told_so(framework: str) -> None:
+    job = make_job(A, framework=framework, framework_options={"wrap": "size", "x": 1})
+    finding = findings(job)["framework-option"]
+    assert finding.message == f"{get_framework(framework).label} has no options"
+    assert finding.path == ("framework_options",)
 
 
 def test_a_master_on_loopback_cannot_be_reached_by_others() -> None:

@@ -29,7 +29,7 @@ def test_a_host_that_kills_at_logout_is_refused_with_the_command_that_mends_it()
     [
         (None, PythonFacts("/own/python", error="/own/python is not there"), "python-missing", "in the inventory"),
         ("/job/python", PythonFacts("/job/python", error="/job/python is not there"), "python-missing", "run.python"),
-        (None, PythonFacts("/own/python", "/own/python", "3.11"), "package-missing", "of this environment"),
+        (None, PythonFacts("/own/python", "/own/python", "3.11"), "package-missing", "environment, or run.python"),
         ("/job/python", PythonFacts("/job/python", "/job/python", "3.11"), "package-missing", "run.python"),
     ],
 )
@@ -41,7 +41,7 @@ def test_the_remedy_is_where_the_interpreter_was_named(
     (finding,) = judge_software(planned, planned.nodes[0], host_facts(1, pythons=[facts])).findings
     assert finding.code == code
     assert remedy in finding.hint
-    assert ("run.python" in finding.hint) == (own is not None)
+    assert ("run.python" in finding.hint) == (own is not None or code == "package-missing")
 
 
 def test_another_torch_and_its_nccl_do_not_matter_to_tensorflow() -> None:

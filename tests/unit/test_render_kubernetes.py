@@ -237,6 +237,16 @@ def test_what_may_be_large_is_applied_by_the_server_and_each_file_has_one_row(tm
     assert applied == [f"kubectl apply --server-side -f {name}.yaml" for name in ("files", "trainjob", "jobset")]
     rows = [line.split("|")[1].strip() for line in readme.splitlines() if line.startswith("| `")]
     assert rows == ["`files.yaml`", "`jobset.yaml`", "`trainjob.yaml`"]
+    assert "kubectl delete -f files.yaml -f trainjob.yaml" in readme
+    assert "gang scheduling" not in readme, "a single pod waits for none"
+
+
+def test_the_readme_ends_what_it_began_and_says_how_long_pods_wait_for_each_other(tmp_path: Path) -> None:
+    made = ejected(tmp_path, A, B, run=RUN.model_copy(update={"secrets": ("HF_TOKEN",)}))
+    readme = next(file.text for file in render_kubernetes(made) if file.path == "README.md")
+    assert "kubectl logs --tail=-1 -f -l" in readme
+    assert "kubectl delete secret gpt-small-secrets" in readme
+    assert "within 300 s of the first" in readme
     assert "and the working directory, since it is small" in readme
 
 

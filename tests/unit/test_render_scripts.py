@@ -327,6 +327,24 @@ def test_a_secret_need_not_be_known_where_it_is_rendered(tmp_path: Path) -> None
     assert rendered(tmp_path, "a", inventory=SIMULATED, framework="command", run=run).is_dir()
 
 
+def test_checkpoints_that_an_earlier_run_left_are_told_of(tmp_path: Path) -> None:
+    run = Run(command=("sh", "-c", 'touch "$DTTUI_CHECKPOINT_DIR/step-1"'))
+    out = rendered(tmp_path, "a", inventory=SIMULATED, framework="command", run=run)
+    assert finish(start(out)) == (0, "")
+    code, said = finish(start(out))
+    assert code == 0
+    assert said.startswith("run.sh: this directory has checkpoints of an earlier run")
+    assert said.endswith("remove node0/checkpoints for a fresh start\n")
+
+
+def test_where_the_job_names_a_place_for_checkpoints_resuming_is_no_surprise(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    recovery = Recovery(checkpoint=Checkpoint(dir=str(tmp_path / "kept")))
+    run = Run(command=("sh", "-c", 'touch "$DTTUI_CHECKPOINT_DIR/step-1"'))
+    out = rendered(tmp_path, "a", inventory=SIMULATED, framework="command", run=run, recovery=recovery)
+    assert [finish(start(out)) for _run in range(2)] == [(0, "")] * 2
+
+
 def test_a_path_that_a_host_lacks_is_named_before_anything_starts(tmp_path: Path) -> None:
     dataset = DatasetRef(id="x", path=f"{tmp_path}/a 'b'")
     run = Run(command=("echo", "started"))

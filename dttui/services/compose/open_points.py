@@ -15,7 +15,7 @@ from dttui.spec.models import Job, Run
 
 
 def check_open_points(job: Job, base: Path) -> list[Finding]:
-    """Return what is open, as notes.
+    """Return what is open, as notes; what is wrong whatever else the job will say, the framework's options, as errors.
 
     Args:
         job: a valid job.
@@ -28,7 +28,10 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
         findings.append(no_nodes())
     if job.run is not None:
         findings += _check_script(job.run, base)
-    return [finding.model_copy(update={"severity": Severity.INFO}) for finding in findings]
+    return [
+        finding if finding.code == "framework-option" else finding.model_copy(update={"severity": Severity.INFO})
+        for finding in findings
+    ]
 
 
 def _check_script(run: Run, base: Path) -> list[Finding]:

@@ -126,7 +126,15 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
             _("No controller watches this job: it ended before the job did, and what is told here is what it left."),
             _("Its ranks may run on. `dttui stop {id}` ends them on every host.").format(id=evidence.job_id),
         ]
-    lines = [_("Nothing has failed so far: the job is not over ({state}).").format(state=state_name(evidence.state))]
+    if evidence.state is JobState.STOPPING:
+        lines = [_("The job is being stopped: {reason}").format(reason=evidence.reason)]
+        if diagnosis.first is None:
+            lines.append(_("What failed, if anything did, is told once it has ended."))
+        return lines
+    standing = _("Nothing has failed so far: the job is not over ({state}).")
+    if diagnosis.first is not None:
+        standing = _("The job is not over ({state}).")
+    lines = [standing.format(state=state_name(evidence.state))]
     if evidence.absent_ranks and not evidence.metrics:
         ranks = rank_names(list(evidence.absent_ranks.items()), MOST_NAMED)
         lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))

@@ -47,7 +47,7 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     if facts.driver_version:
         told.append(_("driver {version}").format(version=facts.driver_version))
     hint = (
-        _("Install it there, or set `python` of this environment to an interpreter that has it.")
+        _("Install it there, or name an interpreter that has it: `python` of this environment, or run.python.")
         if plan.python is None
         else _("Install it there, or name another interpreter by run.python of the job, or none.")
     )

@@ -54,9 +54,10 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
             _("To follow rank 0, and to end the job:"),
             code(
                 [
-                    f"kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={name},"
+                    f"kubectl logs --tail=-1 -f -l jobset.sigs.k8s.io/jobset-name={name},"
                     f"jobset.sigs.k8s.io/replicatedjob-name={first},batch.kubernetes.io/job-completion-index=0",
-                    "kubectl delete -f trainjob.yaml  # jobset.yaml",
+                    "kubectl delete -f files.yaml -f trainjob.yaml  # jobset.yaml",
+                    *([f"kubectl delete secret {name}-secrets"] if plan.secrets else []),
                 ]
             ),
         ]
@@ -92,6 +93,12 @@ def _needs(ejection: Ejection) -> str:
     else:
         told = _("Checkpoints go to `{path}`: add a volume there to keep them.")
         lines.append(told.format(path=clean(ejection.job.recovery.checkpoint.dir)))
+    if len(plan.nodes) > 1:
+        told = _(
+            "All pods must be scheduled and have their image within {seconds:g} s of the first, or the job fails: "
+            "raise communication.rendezvous_timeout, or use a scheduler that starts them together (gang scheduling)."
+        )
+        lines.append(told.format(seconds=plan.rendezvous_timeout_s))
     if plan.secrets:
         lines.append(
             _("Values of secrets are in no file: the command above takes them from your shell, which is bash or zsh.")

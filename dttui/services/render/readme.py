@@ -97,6 +97,7 @@ def _contents(ejection: Ejection) -> str:
     lines.append(
         _("What a run leaves is in `node<k>`: metrics.jsonl, and checkpoints where the job names no other place.")
     )
+    lines.append(_("A script may resume from checkpoints of an earlier run there: remove them for a fresh start."))
     lines.append(_("Nothing secret is in it: of secrets the names, of the working directory nothing that is private."))
     return "\n".join(f"- {line}" for line in lines)
 

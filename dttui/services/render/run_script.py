@@ -198,4 +198,18 @@ class _Script:
         told = [item.env.get("DTTUI_CHECKPOINT_DIR") for item in self._node.processes if item.cwd == cwd]
         wanted = dict.fromkeys([f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}", *(path for path in told if path)])
         words = map(self._shell.word, wanted)
-        return f"cd {self._shell.word(cwd)}\nmkdir -p -- {' '.join(words)} || true"
+        made = f"cd {self._shell.word(cwd)}\nmkdir -p -- {' '.join(words)} || true"
+        return "\n".join([made, *(self._resumed(path) for path in wanted if self._is_of_a_run(path))])
+
+    def _is_of_a_run(self, path: str) -> bool:
+        """Whether a directory is for checkpoints and the job names no place for them, so that resuming may surprise."""
+        return path.startswith(f"{Hole.DIRECTORY}/") and path != f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}"
+
+    def _resumed(self, path: str) -> str:
+        said = _(
+            "this directory has checkpoints of an earlier run: the script may resume from them; "
+            "remove {path} for a fresh start"
+        ).format(path=path.replace(str(Hole.DIRECTORY), f"node{self._node.node_rank}"))
+        checkpoints = self._shell.word(path)
+        told = self._shell.word("run.sh: " + said)
+        return f'if [ -n "$(ls -A -- {checkpoints} 2>/dev/null)" ]; then echo {told} >&2; fi'

@@ -35,8 +35,6 @@ class PreviewScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,p", "app.pop_screen", N_("back"), id="preview.back", tooltip=N_("Go back to the job")),
         Binding("e", "estimate", N_("estimate"), id="preview.estimate", tooltip=N_("Show what the job costs, and why")),
-        Binding("pagedown", "page(1)", N_("page down"), show=False, id="preview.page-down"),
-        Binding("pageup", "page(-1)", N_("page up"), show=False, id="preview.page-up"),
     ]
 
     def __init__(self, plan: Plan, findings: tuple[Finding, ...]) -> None:
@@ -56,7 +54,7 @@ class PreviewScreen(Screen[None]):
         yield TitleBar(left, right)
         with Horizontal(id="preview-body"):
             yield OptionList(*(Option(_node_label(node)) for node in plan.nodes), id="preview-nodes", compact=True)
-            with VerticalScroll(id="preview-scroll", can_focus=False):
+            with VerticalScroll(id="preview-scroll"):
                 yield Static(id="preview-text")
         yield FindingList()
         yield KeyBar()
@@ -78,11 +76,6 @@ class PreviewScreen(Screen[None]):
         """Show what the job costs."""
         if self._plan.estimate is not None:
             self.app.push_screen(EstimateScreen(self._plan, self._plan.estimate))
-
-    def action_page(self, pages: int) -> None:
-        """Move the text by a page."""
-        scroll = self.query_one("#preview-scroll")
-        scroll.scroll_relative(y=pages * max(1, scroll.size.height - 2), animate=False)
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
