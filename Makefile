@@ -57,6 +57,7 @@ frameworks: $(STAMP) $(FRAMEWORKS_STAMP) $(TENSORFLOW_STAMP)
 # DeepSpeed compiles an operator at its first start on a CPU, which would take more of a test than the test itself.
 $(FRAMEWORKS_STAMP): constraints-frameworks.txt
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "installing the frameworks into $(FRAMEWORKS) (the first time takes some minutes)"
 	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
@@ -76,6 +77,7 @@ $(HOROVOD_STAMP): constraints-frameworks.txt
 	@command -v cmake >/dev/null && command -v c++ >/dev/null || \
 		{ echo "Horovod is built with cmake and a C++ compiler: apt-get install cmake g++" >&2; exit 1; }
 	@test -x $(HOROVOD)/bin/python || $(PYTHON) -m venv $(HOROVOD)
+	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "building Horovod in $(HOROVOD) (about five minutes of one core)"
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	@$(HOROVOD)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
@@ -94,6 +96,7 @@ $(HOROVOD_STAMP): constraints-frameworks.txt
 
 $(TENSORFLOW_STAMP): constraints-frameworks.txt
 	@test -x $(TENSORFLOW)/bin/python || $(PYTHON) -m venv $(TENSORFLOW)
+	@$(TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
 	@echo "installing TensorFlow into $(TENSORFLOW) (the first time takes a minute and 1.5 GB)"
 	@$(TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check -c $< tensorflow-cpu
 	@touch $@
