@@ -12,8 +12,6 @@ HOROVOD := .venv-horovod
 HOROVOD_STAMP := $(HOROVOD)/.installed
 # In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
-# make test AGAIN=1: those alone that failed the last time.
-PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 
 .PHONY: help install demo test faults frameworks horovod slurm podman flood check lint screenshot clean
 
@@ -45,13 +43,13 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(PYTEST) $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/podman --ignore=tests/frameworks
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/podman --ignore=tests/frameworks
 
 faults: $(STAMP)
-	$(PYTEST) $(PYTEST_WORKERS) tests/faults
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults
 
 frameworks: $(STAMP) $(FRAMEWORKS_STAMP) $(TENSORFLOW_STAMP)
-	DTTUI_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(PYTEST_WORKERS) tests/frameworks
+	DTTUI_REQUIRE_FRAMEWORKS=1 $(BIN)/python -m pytest $(PYTEST_WORKERS) tests/frameworks
 
 # Megatron-LM's argument parser is in wheels for Python 3.12 alone; it runs on 3.11, too, out of a directory of its own.
 # DeepSpeed compiles an operator at its first start on a CPU, which would take more of a test than the test itself.
@@ -102,7 +100,7 @@ $(TENSORFLOW_STAMP): constraints-frameworks.txt
 	@touch $@
 
 slurm: $(STAMP)
-	DTTUI_REQUIRE_SLURM=1 $(PYTEST) tests/slurm
+	DTTUI_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/slurm
 
 podman: $(STAMP)
 	DTTUI_REQUIRE_PODMAN=1 $(BIN)/python -m pytest tests/podman

@@ -14,16 +14,15 @@ from tests.processes import processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
-BRIDGE_S = 75.0
-"""A bridge whose client went without a word ends itself after a minute."""
 
 
-def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> None:
+def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None, bridges_s: float = DEADLINE_S) -> None:
     """The job has an outcome; its processes, its controller with its socket, and all bridges to hosts are gone.
 
     Args:
         directory: the job.
         lab: the hosts it ran on, whose processes count among those of this machine.
+        bridges_s: how long bridges may stay; one whose client went without a word ends itself after a minute.
     """
     wait_until(
         lambda: not processes_like("dttui.services.controller", str(directory.path)),
@@ -34,7 +33,7 @@ def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None) -> N
     assert not directory.socket.exists()
     assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == []
     for host in lab.values() if lab is not None else ():
-        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", BRIDGE_S)
+        wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", bridges_s)
 
 
 def _is_let_go(host: Host) -> bool:

@@ -207,4 +207,5 @@ def test_a_jump_host_that_dies_makes_the_hosts_behind_it_unknown_and_ends_nothin
     breakable_lab3["gpu2"].start()
     wait_for_state(directory.job_id, "SUCCEEDED")
     assert (directory.logs(0, "gpu1") / "0.out").read_text().split() == LINES
-    assert_nothing_is_left(directory, deployed)
+    # A host that is gone says no word to what it was connected to.
+    assert_nothing_is_left(directory, deployed, bridges_s=75.0)

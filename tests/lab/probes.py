@@ -29,7 +29,7 @@ def ssh(lab: Lab, host: Host, *command: str, options: tuple[str, ...] = ()) -> s
         ["ssh", "-F", "none", "-i", str(lab.client_key), *flags, *options, f"root@{host.address}", *command],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=30,
         check=False,
     )
 

@@ -14,6 +14,7 @@ from textual.worker import Worker
 
 from dttui.tui.app import LEAVE_DIALOG, DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
+from dttui.tui.screens.run import RunScreen
 
 Value = TypeVar("Value")
 
@@ -82,3 +83,12 @@ def _is_busy(app: DttuiApp, worker: Worker[object]) -> bool:
     if worker.is_finished:
         return False
     return worker.group in BUSY_GROUPS or (worker.group in ASKING_GROUPS and not isinstance(app.screen, ModalScreen))
+
+
+async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
+    """Let the screen read the job's files to their end, and show what they say."""
+    await settle(app, pilot)
+    if isinstance(app.screen, RunScreen):
+        app.screen._poll()
+        app.screen._poll()
+    await settle(app, pilot)

@@ -9,10 +9,10 @@ from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.jobs import JobsScreen, JobTable
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
+from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.looking import left, screen_text, settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN
-from tests.tui.test_run_screen import controller
 
 SIZE = (120, 40)
 

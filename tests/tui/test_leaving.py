@@ -13,10 +13,10 @@ from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui import job_files
 from tests.tui.composing import SIZE, FakeLauncher, screen_of
+from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
 from tests.tui.looking import left, screen_text, settle, text_of, toasts
 from tests.tui.screens import CHOSEN
-from tests.tui.test_run_screen import controller
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+q"])

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import re
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dtagent.protocol.events import JobState, Metric
-from textual.pilot import Pilot
-from textual.widgets import Button, Log, Select, TabbedContent
+from textual.widgets import Log, Select, TabbedContent
 
 from dttui.i18n import set_language
 from dttui.tui.app import DttuiApp
@@ -22,21 +15,13 @@ from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
+from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import screen_text, settle, text_of, toasts
+from tests.tui.looking import look, screen_text, settle, text_of
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
-
-
-async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
-    """Let the screen read the job's files to their end, and show what they say."""
-    await settle(app, pilot)
-    if isinstance(app.screen, RunScreen):
-        app.screen._poll()
-        app.screen._poll()
-    await settle(app, pilot)
 
 
 def grid(app: DttuiApp) -> str:
@@ -222,36 +207,6 @@ async def test_escape_goes_back_and_leaves_the_job_alone() -> None:
     assert writer.directory.events.read_bytes() == before
 
 
-@asynccontextmanager
-async def controller(writer: JobWriter) -> AsyncIterator[list[dict[str, object]]]:
-    """A controller's socket and lock; yields what its clients say."""
-    import fcntl
-
-    said: list[dict[str, object]] = []
-
-    async def serve(reader: asyncio.StreamReader, stream: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                message = json.loads(line)
-                if message["method"] == "stop":
-                    stream.write(json.dumps({"method": "reply", "id": message["id"]}).encode() + b"\n")
-                said.append({name: message[name] for name in ("method", "force", "prompts") if name in message})
-        finally:  # Also where the test ends before its client has hung up.
-            stream.close()
-
-    lock = os.open(writer.directory.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.utime(lock, (time.time() + 3600, time.time() + 3600))  # It gives no further sign of life.
-    directory = os.open(writer.directory.path, os.O_RDONLY)
-    server = await asyncio.start_unix_server(serve, f"/proc/self/fd/{directory}/{writer.directory.socket.name}")
-    try:
-        yield said
-    finally:
-        server.close()
-        os.close(directory)
-        os.close(lock)
-
-
 async def test_a_silent_host_is_told_in_the_headline_and_in_its_row_while_others_go_on() -> None:
     inventory = make_inventory()
     writer = job_files.silent(job(*CHOSEN), inventory)
@@ -310,66 +265,6 @@ async def test_a_stop_tells_where_it_had_to_kill_and_an_old_job_speaks_the_langu
             assert status in text_of(app, "#run-status")
             assert note in grid(app)
             assert status in text_of(app, "#run-events")
-
-
-async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
-    inventory = make_inventory()
-    writer = job_files.running(job(*CHOSEN), inventory)
-    async with controller(writer) as said:
-        app = make_app(inventory, attach=writer.directory)
-        async with app.run_test(size=SIZE, notifications=True) as pilot:
-            await look(app, pilot)
-            await pilot.press("x")
-            await settle(app, pilot)
-            assert app.focused is not None
-            assert app.focused.id == "cancel", "the harmless button has the focus"
-            labels = [str(button.label) for button in app.screen.query(Button)]
-            assert labels == ["Keep running", "Stop the job", "Stop at once"]
-            await pilot.press("enter")
-            await settle(app, pilot)
-            assert not any(message["method"] == "stop" for message in said)
-            await pilot.press("x")
-            await settle(app, pilot)
-            await pilot.click("#graceful")
-            await look(app, pilot)
-            assert {"method": "stop", "force": False} in said
-            await pilot.press("x")
-            await settle(app, pilot)
-            app.screen.query_one("#force", Button).press()
-            await look(app, pilot)
-            assert {"method": "stop", "force": True} in said
-            assert {"method": "attach", "prompts": True} in said
-            assert toasts(app)[-1] == "Asked to stop at once."
-
-
-async def test_a_job_that_is_stopping_already_can_only_be_waited_for_or_killed() -> None:
-    inventory = make_inventory()
-    writer = job_files.running(job(*CHOSEN), inventory)
-    writer.state(JobState.STOPPING, "stopping on request")
-    async with controller(writer) as said:
-        app = make_app(inventory, attach=writer.directory)
-        async with app.run_test(size=SIZE) as pilot:
-            await look(app, pilot)
-            await pilot.press("x")
-            await settle(app, pilot)
-            assert [str(button.label) for button in app.screen.query(Button)] == ["Keep waiting", "Stop at once"]
-            await pilot.press("right", "enter")
-            await look(app, pilot)
-            assert said[-1] == {"method": "stop", "force": True}
-
-
-async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
-    inventory = make_inventory()
-    writer = job_files.running(job(*CHOSEN), inventory)
-    app = make_app(inventory, attach=writer.directory)
-    async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await look(app, pilot)
-        assert text_of(app, "#run-status") == "⚠ no controller watches this job"
-        await pilot.press("x")
-        await settle(app, pilot)
-        await pilot.click("#graceful")
-        await look(app, pilot)
-        assert "no controller watches job" in toasts(app)[-1]
 
 
 async def test_a_job_directory_without_a_plan_yet_is_no_error(tmp_path: Path) -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, dump_job, load_job, parse_job
-from dttui.spec.dialects.importing import Imported, grouped, merge, translate_file
+from dttui.spec.dialects.importing import Imported, grouped, merge
 from dttui.spec.dialects.torchrun import translate_command
 from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED, parse_command
-from dttui.spec.dialects.translation import Translated
 from dttui.spec.findings import Severity
+from tests.unit.imported import command, data, file, keys
 
 FSDP = """\
 compute_environment: LOCAL_MACHINE
@@ -69,22 +67,6 @@ DEEPSPEED = """\
 """
 """The DeepSpeed configuration of seed 004."""
 HOSTFILE = "# two\ngpu1 slots=8\ngpu2 slots=8  # the other\n"
-
-
-def command(line: str) -> Translated:
-    return translate_command(shlex.split(line), "command line")
-
-
-def file(text: str, name: str = "f") -> Translated:
-    return translate_file(text, name)
-
-
-def data(imported: Imported) -> dict[str, Any]:
-    return imported.job.model_dump(mode="json", exclude_unset=True)
-
-
-def keys(imported: Imported) -> dict[str, int]:
-    return {note.place.path: note.place.line for note in imported.notes if note.place is not None}
 
 
 def outcome(make: Callable[[], Imported]) -> object:
@@ -319,81 +301,6 @@ def test_micro_batches_and_precision_of_deepspeed() -> None:
     assert imported.notes == ()
 
 
-def test_a_command_line_of_torchrun() -> None:
-    imported = merge(
-        [command("torchrun --nnodes 2 --nproc-per-node 8 --master-addr gpu1 --master-port 1 train.py --lr 1e-4 -- x")],
-        "job",
-    )
-    assert data(imported) == {
-        "name": "train",
-        "framework": "pytorch-ddp",
-        "run": {"script": "train.py", "args": ["--lr", "1e-4", "--", "x"]},
-        "resources": {"gpu": {"count": 8}},
-    }
-    assert set(keys(imported)) == {"--nnodes", "--master-addr", "--master-port"}
-    columns = {note.subject: note.place.column for note in imported.notes if note.place is not None}
-    assert columns == {"--nnodes": 10, "--master-addr": 40, "--master-port": 59}
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("torchrun --nproc_per_node=4 a.py", {"run": {"script": "a.py"}, "resources": {"gpu": {"count": 4}}}),
-        ("torchrun --nproc-per-node gpu dir/a.py", {"run": {"script": "dir/a.py"}}),
-        ("torchrun a.py", {"run": {"script": "a.py"}, "resources": {"gpu": {"count": 1}}}),
-        (
-            "torchrun --standalone --nproc-per-n 2 -m pkg.a x",
-            {"run": {"module": "pkg.a", "args": ["x"]}, "resources": {"gpu": {"count": 2}}},
-        ),
-        (
-            "NCCL_DEBUG=INFO /opt/bin/python3 -m torch.distributed.run -r3 --nproc-per-node auto a.py",
-            {"run": {"script": "a.py", "python": "/opt/bin/python3", "env": {"NCCL_DEBUG": "INFO"}}},
-        ),
-        (
-            "python -u -m torch.distributed.launch --use_env --nproc_per_node 2 a.py",
-            {"run": {"script": "a.py"}, "resources": {"gpu": {"count": 2}}},
-        ),
-        (
-            "torchrun --no-python --nproc-per-node 2 a 1",
-            {"name": "a", "framework": "command", "run": {"command": ["a", "1"]}, "resources": {"gpu": {"count": 2}}},
-        ),
-        (
-            "torchrun --max-restarts 3 --nnodes 2:4 --nproc-per-node cpu a.py",
-            {
-                "run": {"script": "a.py"},
-                "resources": {"gpu": {"count": 0}},
-                "recovery": {"max_restarts": 3, "min_nodes": 2},
-            },
-        ),
-    ],
-)
-def test_spellings_of_torchrun(line: str, expected: dict[str, Any]) -> None:
-    assert data(merge([command(line)], "job")) == {"name": "a", "framework": "pytorch-ddp", **expected}
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("", "1:1: expected torchrun, found nothing"),
-        ("accelerate launch a.py", '1:1: expected torchrun, found "accelerate"'),
-        ("torchrun --nnodes 2", "1:21: there is no script"),
-        ("torchrun --nnodes", "1:10: --nnodes lacks its value"),
-        ("torchrun --nnode-count 2 a.py", "1:10: torchrun has no option --nnode-count"),
-        ("torchrun --rdzv c10d a.py", "1:10: torchrun has no option --rdzv"),
-        ("torchrun --standalone=1 a.py", "1:10: --standalone takes no value"),
-        ("torchrun --nnodes 4:2 a.py", '1:19: --nnodes: expected a number of nodes, N or MIN:MAX, found "4:2"'),
-        ("torchrun --nproc-per-node 0 a.py", "1:27: --nproc-per-node: expected a number of processes"),
-        ("torchrun --max-restarts many a.py", '1:25: --max-restarts: expected a whole number, found "many"'),
-        ("torchrun ' ' x", "program: must not be blank"),
-        ("torchrun -m a/b.py", "program: expected a dotted module name"),
-    ],
-)
-def test_mistakes_in_a_command_line_have_their_places(line: str, words: str) -> None:
-    with pytest.raises(DocumentError) as caught:
-        merge([command(line)], "job")
-    assert words in str(caught.value)
-
-
 def test_values_that_may_be_secret_are_written_and_shown_nowhere() -> None:
     imported = merge([command("WANDB_API_KEY=hunter2 torchrun --nnodes 2 a.py")], "job")
     assert data(imported)["run"] == {"script": "a.py", "secrets": ["WANDB_API_KEY"]}
@@ -401,20 +308,6 @@ def test_values_that_may_be_secret_are_written_and_shown_nowhere() -> None:
     with pytest.raises(DocumentError) as caught:
         command("WANDB_API_KEY=hunter2 torchrun --nope a.py")
     assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.torch
-def test_the_options_are_those_of_torchrun_itself() -> None:
-    from torch.distributed.run import get_args_parser
-
-    parser = get_args_parser()
-    theirs = {text: action for text, action in parser._option_string_actions.items() if text not in ("-h", "--help")}
-    dashed = {text.replace("_", "-") for text in theirs if text.startswith("--")}
-    assert dashed <= {*FLAGS, *VALUED}
-    assert {text for text in theirs if not text.startswith("--")} == set(SHORT)
-    for option in dashed:
-        takes_value = theirs[option].nargs != 0
-        assert takes_value == (option in VALUED), option
 
 
 def test_the_first_document_that_says_something_counts_and_the_others_are_told_of() -> None:

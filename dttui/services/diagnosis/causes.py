@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dttui.i18n import N_, _
+from dttui.services.diagnosis.advice import FREE_DISK, LESS_HOST_MEMORY, SHM, WHO_KILLS
 from dttui.services.diagnosis.exceptions import chain
 from dttui.services.diagnosis.recogniser import Recogniser
-from dttui.services.diagnosis.table import FREE_DISK, LESS_HOST_MEMORY, RECOGNISERS, SHM, WHO_KILLS
+from dttui.services.diagnosis.table import RECOGNISERS
 
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60}
 MAX_EXCEPTIONS = 16

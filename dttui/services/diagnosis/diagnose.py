@@ -10,6 +10,7 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
 from dttui.services.agent_words import agent_text
+from dttui.services.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.services.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
 from dttui.services.diagnosis.memory import weighed
@@ -27,7 +28,6 @@ from dttui.services.diagnosis.models import (
 )
 from dttui.services.diagnosis.others import other_ranks, suspect
 from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
-from dttui.services.diagnosis.table import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.services.diagnosis.unstarted import why_unstarted
 
 SHELL_SIGNAL = 128

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dttui.i18n import _
+from dttui.services.diagnosis.advice import LESS_HOST_MEMORY, MEMORY_LIMITS, WHO_KILLS, WRONG_SIZE
 from dttui.services.diagnosis.causes import tell
 from dttui.services.diagnosis.models import Cause, Confidence, Failed
 from dttui.services.diagnosis.readings import Before
-from dttui.services.diagnosis.table import LESS_HOST_MEMORY, MEMORY_LIMITS, WHO_KILLS, WRONG_SIZE
 
 FULL_SHARE = 0.92
 """Of a host's memory: from here on the kernel may have killed somebody."""

@@ -1,0 +1,74 @@
+"""Stopping a job from the run screen: the question, what the controller hears, and a job without one."""
+
+from __future__ import annotations
+
+from dtagent.protocol.events import JobState
+from textual.widgets import Button
+
+from tests.tui import job_files
+from tests.tui.controllers import controller
+from tests.tui.fake_fleet import job, make_app, make_inventory
+from tests.tui.looking import look, settle, text_of, toasts
+from tests.tui.screens import CHOSEN
+
+SIZE = (120, 40)
+
+
+async def test_stopping_asks_first_and_then_tells_the_controller() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            assert app.focused is not None
+            assert app.focused.id == "cancel", "the harmless button has the focus"
+            labels = [str(button.label) for button in app.screen.query(Button)]
+            assert labels == ["Keep running", "Stop the job", "Stop at once"]
+            await pilot.press("enter")
+            await settle(app, pilot)
+            assert not any(message["method"] == "stop" for message in said)
+            await pilot.press("x")
+            await settle(app, pilot)
+            await pilot.click("#graceful")
+            await look(app, pilot)
+            assert {"method": "stop", "force": False} in said
+            await pilot.press("x")
+            await settle(app, pilot)
+            app.screen.query_one("#force", Button).press()
+            await look(app, pilot)
+            assert {"method": "stop", "force": True} in said
+            assert {"method": "attach", "prompts": True} in said
+            assert toasts(app)[-1] == "Asked to stop at once."
+
+
+async def test_a_job_that_is_stopping_already_can_only_be_waited_for_or_killed() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.state(JobState.STOPPING, "stopping on request")
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            assert [str(button.label) for button in app.screen.query(Button)] == ["Keep waiting", "Stop at once"]
+            await pilot.press("right", "enter")
+            await look(app, pilot)
+            assert said[-1] == {"method": "stop", "force": True}
+
+
+async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == "⚠ no controller watches this job"
+        await pilot.press("x")
+        await settle(app, pilot)
+        await pilot.click("#graceful")
+        await look(app, pilot)
+        assert "no controller watches job" in toasts(app)[-1]

@@ -1,0 +1,26 @@
+"""Short ways to translate documents and command lines of others, and to look at what became of them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from dttui.spec.dialects.importing import Imported, translate_file
+from dttui.spec.dialects.torchrun import translate_command
+from dttui.spec.dialects.translation import Translated
+
+
+def command(line: str) -> Translated:
+    return translate_command(shlex.split(line), "command line")
+
+
+def file(text: str, name: str = "f") -> Translated:
+    return translate_file(text, name)
+
+
+def data(imported: Imported) -> dict[str, Any]:
+    return imported.job.model_dump(mode="json", exclude_unset=True)
+
+
+def keys(imported: Imported) -> dict[str, int]:
+    return {note.place.path: note.place.line for note in imported.notes if note.place is not None}
