@@ -42,8 +42,8 @@ TEN_FIELDS = (
 OURS = """
 import json, sys, time
 from pathlib import Path
-from dtagent.host import HostProbe
-from dtagent.nvml import Nvml
+from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.nvml import Nvml
 from dtagent.protocol.columns import pack
 nvml, probe = Nvml(), HostProbe(Path("/"))
 def sample(seq):

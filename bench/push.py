@@ -43,7 +43,7 @@ async def send_by_dttui(settings: dict[str, str]) -> None:
     from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 
     from dttui.inventory.models import Environment
-    from dttui.services.agent import AgentClient
+    from dttui.services.agents.client import AgentClient
     from dttui.services.launch.sending import make_bundle, send
     from dttui.services.launch.upload import survey
     from dttui.transport.base import RemoteCommand

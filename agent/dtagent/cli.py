@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = _connect_options(arguments)
         if options is not None:
-            from dtagent.bridge import connect
+            from dtagent.daemon.bridge import connect
 
             root = options.get("--root") or default_root()
             return connect(
@@ -68,16 +68,16 @@ def _run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     root = Path(os.path.abspath(options.root or default_root()))  # A daemon has another working directory.
     if options.verb == "connect":
-        from dtagent.bridge import connect
+        from dtagent.daemon.bridge import connect
 
         return connect(str(root), [] if options.idle_exit is None else ["--idle-exit", f"{options.idle_exit:g}"])
     if options.verb == "daemon":
-        from dtagent.server import serve
+        from dtagent.daemon.server import serve
 
         _open_streams()
         return serve(root, idle_exit_s=options.idle_exit)
     if options.verb == "supervise":
-        from dtagent import supervisor
+        from dtagent.supervision import supervisor
 
         return supervisor.main(options.directory, *options.descriptors)
     if sys.stdout is None:
@@ -90,14 +90,14 @@ def _run(arguments: list[str]) -> int:
 def _show(options: argparse.Namespace, root: Path) -> int:
     """Run a verb that prints."""
     if options.verb == "facts":
-        from dtagent import show
+        from dtagent.terminal import show
 
         return show.facts([*options.pythons, *(["--json"] if options.json else [])])
     if options.verb in ("status", "stop"):
-        from dtagent import control
+        from dtagent.terminal import control
 
         return control.status(root) if options.verb == "status" else control.stop(root)
-    from dtagent import top
+    from dtagent.terminal import top
 
     return top.top(root) if options.verb == "top" else top.metrics(root)
 

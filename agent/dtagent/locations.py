@@ -10,9 +10,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent import mounts
 from dtagent.errors import RootError
 from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.system import mounts
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """What a job id or a stream may be called, since both become file names."""

@@ -15,7 +15,7 @@ from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
 
 WARM_MINUTES = 30
-"""How long the agent keeps a process for warm starts that no job asks for, `dtagent.warming.IDLE_S`."""
+"""How long the agent keeps a process for warm starts that no job asks for, `dtagent.attempts.warming.IDLE_S`."""
 RANK = f"{Hole.PAYLOAD}/rank.py"
 """Runs a script or module as one rank, with logs and an end of its own."""
 

@@ -13,8 +13,8 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
-from dttui.services.agent import AgentClient
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.client import AgentClient
+from dttui.services.agents.words import agent_text
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 FACTS_TIMEOUT_S = 60.0

@@ -11,7 +11,7 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.i18n import N_, _, ngettext
 from dttui.planning.aggregate import Choice
 from dttui.sanitize import clean
-from dttui.services.agent_words import agent_text, gpu_note_text
+from dttui.services.agents.words import agent_text, gpu_note_text
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.services.view import NodeView
 from dttui.services.words import environment_state_name, without_log_head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dtagent.protocol.telemetry import TelemetryReply, TelemetryRequest
-from dtagent.sampler import Sampler
+from dtagent.telemetry.sampler import Sampler
 
 
 async def follow(sampler: Sampler, request: TelemetryRequest) -> TelemetryReply:

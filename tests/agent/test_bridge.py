@@ -19,7 +19,12 @@ from dtagent.protocol.rpc import MAGIC
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
 
-QUICK = "import sys, dtagent.bridge as b; b.SILENCE_S = 1.5; from dtagent.cli import main; sys.exit(main(sys.argv[1:]))"
+QUICK = """
+import sys, dtagent.daemon.bridge as bridge
+bridge.SILENCE_S = 1.5
+from dtagent.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 """The bridge, with a client that counts as gone sooner."""
 FLOOD_CALLS = 4000
 
@@ -144,7 +149,13 @@ def test_a_bridge_that_finds_no_room_at_a_daemon_waits_no_longer_than_its_client
             stack.enter_context(socket.socket(socket.AF_UNIX)).connect(stuck.getsockname())
         bridge = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-I", "-c", f"import dtagent.bridge as b; b.KNOCK_S = {patience_s}\n{CONNECT}", root],
+                [
+                    sys.executable,
+                    "-I",
+                    "-c",
+                    f"import dtagent.daemon.bridge as b; b.KNOCK_S = {patience_s}\n{CONNECT}",
+                    root,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from dtagent import adoption
-from dtagent.census import Census
+from dtagent.attempts import adoption
+from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
-from dtagent.rank_use import RankProcess
+from dtagent.telemetry.rank_use import RankProcess
 
 
 def make(root: Path, job_id: str) -> AttemptFiles:

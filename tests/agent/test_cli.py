@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dtagent import control
 from dtagent.errors import AgentError
+from dtagent.terminal import control
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until

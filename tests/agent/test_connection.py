@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent import connection as connection_module
 from dtagent.calls import Later, Method, Workers
-from dtagent.changes import AttemptLocks
-from dtagent.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
+from dtagent.daemon import connection as connection_module
+from dtagent.daemon.changes import AttemptLocks
+from dtagent.daemon.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import (
     AttemptKey,

@@ -271,9 +271,8 @@ def test_readings_come_faster_while_a_client_asks_for_them_and_those_kept_do_not
 
 
 def test_the_bridge_imports_neither_pydantic_nor_psutil(agent: Conversation) -> None:
-    code = (
-        "import sys, dtagent.cli, dtagent.bridge; print(sorted({'pydantic', 'psutil', 'asyncio'} & set(sys.modules)))"
-    )
+    seen = "sorted({'pydantic', 'psutil', 'asyncio'} & set(sys.modules))"
+    code = f"import sys, dtagent.cli, dtagent.daemon.bridge; print({seen})"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "[]\n"
 

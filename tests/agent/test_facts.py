@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from dtagent import facts, processes
-from dtagent.interpreters import MOST_AT_ONCE, examine, examine_all
-from dtagent.nvml import Nvml
+from dtagent.facts import collection
+from dtagent.facts.interpreters import MOST_AT_ONCE, examine, examine_all
+from dtagent.system import processes
+from dtagent.telemetry.nvml import Nvml
 
 from tests.agent.nvml_stub import run_child
 
@@ -31,7 +32,7 @@ POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n"
 
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> Nvml:
-    monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
+    monkeypatch.setattr("dtagent.telemetry.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
     return Nvml()
 
 
@@ -57,7 +58,7 @@ def install(directory: Path, name: str, version: str) -> None:
 
 
 def test_the_facts_of_this_host_are_those_of_this_host(no_driver: Nvml) -> None:
-    found = facts.collect([sys.executable], no_driver)
+    found = collection.collect([sys.executable], no_driver)
     system = os.uname()
     assert (found.hostname, found.kernel, found.architecture) == (socket.gethostname(), system.release, system.machine)
     assert found.boot_id == processes.boot_id()
@@ -76,7 +77,7 @@ def test_cpus_this_process_may_not_use_are_not_counted(no_driver: Nvml) -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert facts.collect([], no_driver).cpu_count == 1
+        assert collection.collect([], no_driver).cpu_count == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -94,7 +95,7 @@ def test_cpus_this_process_may_not_use_are_not_counted(no_driver: Nvml) -> None:
     ],
 )
 def test_the_processor_is_named_on_every_architecture(cpuinfo: str, architecture: str, model: str) -> None:
-    assert facts.cpu_model(cpuinfo, architecture) == model
+    assert collection.cpu_model(cpuinfo, architecture) == model
 
 
 def test_addresses_are_those_other_hosts_can_reach(monkeypatch: pytest.MonkeyPatch, no_driver: Nvml) -> None:
@@ -114,7 +115,7 @@ def test_addresses_are_those_other_hosts_can_reach(monkeypatch: pytest.MonkeyPat
         "eth1": [entry(socket.AF_PACKET, "02:00:00:00:00:02")],
     }
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
-    assert facts.collect([], no_driver).addresses == {
+    assert collection.collect([], no_driver).addresses == {
         "lo": ["10.9.9.9"],
         "eth0": ["10.0.0.11", "2001:db8::11"],
         "ib0": ["fd00::5"],

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dtagent import processes
-from dtagent.host import HostProbe
 from dtagent.protocol.telemetry import DeviceRate, GpuSample, HostSample, RankSample
-from dtagent.rank_use import RankProcess, RankProcesses
+from dtagent.system import processes
+from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.rank_use import RankProcess, RankProcesses
 
 MIB = 1024 * 1024
 

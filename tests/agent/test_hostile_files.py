@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dtagent import adoption, failures, history, job_files, journal
-from dtagent.attempts import Attempts
-from dtagent.census import Census
+from dtagent.attempts import adoption, failures, history
+from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
 from dtagent.protocol.jobs import AttemptKey, NodeState
 from dtagent.protocol.rpc import MAX_FRAME_BYTES, encode, to_wire
-from dtagent.rank_use import RankProcess
+from dtagent.supervision import journal
+from dtagent.system import untrusted_files
+from dtagent.telemetry.rank_use import RankProcess
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.waiting import wait_until
@@ -102,7 +104,7 @@ def test_what_is_no_file_of_bytes_or_too_long_is_an_error(tmp_path: Path, make: 
     make(tmp_path / "x")
     descriptors = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match=r"not a regular file|longer than"):
-        job_files.read(tmp_path / "x")
+        untrusted_files.read(tmp_path / "x")
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

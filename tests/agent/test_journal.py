@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent import allocation, journal
 from dtagent.locations import write_atomic
+from dtagent.supervision import journal
+from dtagent.system import allocation
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.attempts import Attempts
+from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.leases import LEASE_S
 from dtagent.errors import RpcError
-from dtagent.leases import LEASE_S
 from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest, StartRequest, StopRequest, UploadRequest
 from dtagent.protocol.rpc import ErrorCode
 
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("dtagent.leases.time.monotonic", found)
+    monkeypatch.setattr("dtagent.attempts.leases.time.monotonic", found)
     return found
 
 

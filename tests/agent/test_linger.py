@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dtagent.linger import (
+from dtagent.names import default_root
+from dtagent.system.linger import (
     can_outlive_logout,
     environment_file,
     kills_user_processes,
@@ -20,7 +21,6 @@ from dtagent.linger import (
     unit_name,
     unit_text,
 )
-from dtagent.names import default_root
 
 from tests.agent.conversation import Conversation
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dtagent import allocation, logcap, logs
 from dtagent.locations import AttemptFiles
-from dtagent.logcap import LogCap
+from dtagent.logs import streams
 from dtagent.protocol.jobs import AttemptKey, FollowRequest
+from dtagent.supervision import logcap
+from dtagent.supervision.logcap import LogCap
+from dtagent.system import allocation
 
 MIB = 1 << 20
 REQUEST = FollowRequest(AttemptKey("job", 0), inodes={})
@@ -35,7 +37,7 @@ class Copy:
 
     def read(self, files: AttemptFiles, *, most: int = 256 * 1024) -> int:
         """Take the next chunk; return its length."""
-        chunks, _more = logs.read(files, replace(self.request, max_bytes=most))
+        chunks, _more = streams.read(files, replace(self.request, max_bytes=most))
         taken = 0
         for chunk in chunks:
             assert chunk.stream == "0.out"
@@ -176,7 +178,7 @@ def test_a_client_that_knows_no_gaps_gets_zeros_and_keeps_its_place(files: Attem
     with (files.logs / "0.out").open("r+b") as stream:
         allocation.punch(stream.fileno(), 0, MIB)
     request = FollowRequest(AttemptKey("job", 0), {"0.out": MIB - 4096})
-    ((chunk,), _more) = logs.read(files, request)
+    ((chunk,), _more) = streams.read(files, request)
     assert (chunk.offset, chunk.gap_bytes) == (MIB - 4096, 0)
     assert base64.b64decode(chunk.data).startswith(bytes(4096) + b"0000001\n")
 
@@ -202,7 +204,7 @@ def test_a_file_that_the_script_replaced_is_told_and_read_from_its_beginning(fil
         append(files, b"second, and longer\n")
     else:
         path.write_bytes(b"2nd\n")
-    assert logs.has_more(logs.sizes(files), copy.request)
+    assert streams.has_more(streams.sizes(files), copy.request)
     copy.read(files)
     assert copy.is_new
     assert bytes(copy.data) == path.read_bytes()
@@ -213,7 +215,7 @@ def test_a_file_that_the_script_replaced_is_told_and_read_from_its_beginning(fil
 def test_a_pipe_or_a_link_in_the_place_of_a_log_is_passed_over(files: AttemptFiles) -> None:
     os.mkfifo(files.logs / "0.out")
     (files.logs / "1.out").symlink_to("/etc/passwd")
-    assert logs.read(files, REQUEST) == ([], False)
+    assert streams.read(files, REQUEST) == ([], False)
     cap_of(files, MIB, [])
 
 
@@ -221,7 +223,7 @@ def test_room_is_shared_so_that_a_flood_hides_nobody(files: AttemptFiles) -> Non
     append(files, block(0))
     for rank in range(1, 16):
         (files.logs / f"{rank}.out").write_bytes(b"alive\n")
-    chunks, more = logs.read(files, replace(REQUEST, max_bytes=4096))
+    chunks, more = streams.read(files, replace(REQUEST, max_bytes=4096))
     assert {chunk.stream for chunk in chunks} == {f"{rank}.out" for rank in range(16)}
     assert sum(len(base64.b64decode(chunk.data)) for chunk in chunks) <= 4096
     assert more
@@ -263,7 +265,7 @@ def test_a_directory_that_the_script_removed_does_no_harm(files: AttemptFiles) -
     cap = cap_of(files, MIB, [])
     files.logs.rmdir()
     look(cap)
-    assert logs.read(files, REQUEST) == ([], False)
+    assert streams.read(files, REQUEST) == ([], False)
 
 
 def test_the_faster_a_log_grows_the_sooner_it_is_looked_at(files: AttemptFiles) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dtagent import lookout as lookout_module
+from dtagent.daemon import lookout as lookout_module
+from dtagent.daemon.lookout import Look, Lookout, look_at
 from dtagent.locations import AttemptFiles, make_private
-from dtagent.lookout import Look, Lookout, look_at
 
 MANY = 50
 DEADLINE_S = 20.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.nvml import GpuInventory, Nvml
+from dtagent.telemetry.nvml import GpuInventory, Nvml
 
 from tests.agent.nvml_stub import CONTROL, child_environment, run_child
 
@@ -49,7 +49,7 @@ def errors(samples: list[dict[str, Any]]) -> list[str | None]:
 
 
 def test_without_a_driver_there_are_no_gpus_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
+    monkeypatch.setattr("dtagent.telemetry.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
     nvml = Nvml()
     assert nvml.refresh() == 0
     assert nvml.facts() == GpuInventory(note="no NVIDIA driver: libnvidia-ml.so.1 is not installed")
@@ -57,7 +57,7 @@ def test_without_a_driver_there_are_no_gpus_and_a_note_says_why(monkeypatch: pyt
 
 def test_without_a_driver_pynvml_is_not_even_imported() -> None:
     code = (
-        "import sys, dtagent.nvml as n; n.LIBRARY = 'libnvidia-ml-that-is-absent.so.1'; "
+        "import sys, dtagent.telemetry.nvml as n; n.LIBRARY = 'libnvidia-ml-that-is-absent.so.1'; "
         "n.Nvml().refresh(); sys.exit('pynvml' in sys.modules)"
     )
     environment = child_environment(Path("/nonexistent"), Path("/nonexistent"))

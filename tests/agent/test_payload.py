@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from dtagent import interpreters, payload
+from dtagent import payload
+from dtagent.facts import interpreters
 
 RUNNER = Path(payload.__file__).parent / "rank.py"
 

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from dtagent import probing
-from dtagent.checks import Checks, look
+from dtagent.checks import probing
+from dtagent.checks.checks import Checks, look
+from dtagent.checks.probing import Listeners
+from dtagent.checks.reach import reach
 from dtagent.errors import RpcError
-from dtagent.network import reserve_port
-from dtagent.probing import Listeners
 from dtagent.protocol.probes import (
     LOAD,
     MAX_PATHS,
@@ -33,7 +33,7 @@ from dtagent.protocol.probes import (
     ReachTarget,
 )
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.reach import reach
+from dtagent.system.network import reserve_port
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*_SelectorTransport:pytest.PytestUnraisableExceptionWarning",
@@ -279,7 +279,7 @@ def test_a_path_that_may_not_be_looked_at_is_neither_there_nor_missing(
     def refuse(_path: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dtagent.checks.os.stat", refuse)
+    monkeypatch.setattr("dtagent.checks.checks.os.stat", refuse)
     found = look(str(tmp_path))
     assert (found.exists, found.detail) == (None, "Permission denied")
 
@@ -288,7 +288,7 @@ async def test_a_path_that_hangs_costs_no_more_than_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr("dtagent.checks.look", lambda path: is_over.wait(DEADLINE_S) and look(path))
+    monkeypatch.setattr("dtagent.checks.checks.look", lambda path: is_over.wait(DEADLINE_S) and look(path))
     began = time.monotonic()
     reply = await Checks(tmp_path).paths(PathsRequest(["/mnt"], 0.1))
     is_over.set()

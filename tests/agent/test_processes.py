@@ -18,10 +18,11 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from dtagent import cgroup, processes, usage
-from dtagent.patience import patiently
-from dtagent.processes import Family, ProcessId
 from dtagent.protocol.jobs import AttemptKey
+from dtagent.supervision import usage
+from dtagent.system import cgroup, processes
+from dtagent.system.patience import patiently
+from dtagent.system.processes import Family, ProcessId
 
 from tests.waiting import wait_until
 
@@ -277,7 +278,7 @@ def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
         peak = usage.MemoryPeak(FAMILY)
-        monkeypatch.setattr("dtagent.usage.resource.getrusage", lambda _who: SimpleNamespace(ru_maxrss=0))
+        monkeypatch.setattr("dtagent.supervision.usage.resource.getrusage", lambda _who: SimpleNamespace(ru_maxrss=0))
         peak.look()
         assert peak.mib() == 0, "it is not due yet"
         wait_until(lambda: peak.wait_s() == 0, "a look to be due")
@@ -294,7 +295,7 @@ def test_what_will_not_die_is_named(sleeper: subprocess.Popen[bytes], monkeypatc
 
 def test_use_of_memory_is_looked_at_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("dtagent.usage.time.monotonic", lambda: now)
+    monkeypatch.setattr("dtagent.supervision.usage.time.monotonic", lambda: now)
     peak = usage.MemoryPeak(FAMILY)
     pauses = []
     for _ in range(7):

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
-from dtagent import facts, interpreters, users
 from dtagent.calls import Workers
 from dtagent.errors import RpcError
-from dtagent.interpreters import examine_all
-from dtagent.nvml import Nvml
+from dtagent.facts import collection, interpreters
+from dtagent.facts.interpreters import examine_all
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.readings import Readings
+from dtagent.system import users
+from dtagent.system.readings import Readings
+from dtagent.telemetry.nvml import Nvml
 
 from tests.waiting import wait_until
 
@@ -73,12 +74,12 @@ def test_so_many_may_be_under_way_and_a_failure_is_no_answer(hang: Callable[...,
 def test_facts_of_a_host_whose_disk_hangs_leave_one_thread_however_often_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch, hang: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr("dtagent.system_facts.file_systems", hang)
+    monkeypatch.setattr("dtagent.system.system_facts.file_systems", hang)
     monkeypatch.setattr(interpreters, "resolve", hang)
-    monkeypatch.setattr(facts, "DISKS_WAIT_S", 0.05)
-    monkeypatch.setattr(facts, "examine_all", lambda pythons: examine_all(pythons, timeout_s=-1.9))
+    monkeypatch.setattr(collection, "DISKS_WAIT_S", 0.05)
+    monkeypatch.setattr(collection, "examine_all", lambda pythons: examine_all(pythons, timeout_s=-1.9))
     for _ in range(4):
-        found = facts.collect(["/dead/bin/python"], Nvml(), driver_wait_s=5.0)
+        found = collection.collect(["/dead/bin/python"], Nvml(), driver_wait_s=5.0)
         assert found.file_systems is None
         assert found.pythons[0].error == "/dead/bin/python cannot be reached: its file system does not answer"
     assert len(readers()) == 2

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent import journal, retention
-from dtagent.attempts import Attempts
+from dtagent.attempts import retention
+from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, removed_path, socket_path
 from dtagent.protocol.jobs import AttemptKey, NodeState, StopRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.supervision import journal
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
@@ -215,7 +216,7 @@ def test_other_calls_are_answered_while_a_daemon_removes_many_files(tmp_path: Pa
     old = make_attempt(root, "old", OLD)
     root.chmod(0o700)
     held = (
-        "import os, shutil, sys, time\nfrom pathlib import Path\nfrom dtagent.server import serve\n"
+        "import os, shutil, sys, time\nfrom pathlib import Path\nfrom dtagent.daemon.server import serve\n"
         "real = shutil.rmtree\n"
         "def removed(path, **more):\n"
         f"    while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"

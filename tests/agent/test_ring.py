@@ -18,8 +18,8 @@ from dtagent.protocol.telemetry import (
     RankSample,
     TelemetrySelection,
 )
-from dtagent.ring import Ring
-from dtagent.sampler import RING_BYTES, RING_SAMPLES, THIN_SAMPLES, THINNING
+from dtagent.telemetry.ring import Ring
+from dtagent.telemetry.sampler import RING_BYTES, RING_SAMPLES, THIN_SAMPLES, THINNING
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dtagent import server
+from dtagent.daemon import server
 from dtagent.errors import RootError
 from dtagent.locations import file_system_of, secure_root, socket_path
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest, TelemetrySelection
-from dtagent.rank_use import RankProcess, RankProcesses
-from dtagent.sampler import MOST_SAMPLES, Sampler
+from dtagent.telemetry.rank_use import RankProcess, RankProcesses
+from dtagent.telemetry.sampler import MOST_SAMPLES, Sampler
 
 from tests.agent.nvml_stub import run_child
 from tests.agent.sampling import follow

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from dtagent import adoption, supervisor
-from dtagent.attempts import Attempts
+from dtagent.attempts import adoption
+from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.jobs import AttemptKey, NodeStatus, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.supervision import supervisor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

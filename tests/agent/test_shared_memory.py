@@ -11,8 +11,8 @@ from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
-from dtagent import journal
-from dtagent.shared_memory import DIRECTORY, private_objects, remove_leftovers
+from dtagent.supervision import journal
+from dtagent.supervision.shared_memory import DIRECTORY, private_objects, remove_leftovers
 
 from tests.agent.conversation import Conversation
 

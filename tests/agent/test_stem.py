@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from dtagent import stem as stems
-from dtagent.stem import ChildUsage, Stem, usage_of
+from dtagent.supervision import stem as stems
+from dtagent.supervision.stem import ChildUsage, Stem, usage_of
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
-from dtagent import facts, gpu_topology, system_facts
-from dtagent.nvml import Nvml
+from dtagent.facts import collection
 from dtagent.protocol.telemetry import Container, FileSystem, HostFacts, Interface, NumaNode, RdmaPort
+from dtagent.system import system_facts
+from dtagent.telemetry import gpu_topology
+from dtagent.telemetry.nvml import Nvml
 
 MOUNTS = """\
 22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -36,8 +38,8 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def test_everything_asked_for_is_told_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
-    found = facts.collect([], Nvml())
+    monkeypatch.setattr("dtagent.telemetry.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
+    found = collection.collect([], Nvml())
     assert found.cpu_sockets
     assert found.file_systems
     assert any(system.mount == "/" for system in found.file_systems)
@@ -251,8 +253,8 @@ def test_facts_survive_readers_that_fail(monkeypatch: pytest.MonkeyPatch) -> Non
 
     for name in ("file_systems", "interfaces", "rdma_ports", "numa_nodes", "container", "limits", "cuda_toolkits"):
         monkeypatch.setattr(system_facts, name, fail)
-    monkeypatch.setattr("dtagent.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
-    found = facts.collect([], Nvml())
+    monkeypatch.setattr("dtagent.telemetry.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
+    found = collection.collect([], Nvml())
     assert isinstance(found, HostFacts)
     assert (found.file_systems, found.interfaces, found.rdma, found.limits, found.container) == (None,) * 5
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dtagent.prometheus import exposition
 from dtagent.protocol.telemetry import (
     DeviceRate,
     DiskUse,
@@ -29,8 +28,9 @@ from dtagent.protocol.telemetry import (
     MigInstance,
     RankSample,
 )
-from dtagent.terminal_text import Look, cells, printable
-from dtagent.top_view import render, spoken
+from dtagent.telemetry.prometheus import exposition
+from dtagent.terminal.terminal_text import Look, cells, printable
+from dtagent.terminal.top_view import render, spoken
 
 from tests.agent.conversation import Conversation
 from tests.agent.nvml_stub import CONTROL

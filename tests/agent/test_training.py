@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent import training
 from dtagent.locations import AttemptFiles
-from dtagent.trainer_lines import MAX_LINE_BYTES, LineReader, spans
-from dtagent.training import Training
+from dtagent.logs import training
+from dtagent.logs.trainer_lines import MAX_LINE_BYTES, LineReader, spans
+from dtagent.logs.training import Training
 from hypothesis import given
 from hypothesis import strategies as st
 

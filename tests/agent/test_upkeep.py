@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from dtagent import error_log, upkeep
-from dtagent.attempts import Attempts
-from dtagent.changes import Changes
-from dtagent.upkeep import Upkeep
-from dtagent.warming import WarmStarts
+from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.warming import WarmStarts
+from dtagent.daemon import error_log, upkeep
+from dtagent.daemon.changes import Changes
+from dtagent.daemon.upkeep import Upkeep
 
 from tests.waiting import until
 

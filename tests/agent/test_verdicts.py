@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from dtagent.checks.verdicts import judge
 from dtagent.errors import RpcError
 from dtagent.protocol.probes import FrameworkVerdict, VerdictReply, VerdictRequest
-from dtagent.verdicts import judge
 
 TORCHRUN = [sys.executable, "${PAYLOAD}/torchrun.py", "--nnodes=2", "--nproc-per-node=2", "--node-rank=1"]
 TORCHRUN += ["--master-addr=10.0.0.1", "--master-port=29500", "--", "${PAYLOAD}/rank.py", "train.py"]

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent import proc_stat, warming
+from dtagent.attempts import warming
+from dtagent.attempts.warming import MOST, WarmStarts
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
-from dtagent.warming import MOST, WarmStarts
+from dtagent.system import proc_stat
 
 from tests.processes import processes_like
 from tests.waiting import wait_until

@@ -87,7 +87,7 @@ def test_sixty_four_clients_are_served_at_once(agent: Conversation, raw: list[Ra
 
 
 FEW_CLIENTS = """
-import sys, dtagent.server as server
+import sys, dtagent.daemon.server as server
 server.MAX_CLIENTS = 3
 from dtagent.cli import main
 sys.exit(main(sys.argv[1:]))

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from dtagent import work as work_module
-from dtagent.attempts import Attempts
+from dtagent.attempts import work as work_module
+from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.store import Incoming, Store
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, StopRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.tree import TreeEntry, decode_tree, digest_of, encode_tree
-from dtagent.store import Incoming, Store
 
 KEY = AttemptKey("job", 0)
 DIGEST = hashlib.sha256(b"abc").hexdigest()

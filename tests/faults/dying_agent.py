@@ -23,7 +23,7 @@ def main() -> int:
         _die_while_writing(int(os.environ.get("DYING_SUPERVISOR_AT", "0")))
     else:
         _die_before_changing(int(os.environ.get("DYING_DAEMON_AT", "0")))
-        from dtagent import adoption
+        from dtagent.attempts import adoption
 
         setattr(adoption, "own_python", lambda: os.environ["DYING_INTERPRETER"])  # noqa: B010 - mypy: not its own name
     from dtagent.cli import main as run
@@ -55,7 +55,7 @@ def _die_before_changing(step: int) -> None:
 
 
 def _die_while_writing(record: int) -> None:
-    from dtagent import journal
+    from dtagent.supervision import journal
 
     count = 0
     write = os.write

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent import journal, processes
-from dtagent.cgroup import Cgroup
 from dtagent.locations import AttemptFiles
+from dtagent.supervision import journal
+from dtagent.system import processes
+from dtagent.system.cgroup import Cgroup
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ import pytest
 from dtagent.protocol.jobs import NodeState
 
 from dttui.errors import HostUnreachableError, LaunchError
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.gang import node_start
 from dttui.services.gang import start as gang_start
 from tests.agent.conversation import Conversation, processes_with

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent import journal
 from dtagent.locations import AttemptFiles
+from dtagent.supervision import journal
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.waiting import wait_until

@@ -17,7 +17,7 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
 from dttui.services import jobs
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.event_log import EventLog
 from dttui.services.gang import node_run
 from dttui.services.gang.attempt_log import AttemptLog

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.linger import unit_text
+from dtagent.system.linger import unit_text
 
 from dttui.inventory.models import Environment
 from dttui.inventory.reader import load_inventory

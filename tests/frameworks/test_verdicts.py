@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.checks.verdicts import judge
 from dtagent.protocol.probes import FrameworkVerdict, VerdictRequest
-from dtagent.verdicts import judge
 
 from dttui.planning.planner import plan
 from dttui.services.preflight.verdicts import request_for

@@ -17,7 +17,7 @@ from dtagent.protocol.jobs import WarmReply, WarmRequest
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.inventory.models import Environment
 from dttui.services import jobs
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.agents.deploy import Deployment, Outcome, agent_digest, deploy_all
 from dttui.services.agents.remove import Removal, remove_all
 from dttui.services.agents.wheel_source import WheelSource

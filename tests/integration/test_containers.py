@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import LaunchError
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from tests.fake_engine import Engine, engine
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start
 from tests.integration.gangs import TestGang

@@ -10,7 +10,7 @@ import dtagent
 
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.inventory.models import Environment
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.agents.deploy import (
     Deployment,
     agent_digest,

@@ -15,7 +15,7 @@ from dttui.errors import CancelledError, JobFailedError, LaunchError
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import PlannedProcess
 from dttui.frameworks.command import Command
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from dtagent.attempts import Attempts
+from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, UsageError
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.launch import sending
 from dttui.services.launch.sending import make_bundle, send
 from dttui.services.launch.upload import survey

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import dtagent
 import pytest
-from dtagent import nvml
-from dtagent.interpreters import examine_all
+from dtagent.facts.interpreters import examine_all
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
+from dtagent.telemetry import nvml
 
 from dttui.errors import HostError, PreflightError
 from dttui.i18n import Told, _, joined, ngettext, ntold, retell, set_language, told
 from dttui.sanitize import clean
-from dttui.services import agent_words, jobs
-from dttui.services.agent_words import agent_text, gpu_note_text
+from dttui.services import jobs
+from dttui.services.agents import words
+from dttui.services.agents.words import agent_text, gpu_note_text
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.jobs import JobDirectory
@@ -167,8 +168,8 @@ def test_what_an_agent_says_is_told_in_the_language_of_the_person_where_it_is_kn
 
 def test_every_text_that_is_known_of_agents_is_one_that_they_say() -> None:
     said = "".join(path.read_text() for path in Path(dtagent.__file__).parent.rglob("*.py"))
-    assert [text for text in agent_words._KNOWN if f'"{text.removesuffix("; {who}")}"' not in said] == []
-    for text in agent_words._RECOGNISED:
+    assert [text for text in words._KNOWN if f'"{text.removesuffix("; {who}")}"' not in said] == []
+    for text in words._RECOGNISED:
         longest = max((plain.strip(" :;()") for plain, *_rest in string.Formatter().parse(text)), key=len)
         assert longest in said, text
 

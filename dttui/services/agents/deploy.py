@@ -21,8 +21,8 @@ from dttui.errors import AgentError, HostError, RefusedError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
-from dttui.services.agent import AgentClient
 from dttui.services.agents.channel import Program, ask_host
+from dttui.services.agents.client import AgentClient
 from dttui.services.agents.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
 from dttui.services.agents.wheel_source import ARCHITECTURES, WheelSource
 from dttui.services.agents.wheels import Requirement, Wheel, lock_text

@@ -42,7 +42,7 @@ DESCRIBE = """
 import json, platform
 from dtagent.protocol.rpc import VERSIONS
 try:
-    from dtagent.linger import logout_kills
+    from dtagent.system.linger import logout_kills
     kills = logout_kills()
 except (ImportError, OSError, ValueError):
     kills = None

@@ -13,8 +13,8 @@ from dttui.errors import AgentError, HostError, RefusedError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
-from dttui.services.agent import AgentClient
 from dttui.services.agents.channel import Program, ask_host
+from dttui.services.agents.client import AgentClient
 from dttui.services.agents.deploy import decode
 from dttui.services.agents.each_host import Visit, on_each
 from dttui.services.agents.status import AttemptSeen, inspect

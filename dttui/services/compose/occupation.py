@@ -10,7 +10,7 @@ from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 from dttui.i18n import _, joined, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.words import listed
 from dttui.spec.findings import error, warning
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.services.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at

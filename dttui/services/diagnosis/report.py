@@ -11,7 +11,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _, ngettext
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
 from dttui.services.diagnosis.readings import WINDOW_S, Before, GpuBefore
 from dttui.services.words import rank_names, state_name

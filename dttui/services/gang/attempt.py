@@ -16,7 +16,7 @@ from dttui.files import write_atomic
 from dttui.i18n import _, ntold, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan, PlannedNode
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import MetricWatch
 from dttui.services.event_log import EventLog

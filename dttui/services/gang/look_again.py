@@ -12,7 +12,7 @@ from dtagent.protocol.rpc import ErrorCode
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import told
 from dttui.inventory.models import Inventory
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.copy_cap import CopyCap

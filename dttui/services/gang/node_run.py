@@ -24,7 +24,7 @@ from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyErro
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import PlannedNode
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.awake import has_just_woken
 from dttui.services.gang.node_record import NodeRecord, Shared
 from dttui.services.jobs import JobDirectory

@@ -11,7 +11,7 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, ProcessExit,
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.causes import any_is_consequence
 from dttui.services.diagnosis.exceptions import headline, shortened
 from dttui.services.follow import tail

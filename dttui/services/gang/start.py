@@ -16,7 +16,7 @@ from dttui.files import write_atomic
 from dttui.i18n import Told, _, ntold, told
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.node_start import NodeStart

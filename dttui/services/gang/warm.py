@@ -9,8 +9,8 @@ from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import told
 from dttui.planning.models import PlannedNode
-from dttui.services.agent import AgentClient
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.client import AgentClient
+from dttui.services.agents.words import agent_text
 
 TIMEOUT_S = 10.0
 

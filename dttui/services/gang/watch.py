@@ -13,7 +13,7 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
 from dttui.planning.models import BoundPlan, Finding, Severity
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.alerts.metric_watch import alert_message
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.lost_nodes import LOG_REST

@@ -17,7 +17,7 @@ from dtagent.protocol.tree import MAX_TREE_BYTES, TreeEntry, digest_of, encode_t
 
 from dttui.errors import AgentError, UsageError
 from dttui.i18n import _
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.launch.upload import UploadFile
 
 INLINE_BYTES = 32 * 1024

@@ -8,7 +8,7 @@ from dtagent.protocol.probes import ImageReply
 
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.preflight.board import Drift, Judgement, Verdict, drift_of
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, error, warning

@@ -12,7 +12,7 @@ from dttui import __version__
 from dttui.i18n import _, joined, ngettext
 from dttui.planning.models import Finding, PlannedNode
 from dttui.sanitize import clean
-from dttui.services.agent_words import agent_text, gpu_note_text
+from dttui.services.agents.words import agent_text, gpu_note_text
 from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight.board import Judgement, Verdict
 from dttui.services.preflight.software import check_logout

@@ -32,7 +32,7 @@ from dttui.i18n import _
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding
 from dttui.sanitize import clean
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.known_hardware import record_links
 from dttui.services.preflight.board import Judgement, Verdict
 from dttui.spec.findings import error, warning

@@ -19,7 +19,7 @@ from dttui.i18n import _, joined
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services.agent import AgentClient
+from dttui.services.agents.client import AgentClient
 from dttui.services.compose.occupation import HostReading, check_room, count_free
 from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight import hosts

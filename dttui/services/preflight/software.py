@@ -10,7 +10,7 @@ from dttui.frameworks import get_framework
 from dttui.frameworks.nccl import PER_COLLECTIVE, version
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.services.preflight.board import Drift, Judgement, drift_of
 from dttui.spec.findings import error, warning
 

@@ -12,7 +12,7 @@ from dttui.frameworks.bundle import Hole, address_hole, fill, port_hole
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.sanitize import clean
-from dttui.services.agent_words import agent_text
+from dttui.services.agents.words import agent_text
 from dttui.spec.findings import error
 
 SECONDS = 20.0

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent import facts, host, xid
-from dtagent.nvml import Nvml
+from dtagent.facts import collection
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import GpuSample, HostSample, TelemetryRequest
-from dtagent.sampler import Sampler
+from dtagent.telemetry import host, xid
+from dtagent.telemetry.nvml import Nvml
+from dtagent.telemetry.sampler import Sampler
 
 from tests.agent.nvml_stub import change
 from tests.agent.sampling import follow
@@ -106,7 +107,7 @@ def names_as_bytes() -> Any:
 def host_facts(wait_s: str) -> Any:
     """All facts, and how long they took, while the driver may hang."""
     began = time.monotonic()
-    gathered = facts.collect([], Nvml(), float(wait_s))
+    gathered = collection.collect([], Nvml(), float(wait_s))
     return {"facts": gathered, "took_s": time.monotonic() - began}
 
 

@@ -1,0 +1,146 @@
+"""What the daemon can tell of a supervisor that it may not have started, and what it does after one that vanished."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dtagent.attempts import history
+from dtagent.locations import AttemptFiles, own_python
+from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol.rpc import to_wire
+from dtagent.supervision import journal, removal, supervisor
+from dtagent.system import linger, processes, untrusted_files
+from dtagent.system.cgroup import SCOPE_PREFIX, Cgroup
+from dtagent.system.processes import Family, ProcessId
+
+LOG = logging.getLogger("dtagent")
+KILL_DEADLINE_S = 10.0
+SPAWN_TIMEOUT_S = 20.0
+
+
+@contextlib.contextmanager
+def locked(files: AttemptFiles) -> Iterator[int]:
+    """Hold the lock that a supervisor is to be started with; whoever looks meanwhile takes it for alive."""
+    lock = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # A look holds it for a moment.
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def spawn(directory: Path, secrets: dict[str, str], lock: int, warm: int | None = None) -> None:
+    """Start a supervisor that no longer belongs to this process: own session, no terminal, own standard streams.
+
+    Where systemd lets this user's processes outlive a logout, it goes into a scope of its own, which neither the end of
+    the session nor that of the daemon's unit touches. Secrets go through a pipe, so that they are in no file and no
+    command line.
+
+    Args:
+        directory: of the attempt.
+        secrets: environment variables of its processes.
+        lock: what `locked` gave; the supervisor inherits it.
+        warm: a socket that it inherits too, to have its launcher forked.
+    """
+    if linger.can_outlive_logout():
+        name = f"{SCOPE_PREFIX}{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}.scope"
+        # It fails before there is a supervisor, or not at all; where it does not come back that is not known.
+        if _supervise(linger.scope_argv(name), directory, secrets, lock, warm) == 0:
+            return
+        LOG.warning("no scope for %s: its supervisor stays with the daemon, whose end it outlives", directory)
+    _supervise([], directory, secrets, lock, warm)
+
+
+def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock: int, warm: int | None) -> int:
+    descriptors = [lock] if warm is None else [lock, warm]
+    with open(directory / "supervisor.err", "ab") as errors:
+        # `supervise` forks away, so this child ends at once and the daemon has none to wait for.
+        return subprocess.run(
+            [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), *map(str, descriptors)],
+            input=json.dumps(secrets).encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd="/",
+            env=linger.user_environment() if before else None,
+            start_new_session=True,
+            pass_fds=descriptors,
+            timeout=SPAWN_TIMEOUT_S,
+            check=False,
+        ).returncode
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor holds its lock, and so lives."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def identity(files: AttemptFiles) -> ProcessId | None:
+    """Return who the attempt's supervisor is or was in this boot of the host."""
+    told = _told(files)
+    if told is None or told["boot_id"] != processes.boot_id():
+        return None
+    return ProcessId(told["pid"], told["start_time"])
+
+
+def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
+    """End what a supervisor left that holds its lock no more, and write its last word, unless that is written."""
+    with open(files.lock, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if history.read(files).state.is_final:
+            return
+        records = journal.read(files.journal)
+        told = _told(files)
+        is_this_boot = told is not None and told["boot_id"] == processes.boot_id()
+        family = Family(key, node_rank)
+        if told and is_this_boot:
+            members = tuple(
+                ProcessId(record["pid"], record["start_time"])
+                for record in records
+                if record.get("event") in ("process", "stem") and {"pid", "start_time"} <= record.keys()
+            )
+            path = told.get("cgroup")
+            family = Family(key, node_rank, members=members, cgroup=Cgroup(Path(path)) if path else None)
+        left = processes.kill_all(family, KILL_DEADLINE_S)
+        if is_this_boot:
+            removal.carry_out(files, removal.asked_for(files))
+        if told and is_this_boot and not left:
+            supervisor.clear_up(files, family, set(told.get("shared_memory", [])))
+        if told is None:
+            reason = "the supervisor did not start"
+        else:
+            reason = "the supervisor on this host died" if is_this_boot else "the host was restarted"
+        state = NodeState.UNKILLABLE if left else NodeState.LOST
+        record = {"event": "state", "state": state.value, "time": time.time(), "reason": reason}
+        journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+
+
+def _told(files: AttemptFiles) -> dict[str, Any] | None:
+    """Return what the supervisor said of itself before it started anything."""
+    try:
+        told = untrusted_files.read_object(files.supervisor, untrusted_files.RECORD_BYTES)
+    except (FileNotFoundError, untrusted_files.UnusableFileError, ValueError):
+        return None
+    return told if {"boot_id", "pid", "start_time"} <= told.keys() else None

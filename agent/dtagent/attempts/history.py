@@ -1,0 +1,90 @@
+"""What the records of an attempt say happened to it, also when some of them are damaged. Decides nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from dacite import Config, DaciteError, from_dict
+
+from dtagent.locations import AttemptFiles
+from dtagent.protocol.jobs import Leftover, NodeState, ProcessExit, Usage
+from dtagent.supervision import journal
+from dtagent.system import untrusted_files
+
+MAX_WARNINGS = 20
+_STRICT = Config(check_types=True)
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class History:
+    """The part of a NodeStatus that comes from the journal."""
+
+    state: NodeState
+    reason: str = ""
+    started_at: float | None = None
+    exits: list[ProcessExit] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
+    usage: Usage | None = None
+    warnings: list[str] = field(default_factory=list)
+    cut_logs: list[str] = field(default_factory=list)
+
+
+def read(files: AttemptFiles) -> History:
+    """Tell what became of an attempt that was started; RUNNING where nothing says otherwise.
+
+    An end is told as LOST where a damaged record may be that of a process which failed.
+    """
+    contents = journal.inspect(files.journal)
+    told = [record for record in contents.records if isinstance(record.get("event"), str)]
+    states = [record for record in told if record["event"] == "state" and _state(record) is not None]
+    last = states[-1] if states else {}
+    state = _state(last) or NodeState.RUNNING
+    reason = str(last.get("reason", ""))
+    exits = _decoded(ProcessExit, [record for record in told if record["event"] == "exit"])
+    warnings = [str(record.get("text")) for record in told if record["event"] == "warning"][:MAX_WARNINGS]
+    if contents.damaged:
+        with contextlib.suppress(OSError):
+            journal.quarantine(files.journal, contents.damaged)
+        if state is NodeState.ENDED and len(exits) < _process_count(files):
+            state, reason = NodeState.LOST, "a record of how it ended on this host is damaged"
+    aside = journal.damaged_path(files.journal)
+    if contents.damaged or aside.exists():
+        warnings.append(f"damaged records of the journal were left out; they are kept in {aside}")
+    times = [record["time"] for record in states if isinstance(record.get("time"), float)]
+    return History(
+        state,
+        reason,
+        times[0] if times else None,
+        exits,
+        _decoded(Leftover, last.get("leftovers")),
+        next(iter(_decoded(Usage, [last.get("usage")])), None),
+        warnings,
+        [record["stream"] for record in told if record["event"] == "log_cut" and isinstance(record.get("stream"), str)],
+    )
+
+
+def _state(record: dict[str, Any]) -> NodeState | None:
+    with contextlib.suppress(ValueError):
+        return NodeState(record.get("state"))
+    return None
+
+
+def _decoded(kind: Callable[..., Kind], items: Any) -> list[Kind]:
+    """Return what fits of a list of plain values; a record of another version may not."""
+    found = []
+    for item in items if isinstance(items, list) else []:
+        with contextlib.suppress(DaciteError, TypeError, ValueError, AttributeError):
+            found.append(from_dict(kind, item, _STRICT))  # type: ignore[arg-type]  # dacite wants its own bound
+    return found
+
+
+def _process_count(files: AttemptFiles) -> float:
+    """Return how many processes were asked for; more than any number where that cannot be read any more."""
+    try:
+        return len(untrusted_files.read_object(files.start, untrusted_files.RECORD_BYTES)["processes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return float("inf")

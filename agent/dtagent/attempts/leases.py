@@ -1,0 +1,155 @@
+"""GPUs, simulated GPUs and ports that are set aside for a start: whose they are, and for how long."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.attempts import preparation
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
+from dtagent.protocol.rpc import ErrorCode
+from dtagent.system.network import reserve_port
+
+LEASE_S = 60.0
+"""How long what was prepared keeps its GPUs and its port from the last word of its client on."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one attempt has."""
+
+    key: AttemptKey
+    gpu_ids: tuple[int, ...]
+    simulated_slots: int
+    is_started: bool
+
+
+class Leases:
+    """What the attempts under one root have set aside. Callers see to it that one at a time asks."""
+
+    def __init__(self, root: Path, free_gpus: Callable[[], list[int]]) -> None:
+        self._root = root
+        self._free_gpus = free_gpus
+        self._ports: dict[AttemptKey, socket.socket] = {}
+        self._heard: dict[AttemptKey, float] = {}
+        """Monotonic time of the last word on an attempt that is only prepared."""
+        self._since = time.monotonic()
+
+    def renew(self, key: AttemptKey) -> None:
+        """Begin the lease anew."""
+        self._heard[key] = time.monotonic()
+
+    def release(self, key: AttemptKey) -> None:
+        """End the lease, and let go of the port."""
+        self._heard.pop(key, None)
+        held = self._ports.pop(key, None)
+        if held is not None:
+            held.close()
+
+    def expire(self) -> None:
+        """Let go of the ports of those who have fallen silent."""
+        for key in [key for key in self._ports if not self._is_live(key)]:
+            self.release(key)
+
+    def take_gpus(self, request: PrepareRequest) -> list[int]:
+        """Choose the GPUs of an attempt, and see to it that there are simulated ones.
+
+        Raises:
+            RpcError: REFUSED where there are not enough, with the jobs that have them; CONTENDED where all of those are
+                only being prepared, and go second.
+        """
+        claims = self._claims(request.key)
+        if request.simulated_total:
+            taken = {claim.key.job_id: claim.simulated_slots for claim in claims if claim.simulated_slots}
+            free = max(0, request.simulated_total - sum(taken.values()))
+            if free < request.simulated_slots:
+                who = ", ".join(f"job {job} has {count}" for job, count in sorted(taken.items()))
+                message = "{wanted} simulated GPUs are wanted and {free} are free here"
+                holders = [claim for claim in claims if claim.simulated_slots]
+                raise _refusal(message, request.simulated_slots, free, who, request.key, holders)
+        if not request.cuda_slots:
+            return []
+        owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
+        free_gpus = [index for index in self._free_gpus() if index not in owners]
+        if len(free_gpus) < request.cuda_slots:
+            message = "{wanted} GPUs are wanted and {free} are free here"
+            holders = [claim for claim in claims if claim.gpu_ids]
+            raise _refusal(message, request.cuda_slots, len(free_gpus), _told(owners), request.key, holders)
+        return free_gpus[: request.cuda_slots]
+
+    def take_port(self, request: PrepareRequest) -> int:
+        """Reserve a port. Raises RpcError REFUSED where all are taken."""
+        self.expire()
+        first, last = request.port_range
+        wanted = request.preferred_port
+        held = reserve_port(wanted, wanted) if wanted is not None and first <= wanted <= last else None
+        held = held or reserve_port(first, last)
+        if held is None:
+            raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
+        self._ports[request.key] = held
+        return int(held.getsockname()[1])
+
+    def confirm(self, request: PrepareRequest, reply: PrepareReply) -> None:
+        """See to it that what was set aside is still there, after whatever time.
+
+        Raises:
+            RpcError: WRONG_STATE where another job has some of it by now.
+        """
+        claims = self._claims(request.key)
+        owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids if index in reply.gpu_ids}
+        if owners:
+            message = "the start came too late: {who} by now"
+            raise RpcError(ErrorCode.WRONG_STATE, message, who=_told(owners))
+        taken = sum(claim.simulated_slots for claim in claims)
+        if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
+            jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
+            message = "the start came too late: job {jobs} has the simulated GPUs by now"
+            raise RpcError(ErrorCode.WRONG_STATE, message, jobs=jobs)
+        if reply.master_port is not None and request.key not in self._ports:
+            held = reserve_port(reply.master_port, reply.master_port)
+            if held is None:
+                message = "the start came too late: port {port} is taken by now"
+                raise RpcError(ErrorCode.WRONG_STATE, message, port=reply.master_port)
+            self._ports[request.key] = held
+
+    def _claims(self, asking: AttemptKey) -> list[Claim]:
+        """Return what attempts other than the one that asks have."""
+        found = []
+        for files in preparation.known(self._root):
+            key = preparation.key_of(files)
+            is_started = preparation.was_started(files)
+            holds = preparation.is_running(files) if is_started else not files.discarded.exists() and self._is_live(key)
+            if key != asking and holds:
+                with contextlib.suppress(RpcError):  # Where that is damaged, what runs on the GPUs shows.
+                    request, reply = preparation.read(files)
+                    found.append(Claim(key, tuple(reply.gpu_ids), request.simulated_slots, is_started))
+        return found
+
+    def _is_live(self, key: AttemptKey) -> bool:
+        # After a restart of the daemon nobody knows better than that somebody may just have asked.
+        return time.monotonic() - self._heard.get(key, self._since) < LEASE_S
+
+
+def _refusal(message: str, wanted: int, free: int, who: str, asking: AttemptKey, holders: list[Claim]) -> RpcError:
+    """Of two jobs that are being prepared on the same hosts the one whose id comes first stays, the other gives way."""
+    goes_first = bool(holders) and all(
+        not claim.is_started and (asking.job_id, asking.attempt) < (claim.key.job_id, claim.key.attempt)
+        for claim in holders
+    )
+    code = ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
+    if not who:
+        return RpcError(code, message, wanted=wanted, free=free)
+    return RpcError(code, message + "; {who}", wanted=wanted, free=free, who=who)
+
+
+def _told(owners: dict[int, str]) -> str:
+    by_job: dict[str, list[int]] = {}
+    for index, job in sorted(owners.items()):
+        by_job.setdefault(job, []).append(index)
+    told = [f"job {job} has GPU {', '.join(map(str, indices))}" for job, indices in by_job.items()]
+    return "; ".join(told)

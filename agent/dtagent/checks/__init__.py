@@ -1,0 +1,1 @@
+"""What a preflight asks of a host beyond its facts."""

@@ -1,0 +1,198 @@
+"""`dtagent connect`: carries bytes between stdio and the daemon's socket, starting the daemon when there is none.
+
+Imports as little as it can, since a person waits for it: no pathlib, no typing, no contextlib, and of this package only
+what they do not hang on. All that is out of the ordinary is for `waking`, which is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import stat
+import sys
+import time
+
+from dtagent.errors import AgentError
+from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.protocol.first_line import MAGIC, REFUSAL
+
+SILENCE_S = 60.0
+"""A client that has sent nothing for so long is gone, even if its connection does not know yet."""
+KNOCK_S = 20.0
+"""How long a daemon may take to make room for a connection, where others wait for that too."""
+KNOCK_PAUSE_MS = 20
+READ_BYTES = 65536
+_CREDENTIALS = 12
+"""Bytes of `struct ucred`: pid, uid, gid."""
+_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
+
+
+class StuckError(AgentError):
+    """There is a daemon, but it does not take the connection."""
+
+
+def connect(root: str, daemon_options: list[str]) -> int:
+    """Bridge until either side ends; return the exit status.
+
+    Raises:
+        AgentError: the root or the socket in it cannot be trusted; the daemon is stuck; stdin or stdout is closed.
+    """
+    try:
+        mode = os.fstat(1).st_mode
+        os.fstat(0)
+    except OSError as error:
+        raise AgentError("stdin and stdout must be open: they lead to the client") from error
+    try:
+        channel = _dial_at_once(root)
+        if channel is None:
+            from dtagent.daemon import waking
+
+            channel = waking.wake(root, daemon_options)
+    except ConnectionError:  # The client hung up meanwhile.
+        return 0
+    if channel is None:
+        sys.stderr.write(f"dtagent: the daemon did not start; see {root}/{ERROR_LOG}\n")
+        return 1
+    # Writes are to fail rather than wait; a terminal is left alone, since others write to it too.
+    is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    if is_pipe:
+        os.set_blocking(1, False)
+    try:
+        channel.setblocking(False)
+        os.write(1, MAGIC)
+        return _carry(channel)
+    except ConnectionError:  # Either side is gone; nobody is left to be told.
+        return 0
+    finally:
+        channel.close()
+        if is_pipe:
+            os.set_blocking(1, True)
+
+
+def dial(root: str, watched: tuple[int, ...] = (), patience_s: float | None = None) -> socket.socket | None:
+    """Return a connection to whoever listens on the socket in a directory, `None` where nobody does.
+
+    Args:
+        root: the directory; the socket's whole path may be longer than an address allows.
+        watched: descriptors whose other end is the client; while the daemon has no room, they are looked at.
+        patience_s: how long the daemon may have no room; `None` for `KNOCK_S`.
+
+    Raises:
+        StuckError: the daemon had no room for too long.
+        ConnectionResetError: the client hung up meanwhile.
+    """
+    try:
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel.setblocking(False)
+    try:
+        _knock(channel, f"/proc/self/fd/{directory}/{SOCKET}", watched, KNOCK_S if patience_s is None else patience_s)
+    except (StuckError, ConnectionResetError):
+        channel.close()
+        raise
+    except OSError:
+        channel.close()
+        return None
+    finally:
+        os.close(directory)
+    channel.setblocking(True)
+    return channel
+
+
+def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patience_s: float) -> None:
+    """Connect, which a Unix socket refuses to do later, and would wait for without end, where the queue is full."""
+    poll = select.poll()
+    for descriptor in watched:
+        poll.register(descriptor, select.POLLRDHUP)
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return channel.connect(address)
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+        if any(event & _HUNG_UP for _, event in poll.poll(KNOCK_PAUSE_MS)):
+            raise ConnectionResetError(errno.ECONNRESET, "the client hung up")
+        if time.monotonic() > deadline:
+            raise StuckError(f"the daemon has not taken a connection for {patience_s:g} s: it hangs, or is stopped")
+
+
+def owner_of(channel: socket.socket) -> int:
+    """Return the user id of the process at the other end."""
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
+    return int.from_bytes(credentials[4:8], sys.byteorder)
+
+
+def _dial_at_once(root: str) -> socket.socket | None:
+    """Return a connection where a daemon of ours serves a directory that is ours alone: it has checked all the rest."""
+    try:
+        info = os.lstat(root)
+    except OSError:
+        return None
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        return None
+    channel = dial(root, (0, 1))
+    if channel is not None and owner_of(channel) != os.getuid():
+        channel.close()
+        return None
+    return channel
+
+
+def _write(data: memoryview) -> int:
+    """Write to stdout what it takes; return how many bytes that were."""
+    try:
+        return os.write(1, data)
+    except BlockingIOError:
+        return 0
+
+
+def _carry(channel: socket.socket) -> int:
+    """Carry until a side ends. Neither side is read while what it sent before is still to be passed on."""
+    to_client = to_daemon = memoryview(b"")
+    is_heard = True
+    """Whether the daemon still takes what is sent to it."""
+    beginning = b""
+    """Of what it said."""
+    deadline = time.monotonic() + SILENCE_S
+    while (remaining_s := deadline - time.monotonic()) > 0:
+        poll = select.poll()
+        if is_heard and not to_daemon:
+            poll.register(0, select.POLLIN)
+        # Without an event that is waited for, it still tells when nobody reads there any more.
+        poll.register(1, select.POLLOUT if to_client else 0)
+        if events := (0 if to_client else select.POLLIN) | (select.POLLOUT if to_daemon else 0):
+            poll.register(channel, events)
+        for descriptor, event in poll.poll(remaining_s * 1000):
+            if descriptor == 0:
+                to_daemon = memoryview(os.read(0, READ_BYTES))
+                if not to_daemon:
+                    return 0
+                deadline = time.monotonic() + SILENCE_S
+            elif descriptor == 1:
+                if not event & select.POLLOUT:
+                    return 0
+                to_client = to_client[_write(to_client) :]
+            elif not to_client and event & ~select.POLLOUT:
+                try:
+                    to_client = memoryview(channel.recv(READ_BYTES))
+                except ConnectionError:  # It has not read all that was sent.
+                    to_client = memoryview(b"")
+                if not to_client:
+                    return int(not is_heard or beginning.startswith(REFUSAL))
+                if len(beginning) < len(REFUSAL):
+                    beginning += to_client[: len(REFUSAL)]
+        if to_daemon:
+            try:
+                to_daemon = to_daemon[channel.send(to_daemon) :]
+            except BlockingIOError:
+                pass
+            except ConnectionError:  # It may have said why before it hung up.
+                to_daemon, is_heard = memoryview(b""), False
+        if to_client:
+            to_client = to_client[_write(to_client) :]
+    sys.stderr.write("dtagent: no word from the client for a minute\n")
+    return 1

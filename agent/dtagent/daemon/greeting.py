@@ -1,0 +1,36 @@
+"""The call `hello`: who serves here, and which version of the protocol both sides speak."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from dtagent import __version__
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import HelloReply, HelloRequest
+from dtagent.protocol.rpc import VERSIONS, ErrorCode
+from dtagent.system import processes
+
+
+async def greet(request: HelloRequest) -> HelloReply:
+    """Agree on the newest version that both speak. Raises RpcError VERSION where there is none."""
+    common = [version for version in request.versions if version in VERSIONS]
+    if not common:
+        is_old = max(request.versions, default=0) > max(VERSIONS)
+        remedy = "upgrade the agent: dttui agents deploy HOST" if is_old else "upgrade dttui"
+        message = (
+            f"dtagent {__version__} speaks protocol versions {list(VERSIONS)}, {request.client or 'the client'} "
+            f"speaks {request.versions}; {remedy}"
+        )
+        raise RpcError(ErrorCode.VERSION, message, {"versions": list(VERSIONS), "agent_version": __version__})
+    return HelloReply(
+        max(common),
+        __version__,
+        os.uname().nodename,
+        os.getpid(),
+        processes.boot_id(),
+        time.time(),
+        takes_bytes=True,
+        ends_services=True,
+        removes_containers=True,
+    )

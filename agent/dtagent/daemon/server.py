@@ -1,0 +1,269 @@
+"""The daemon: a Unix socket that only its user may open, and the calls behind it. Wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import stat
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from dtagent import __version__
+from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.idle_gpus import idle_gpus
+from dtagent.attempts.warming import WarmStarts
+from dtagent.calls import Later, Method, Workers
+from dtagent.checks.checks import MAX_VERDICT_BYTES, VERDICT_LIMIT_S, Checks
+from dtagent.checks.probing import Listeners
+from dtagent.daemon import error_log
+from dtagent.daemon.bridge import owner_of
+from dtagent.daemon.changes import Changes
+from dtagent.daemon.connection import READ_BYTES, Connection, LargeFrames
+from dtagent.daemon.following import MAX_WAIT_S, Following
+from dtagent.daemon.greeting import greet
+from dtagent.daemon.roll_call import RollCall
+from dtagent.daemon.training_watch import watch_training
+from dtagent.daemon.upkeep import Upkeep, watch_idleness
+from dtagent.errors import AgentError, RootError
+from dtagent.facts import collection
+from dtagent.locations import secure_root, socket_path
+from dtagent.logs.training import Training
+from dtagent.names import ALREADY_RUNNING
+from dtagent.protocol.jobs import (
+    AttemptKey,
+    FollowRequest,
+    HelloRequest,
+    NodeStatus,
+    PrepareReply,
+    PrepareRequest,
+    PushRequest,
+    RendezvousReply,
+    RendezvousRequest,
+    StartRequest,
+    StopRequest,
+    UploadRequest,
+    WarmReply,
+    WarmRequest,
+    WorkRequest,
+)
+from dtagent.protocol.probes import HushRequest, ImageRequest, ListenRequest, PathsRequest, ReachRequest, VerdictRequest
+from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryRequest
+from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.nvml import Nvml
+from dtagent.telemetry.sampler import Sampler
+
+LOG = logging.getLogger("dtagent")
+LEAST_HANDLES = 16
+MAX_CLIENTS = 512
+BACKLOG = 512
+"""Clients that may knock at once."""
+MAX_FACTS = 2
+MAX_ANSWERS = 4
+"""Answers to those who catch up with telemetry that are made at once."""
+WORK_LIMIT_S = 150.0
+"""How long it may take to lay out files: 2 GB on a slow disk."""
+
+
+def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1.0) -> int:
+    """Serve until told to stop; return the exit status.
+
+    Args:
+        root: state directory.
+        idle_exit_s: end when no client is connected and no job runs for so long; `None` for never.
+        interval_s: between two readings of the host.
+
+    Raises:
+        AgentError: the root cannot be used, or the process is allowed too few open files.
+    """
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if handles < LEAST_HANDLES:
+        raise AgentError(
+            f"{handles} open files are not enough for the daemon, which needs {LEAST_HANDLES}: `ulimit -n`"
+        )
+    root = secure_root(root)
+    error_log.turn_over(root)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    # The lock on the directory itself makes this the only daemon here, and keeps systemd-tmpfiles from ageing it.
+    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        LOG.info("a daemon serves %s already", root)
+        return ALREADY_RUNNING
+    listener = _listen(root)
+    asyncio.run(_Daemon(root, idle_exit_s, interval_s).run(listener))
+    return 0
+
+
+def _listen(root: Path) -> socket.socket:
+    os.chdir(root)  # The socket goes by its bare name: paths have a limit of 107 bytes.
+    name = socket_path(Path()).name
+    with contextlib.suppress(FileNotFoundError):
+        kind = os.lstat(name).st_mode
+        if not stat.S_ISSOCK(kind) and not stat.S_ISLNK(kind):
+            raise RootError(f"{root / name} is in the way: it is no socket, and not the agent's; move it away")
+        os.unlink(name)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(name)
+    finally:
+        os.umask(mask)
+    os.chdir("/")
+    listener.listen(BACKLOG)
+    _tell_ready()
+    return listener
+
+
+def _tell_ready() -> None:
+    """Tell who waits that the socket is there: systemd by its own protocol, a bridge by the end of stdout."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):
+            notice.sendto(b"READY=1", f"\0{address[1:]}" if address.startswith("@") else address)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+class _Daemon:
+    def __init__(self, root: Path, idle_exit_s: float | None, interval_s: float) -> None:
+        self._root = root
+        self._nvml = Nvml()
+        self._warm_starts = WarmStarts()
+        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts)
+        # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one: counting seconds
+        # from its first millisecond on, none catches up with the next.
+        first_seq = time.time_ns() // 10**6
+        ranks = self._attempts.census.running_ranks
+        self._sampler = Sampler(lambda: HostProbe(root), self._nvml, ranks, interval_s, first_seq=first_seq)
+        self._answers = Workers("telemetry", MAX_ANSWERS)
+        self._idle_exit_s = idle_exit_s
+        self._clients = 0
+        self._stop = asyncio.Event()
+        self._changes = Changes()
+        self._upkeep = Upkeep(root, self._attempts, self._warm_starts, self._changes)
+        self._large_frames = LargeFrames()
+        self._facts_workers = Workers("facts", MAX_FACTS)
+        self._listeners = Listeners()
+        checks = Checks(root)
+        self._training = Training()
+        change = self._changes.in_turn
+        status = change(self._attempts.status)
+        following = Following(self._attempts, status, self._training)
+        roll_call = RollCall(self._attempts, self._changes)
+        upload_bytes = 2 * MAX_CHUNK_BYTES  # In base64, and its path.
+        self._methods = {
+            "hello": Method(HelloRequest, greet),
+            "ping": Method(None, self._ping),
+            "facts": Method(FactsRequest, self._facts, limit_s=50.0),
+            "telemetry": Method(TelemetryRequest, self._telemetry, limit_s=MAX_WAIT_S + 15.0),
+            "prepare": Method(PrepareRequest, self._prepare),
+            # This one and `attempts` are dttui 0.1's, which newer ones do without.
+            "upload": Method(UploadRequest, change(self._attempts.upload), max_bytes=upload_bytes),
+            "work": Method(WorkRequest, change(self._attempts.work), limit_s=WORK_LIMIT_S, max_bytes=upload_bytes),
+            "push": Method(PushRequest, change(self._attempts.push), max_bytes=2 * MAX_PUSH_BYTES),
+            "rendezvous": Method(RendezvousRequest, self._rendezvous),
+            "start": Method(StartRequest, change(self._attempts.start, alone=True), max_bytes=MAX_FRAME_BYTES),
+            "stop": Method(StopRequest, self._end),
+            "status": Method(AttemptKey, status),
+            "attempts": Method(None, roll_call.statuses),
+            "follow": Method(FollowRequest, following.follow, limit_s=MAX_WAIT_S + 15.0),
+            "listen": Method(ListenRequest, self._listeners.listen),
+            "warm": Method(WarmRequest, self._warm),
+            "hush": Method(HushRequest, self._listeners.hush),
+            "reach": Method(ReachRequest, checks.reach),
+            "paths": Method(PathsRequest, checks.paths),
+            "image": Method(ImageRequest, checks.image),
+            "verdict": Method(VerdictRequest, checks.verdict, limit_s=VERDICT_LIMIT_S, max_bytes=MAX_VERDICT_BYTES),
+            "shutdown": Method(None, self._shutdown),
+        }
+
+    async def run(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._finish, signal.Signals(number).name)
+        self._sampler.start()
+        server = await asyncio.start_unix_server(self._client, sock=listener, limit=READ_BYTES, backlog=BACKLOG)
+        LOG.info("dtagent %s serves %s", __version__, self._root)
+        duties = (
+            self._upkeep.remove_old(),
+            self._upkeep.expire(),
+            watch_idleness(self._root, self._idle_exit_s, self._is_needed, self._finish),
+            watch_training(self._training, self._sampler, self._attempts.census),
+        )
+        tasks = [asyncio.create_task(duty) for duty in duties]
+        await self._stop.wait()
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(OSError):
+            socket_path(self._root).unlink()
+        self._listeners.close()
+        self._warm_starts.close()
+        server.close()
+        self._sampler.stop()
+
+    def _is_needed(self) -> bool:
+        return bool(self._clients or self._attempts.census.running())
+
+    def _finish(self, reason: str) -> None:
+        if not self._stop.is_set():
+            LOG.info("dtagent ends: %s", reason)
+        self._stop.set()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if owner_of(writer.get_extra_info("socket")) not in (os.getuid(), 0):
+            writer.close()
+            return
+        self._clients += 1
+        # asyncio logs the end of a handler that was cancelled, as all are when the daemon ends, as if it were a fault.
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                connection = Connection(reader, writer, self._methods, self._large_frames)
+                if self._clients > MAX_CLIENTS:
+                    await connection.refuse(f"{MAX_CLIENTS} clients are connected already")
+                else:
+                    await connection.serve()
+            finally:
+                self._clients -= 1
+
+    async def _ping(self, _: None) -> dict[str, float]:
+        return {"time": time.time()}
+
+    async def _prepare(self, request: PrepareRequest) -> PrepareReply:
+        reply = await self._changes.in_turn(self._attempts.prepare, alone=True)(request)
+        self._upkeep.remove_old_soon()  # The reply does not wait for it.
+        return reply
+
+    async def _end(self, request: StopRequest) -> NodeStatus:
+        # Before its turn comes: an earlier call on the attempt that hangs must not keep it running.
+        await self._changes.run(lambda: self._attempts.ask_to_end(request))
+        status = await self._changes.in_turn(self._attempts.stop)(request)
+        self._upkeep.remove_old_soon()
+        return status
+
+    async def _rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
+        return await self._changes.run(lambda: self._attempts.rendezvous(request))
+
+    async def _warm(self, request: WarmRequest) -> WarmReply:
+        return await self._changes.run(lambda: self._warm_starts.ask(request))
+
+    async def _facts(self, request: FactsRequest) -> HostFacts:
+        return await self._facts_workers.run(lambda: collection.collect(request.pythons, self._nvml))
+
+    async def _telemetry(self, request: TelemetryRequest) -> Later:
+        request = replace(request, wait_s=min(request.wait_s, MAX_WAIT_S))
+        await self._sampler.wait(request)  # To wait is not yet to hold samples.
+        return lambda: self._answers.run(lambda: self._sampler.read(request))
+
+    async def _shutdown(self, _: None) -> dict[str, bool]:
+        asyncio.get_running_loop().call_later(0.1, self._finish, "a client asked for it")
+        return {"stopping": True}

@@ -1,0 +1,1 @@
+"""What the host is, and what the interpreters on it have."""

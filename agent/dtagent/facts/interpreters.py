@@ -1,0 +1,352 @@
+"""What Python interpreters on this host offer to training, told by each itself without importing any of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from functools import partial
+from typing import Any
+
+from dtagent.protocol.telemetry import PythonFacts
+from dtagent.system.readings import Readings
+
+TIMEOUT_S = 10.0
+MOST_AT_ONCE = 16
+MAX_KNOWN = 64
+"""Interpreters whose answer is remembered."""
+MAX_DIRECTORIES = 64
+"""Of an interpreter's path, those that are looked at for changes."""
+SETTLED_NS = 2_000_000_000
+"""How long ago the last change must be before an answer is remembered."""
+MAX_OUTPUT_BYTES = 1 << 20
+"""Of each stream; what a module file or a sitecustomize prints counts."""
+
+OLDEST = (3, 8)
+"""The first version with importlib.metadata, and the oldest that any PyTorch dttui launches runs on."""
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "torchtitan",
+    "numpy",
+    "deepspeed",
+    "megatron-core",
+    "transformer-engine",
+    "flash-attn",
+    "apex",
+    "horovod",
+    "tensorflow",
+    "tf-keras",
+    "keras",
+    "jax",
+    "accelerate",
+    "transformers",
+    "datasets",
+    "lightning",
+    "pytorch-lightning",
+    "triton",
+    "mpi4py",
+    "nvidia-nccl-cu11",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-cuda-runtime",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+"""Distributions whose presence and version matter to a job."""
+
+_MARK = "dtagent-python "
+_NOTHING: dict[str, Any] = {"torch": {}, "nccl": [], "editable": [], "environment": None, "path": []}
+"""Of what a very old Python has no words for."""
+
+# Runs under interpreters of any age. Not -I: that hides the user's site-packages and PYTHONPATH, which jobs do see.
+# What -I is wanted for, a json.py in the current directory taking the place of the standard library's, is prevented by
+# dropping the current directory from sys.path before the first import from a file (-P does it only from 3.11 on).
+_SNIPPET = """\
+import sys
+sys.path[:] = [entry for entry in sys.path if entry not in ("", ".")]
+import json, os, re
+found, editable, torch = {}, [], {}
+try:
+    from importlib import metadata
+except ImportError:
+    metadata = None
+def read(path):
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(65536).decode("utf-8", "replace")
+    except (OSError, TypeError, ValueError):
+        return ""
+failures = (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError)
+for name in sys.argv[2:] if metadata else []:
+    try:
+        dist = metadata.distribution(name)
+        version = dist.version
+        if not version:
+            continue
+        found[name] = str(version)
+        direct = dist.read_text("direct_url.json")
+        if direct and json.loads(direct).get("dir_info", {}).get("editable"):
+            editable.append(name)
+    except failures:
+        continue
+# One package that is published under many names.
+for name in ("tensorflow-cpu", "tensorflow-rocm", "tensorflow-intel", "tensorflow-aarch64", "tf-nightly"):
+    try:
+        if "tensorflow" in sys.argv[2:] and "tensorflow" not in found:
+            found["tensorflow"] = metadata.version(name)
+    except failures:
+        continue
+try:
+    # The spec of a package that is not inside another one is found without running anything of it.
+    from importlib.util import find_spec
+    spec = find_spec("torch")
+    place = os.path.dirname(spec.origin) if spec and spec.origin else None
+except failures:
+    place = None
+if place:
+    text = read(os.path.join(place, "version.py"))
+    for key, name in (("cuda", "cuda"), ("hip", "rocm"), ("git_version", "git"), ("__version__", "version")):
+        told = re.search("(?m)^" + key + "\\\\b[^=\\\\n]*= *['\\"]([^'\\"\\\\n]+)", text)
+        if told:
+            torch[name] = told.group(1)
+    if "torch" not in found and "version" in torch:
+        found["torch"] = torch["version"]
+conda = os.path.join(sys.prefix, "conda-meta")
+try:
+    listed = os.listdir(conda)
+except OSError:
+    listed = None
+if listed is not None:
+    environment = "conda"
+else:
+    environment = "venv" if sys.prefix != getattr(sys, "base_prefix", sys.prefix) else None
+nccl = [found[name] for name in sys.argv[2:] if name.startswith("nvidia-nccl-") and name in found]
+for name in listed or []:
+    told = re.match("nccl-([0-9.]+)-", name)
+    if told and not nccl:
+        nccl.append(told.group(1))
+body = {
+    "version": list(sys.version_info[:3]), "executable": sys.executable, "packages": found, "editable": editable,
+    "torch": torch, "nccl": nccl[:1], "environment": environment, "path": [conda] + sys.path,
+}
+sys.stdout.write("\\n" + sys.argv[1] + json.dumps(body) + "\\n")
+"""
+
+
+def examine_all(pythons: list[str], timeout_s: float = TIMEOUT_S) -> list[PythonFacts]:
+    """Examine interpreters side by side; the answers are in the order asked for."""
+    # With a deadline: on a file system that hangs, even looking whether a file is there never returns.
+    begun = {
+        path: _READINGS.begin(path, partial(examine, path, timeout_s), timeout_s + 2.0)
+        for path in list(dict.fromkeys(pythons))[:MOST_AT_ONCE]
+    }
+    answers: dict[str, PythonFacts] = {}
+    for path, wait in begun.items():
+        if wait is None:
+            answers[path] = _unusable(path, "was not examined: too many others do not answer")
+        else:
+            silent = _unusable(path, "cannot be reached: its file system does not answer")
+            answers[path] = wait() or silent
+    too_many = f"was not examined: at most {MOST_AT_ONCE} interpreters can be asked about at once"
+    return [answers.get(path) or _unusable(path, too_many) for path in pythons]
+
+
+def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
+    """Run one interpreter and return what it says of itself; why it cannot be used is in `error`.
+
+    Args:
+        path: an absolute path, `~/…`, or a bare name looked up on PATH.
+        timeout_s: after which it, and all it started, is killed.
+    """
+    found = resolve(path)
+    if found.error is not None or found.executable is None:
+        return found
+    known = _CACHE.get(path, found.executable)
+    if known is not None:
+        return known
+    try:
+        code, output, errors = run_bounded([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
+    except subprocess.TimeoutExpired:
+        return _unusable(path, f"gave no answer within {timeout_s:g} s")
+    except FloodError:
+        return _unusable(path, "does not answer as Python does: it prints without end")
+    except OSError as error:
+        return _unusable(path, f"cannot be run: {error.strerror or error}")
+    body = _body(output)
+    if body is None:
+        last = errors.strip().rpartition("\n")[2][:200]
+        if code:
+            ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exits with {code}"
+            return _unusable(path, f"{ended}: {last}" if last else ended)
+        return _unusable(path, "does not answer as Python does")
+    version = tuple(int(part) for part in body["version"])
+    too_old = None
+    if version < OLDEST:
+        too_old = f"{path} is Python {_dotted(version)}; {_dotted(OLDEST)} is the oldest that can be used"
+    facts = PythonFacts(
+        path=path,
+        executable=body["executable"] or found.executable,
+        version=_dotted(version),
+        packages=body["packages"],
+        error=too_old,
+        torch_cuda=body["torch"].get("cuda"),
+        torch_rocm=body["torch"].get("rocm"),
+        torch_git=body["torch"].get("git"),
+        nccl=next(iter(body["nccl"]), None),
+        editable=body["editable"] or None,
+        environment=body["environment"],
+    )
+    _CACHE.put(path, found.executable, body["path"], facts)
+    return facts
+
+
+class _Cache:
+    """What interpreters said, for as long as neither they nor the directories they import from have changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str | None, ...], tuple[dict[str, int | None], PythonFacts]] = {}
+
+    def get(self, path: str, executable: str) -> PythonFacts | None:
+        """Return what is still true of an interpreter."""
+        with self._lock:
+            marks, facts = self._known.get(_key(path, executable), ({}, None))
+        return facts if facts is not None and all(_changed_at(name) == mark for name, mark in marks.items()) else None
+
+    def put(self, path: str, executable: str, directories: list[str], facts: PythonFacts) -> None:
+        """Remember an answer; the oldest one goes where there are too many."""
+        marks = {name: _changed_at(name) for name in (executable, *directories[:MAX_DIRECTORIES])}
+        newest = max((mark for mark in marks.values() if mark is not None), default=0)
+        if facts.error is not None or time.time_ns() - newest < SETTLED_NS:
+            return  # Another change within the same tick of the file system's clock would not show.
+        with self._lock:
+            self._known.pop(_key(path, executable), None)
+            self._known[_key(path, executable)] = (marks, facts)
+            if len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+
+def _key(path: str, executable: str) -> tuple[str | None, ...]:
+    return path, executable, os.environ.get("PYTHONPATH"), os.environ.get("PYTHONHOME")
+
+
+def _changed_at(name: str) -> int | None:
+    try:
+        return os.stat(name).st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+_CACHE = _Cache()
+_READINGS = Readings(most=2 * MOST_AT_ONCE)
+
+
+def resolve(path: str) -> PythonFacts:
+    """Return where an interpreter lies, or why it cannot be used, and nothing else of it."""
+    expanded = os.path.expanduser(path)
+    if not path or "\0" in path:
+        return _unusable(path, "is not a path")
+    if "/" not in expanded:
+        where = shutil.which(expanded)
+        return PythonFacts(path, where, None) if where else _unusable(path, "is not on this host's PATH")
+    if not os.path.isabs(expanded):
+        return _unusable(path, "is a relative path; give an absolute one, or a name on PATH")
+    if not os.path.exists(expanded):
+        return _unusable(path, "is not there")
+    if os.path.isdir(expanded):
+        return _unusable(path, "is a directory")
+    if not os.access(expanded, os.X_OK):
+        return _unusable(path, "is not executable")
+    return PythonFacts(path, expanded, None)
+
+
+class FloodError(Exception):
+    """More was printed than any Python says of itself."""
+
+
+def run_bounded(
+    argv: list[str], timeout_s: float, *, cwd: str = "/", env: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Return exit code (negative: a signal), stdout and stderr of a program.
+
+    Raises:
+        OSError: it cannot be run.
+        FloodError: it prints without end.
+        subprocess.TimeoutExpired: it was killed, with all it started.
+    """
+    deadline = time.monotonic() + timeout_s
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = _outputs(process, argv, deadline)
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except BaseException:
+            # The interpreter may be a wrapper script, whose children would live on.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def _outputs(process: subprocess.Popen[bytes], argv: list[str], deadline: float) -> list[bytes]:
+    """Return all of stdout and stderr. Raises FloodError or TimeoutExpired."""
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    found = {stream.fileno(): bytearray() for stream in streams}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in found:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired(argv, left_s)
+            for key, _ in selector.select(left_s):
+                part = os.read(key.fd, MAX_OUTPUT_BYTES)
+                found[key.fd] += part
+                if len(found[key.fd]) > MAX_OUTPUT_BYTES:
+                    raise FloodError
+                if not part:
+                    selector.unregister(key.fd)
+    return [bytes(data) for data in found.values()]
+
+
+def _body(output: str) -> dict[str, Any] | None:
+    """Find the snippet's line among what a sitecustomize or a wrapper may print."""
+    for line in reversed(output.split("\n")):
+        if line.startswith(_MARK):
+            try:
+                body = json.loads(line[len(_MARK) :])
+            except (ValueError, RecursionError):
+                return None
+            return {**_NOTHING, **body} if isinstance(body, dict) else None
+    return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _unusable(path: str, reason: str) -> PythonFacts:
+    return PythonFacts(path=path, executable=None, version=None, error=f"{path or 'an empty name'} {reason}")

@@ -1,0 +1,1 @@
+"""What jobs write: streams read from byte offsets, and the metrics found in them."""

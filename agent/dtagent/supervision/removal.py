@@ -1,0 +1,69 @@
+"""Removes containers that a daemon of the engine's goes on running although what started them here is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+
+from dtagent.locations import AttemptFiles
+from dtagent.protocol.jobs import ProcessSpec
+from dtagent.supervision import journal
+from dtagent.system import untrusted_files
+
+DEADLINE_S = 30.0
+"""How long an engine may take to remove all containers of an attempt."""
+ERROR_LIMIT = 500
+_LEFT = "the container of {name} may still be there, {command}: {reason}"
+_GONE = ("no such container", "no container with")
+"""What engines say of one that went by itself, as `--rm` has it."""
+
+
+def carry_out(files: AttemptFiles, specs: Iterable[ProcessSpec]) -> None:
+    """Carry out `removal` of all processes of an attempt at once; what fails becomes a warning of it."""
+    running = [(spec, _start(files, spec)) for spec in specs if spec.removal]
+    deadline = time.monotonic() + DEADLINE_S
+    for spec, process in running:
+        if process is None:
+            continue
+        try:
+            said = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[1].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
+            continue
+        if process.returncode != 0 and not any(word in said.lower() for word in _GONE):
+            _warn(files, spec, said.strip()[:ERROR_LIMIT] or f"exit code {process.returncode}")
+
+
+def asked_for(files: AttemptFiles) -> list[ProcessSpec]:
+    """Return the processes of an attempt that have one, by the record of its start; none where that is unreadable."""
+    try:
+        told = untrusted_files.read_object(files.start, untrusted_files.RECORD_BYTES)["processes"]
+        return [ProcessSpec(**{**item, "env": dict(item["env"])}) for item in told if item.get("removal")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _start(files: AttemptFiles, spec: ProcessSpec) -> subprocess.Popen[bytes] | None:
+    try:
+        return subprocess.Popen(
+            spec.removal,
+            cwd="/",
+            env={**os.environ, **spec.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+    except FileNotFoundError:
+        return None  # Then nothing was started by it either.
+    except (OSError, ValueError) as error:
+        _warn(files, spec, str(error))
+        return None
+
+
+def _warn(files: AttemptFiles, spec: ProcessSpec, reason: str) -> None:
+    text = _LEFT.format(name=spec.name, command=" ".join(spec.removal), reason=reason)
+    journal.append(files.journal, {"event": "warning", "time": time.time(), "text": text})

@@ -1,0 +1,405 @@
+"""Owns the processes of one attempt here, outlives the daemon, leaves nothing behind. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dtagent.locations import AttemptFiles, make_private, write_atomic
+from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
+from dtagent.protocol.rpc import to_wire
+from dtagent.supervision import journal, logcap, removal, shared_memory, usage
+from dtagent.supervision.stem import Stem, WarmError, usage_of
+from dtagent.system import cgroup, processes, untrusted_files
+from dtagent.system.patience import patiently
+
+PR_SET_CHILD_SUBREAPER = 36
+LEFTOVER_GRACE_S = 3.0
+"""Between TERM and KILL for what remains when the attempt's own processes have ended."""
+KILL_DEADLINE_S = 10.0
+STEM_END_S = 2.0
+HANDLES_S = 60.0
+"""How long this host may be short of file handles before an attempt is given up for want of them."""
+SHARED_MEMORY_NAMES = 100
+"""Objects removed from /dev/shm that the journal names."""
+
+NO_LOCK = 4
+"""Exit status where the lock did not come along."""
+STOP = signal.SIGTERM
+"""Ends the attempt after its grace period."""
+KILL = signal.SIGUSR1
+"""Ends it at once."""
+SERVED = signal.SIGUSR2
+"""Ends services that have nothing on this node to serve: all of it has ended well elsewhere."""
+WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
+"""What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
+
+
+def supervise(directory: Path, warm: Stem | None = None) -> int:
+    """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
+
+    Args:
+        directory: of the attempt.
+        warm: what a process with `warm_start` is forked by.
+    """
+    files = AttemptFiles(directory)
+    if journal.has_run(files):
+        return 1  # Nothing is started twice.
+    request = _request(files.start)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _Supervisor(files, request, warm).run()
+    return 0
+
+
+class _Supervisor:
+    def __init__(self, files: AttemptFiles, request: StartRequest, warm: Stem | None) -> None:
+        self._files = files
+        self._warm = warm
+        """Until a process was started by it, or could not be."""
+        self._stem: Stem | None = None
+        self._below_usage: usage.Exit | None = None
+        self._below: processes.ProcessId | None = None
+        """The process that the stem started, until it has ended."""
+        self._request = request
+        key = request.key
+        name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
+        self._family = processes.Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
+        self._memory = usage.MemoryPeak(self._family)
+        self._shared_memory = set(shared_memory.private_objects().values())
+        reports = (files.metrics, files.trainer)
+        self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports, self._cut)
+        self._children: dict[int, str] = {}
+        self._services = {spec.name for spec in request.processes if spec.is_service}
+        self._has_served = False
+        """Whether services are needed no more, so that it does not matter how they end."""
+        self._handles: list[subprocess.Popen[bytes]] = []
+        self._failed = False
+        self._signals: list[int] = []
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, lambda *_: None)  # Not SIG_IGN: that would be inherited.
+        for number in (STOP, signal.SIGINT, KILL, SERVED):
+            signal.signal(number, lambda received, _: self._signals.append(received))
+        # In this order: whoever asks for a stop writes it down first and then looks for whom to signal.
+        self._announce()
+        if self._files.stop.exists():
+            self._signals.append(WORDS.get(self._files.stop.read_text(), STOP))
+        self._record(NodeState.RUNNING)
+        for spec in self._request.processes:
+            if self._is_told_to_stop or not self._spawn(spec):
+                break
+        stop_reason = self._wait_for_end()
+        leftovers = self._end(stop_reason)
+        if not leftovers:
+            self._await_stem()
+        state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
+        if not leftovers:
+            clear_up(self._files, self._family, self._shared_memory)
+        removal.carry_out(self._files, self._request.processes)
+        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=self._usage())
+
+    def _announce(self) -> None:
+        identity = processes.identify(os.getpid())
+        start_time = identity.start_time if identity else None
+        body = {
+            "boot_id": processes.boot_id(),
+            "pid": os.getpid(),
+            "start_time": start_time,
+            # For whoever clears up if this process is killed.
+            "cgroup": str(self._family.cgroup.path) if self._family.cgroup else None,
+            "shared_memory": sorted(self._shared_memory),
+        }
+        write_atomic(self._files.supervisor, json.dumps(body))
+
+    def _spawn(self, spec: ProcessSpec) -> bool:
+        name = spec.name
+        environment = {**os.environ, **spec.env}
+        with self._log(name, "out") as out, self._log(name, "err") as err:
+            try:
+                self._make_checkpoints(environment.get("DTTUI_CHECKPOINT_DIR"), spec.cwd)
+            except OSError as error:  # The script may never use it, or only on another node.
+                err.write(f"dtagent: cannot make DTTUI_CHECKPOINT_DIR: {error}\n".encode())
+            if spec.warm_start and self._fork(spec, environment, out.fileno(), err.fileno()):
+                return True
+            try:
+                child = subprocess.Popen(
+                    spec.argv,
+                    cwd=spec.cwd,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    # Before the program runs, so that nothing it forks is ever outside. There are no threads here.
+                    preexec_fn=self._family.cgroup.enter if self._family.cgroup else None,
+                )
+            except (OSError, ValueError) as error:
+                err.write(f"cannot start {spec.argv[0]}: {error}\n".encode())
+                self._exited(name, 127)
+                return False
+        self._children[child.pid] = name
+        self._handles.append(child)  # A Popen that is collected reaps its child, and the exit status would be lost.
+        self._has_started(spec, child.pid, processes.identify(child.pid))
+        return True
+
+    def _fork(self, spec: ProcessSpec, environment: dict[str, str], out: int, err: int) -> bool:
+        """Have a process forked that has its imports done; return whether it runs. Where not, nothing of it is left."""
+        warm, self._warm = self._warm, None
+        if warm is None:
+            return False
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pid = warm.start(spec.argv, environment, spec.cwd, [null, out, err], self._family.cgroup)
+        except (WarmError, OSError) as error:
+            # Not those who died alone: a stem that hangs must not start anything any more.
+            if warm.id is not None:
+                processes.kill_all(dataclasses.replace(self._family, members=(warm.id,)), KILL_DEADLINE_S)
+            warm.connection.close()
+            self._warn(f"no warm start: {error}")
+            return False
+        finally:
+            os.close(null)
+        self._stem, self._below = warm, processes.identify(pid)
+        if warm.id is not None:
+            self._family = dataclasses.replace(self._family, keepers=(warm.id,))
+            self._memory.family = self._family
+            told = {"pid": warm.id.pid, "start_time": warm.id.start_time}
+            self._note("stem", **told)
+        self._children[pid] = spec.name
+        self._has_started(spec, pid, self._below)
+        return True
+
+    def _has_started(self, spec: ProcessSpec, pid: int, started: processes.ProcessId | None) -> None:
+        body = {"pid": pid, "start_time": started.start_time if started else None}
+        self._note("process", name=spec.name, **body)
+        if spec.rank is not None:
+            try:
+                write_atomic(self._files.ranks / f"{spec.rank}.json", json.dumps(body))
+            except OSError as error:  # It runs; all that is lost is what is sampled of it.
+                self._warn(f"cannot write {self._files.ranks}: {error.strerror}")
+
+    def _make_checkpoints(self, told: str | None, cwd: str) -> None:
+        """Make the directory that a process is told to write to; outside of ours it may be for more than this user."""
+        if not told:
+            return
+        directory = Path(cwd, told)
+        if self._files.directory in directory.parents:
+            make_private(directory)
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def _log(self, name: str, stream: str) -> Any:
+        path = self._files.logs / f"{name}.{stream}"
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb", 0)
+
+    def _wait_for_end(self) -> EndReason | None:
+        """Wait until all own processes but services have ended well, or something calls for a stop; return why."""
+        while self._is_needed and not self._failed and not self._is_told_to_stop:
+            self._wait(self._memory.wait_s())
+            self._memory.look()
+        if self._is_told_to_stop:
+            return EndReason.STOPPED
+        self._has_served = not self._failed
+        return EndReason.PROCESS_FAILED if self._failed else None
+
+    @property
+    def _is_told_to_stop(self) -> bool:
+        return any(number != SERVED for number in self._signals)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Whether something runs that is no service, or, where there never was, services that others may need."""
+        if all(spec.is_service for spec in self._request.processes):
+            return bool(self._children) and SERVED not in self._signals
+        return any(name not in self._services for name in self._children.values())
+
+    def _end(self, reason: EndReason | None) -> list[Leftover]:
+        if reason is EndReason.STOPPED and KILL not in self._signals:
+            self._record(NodeState.STOPPING)
+        if (reason or self._children) and KILL not in self._signals:
+            # Only the own processes hear TERM: torchrun passes it on, and a data loader that dies of it
+            # would make its rank fail before the rank has written its checkpoint.
+            for pid in list(self._children):
+                if self._stem is not None and self._below is not None and self._below.pid == pid:
+                    # Another one waits for it, so its pid may be anybody's.
+                    with contextlib.suppress(OSError):
+                        processes.send(self._below, signal.SIGTERM)
+                    continue
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+            needs_grace = self._has_served or (reason is EndReason.STOPPED and not self._waits_for_others())
+            grace_s = self._request.grace_s if needs_grace else LEFTOVER_GRACE_S
+            self._wait_while(lambda: bool(self._children), self._wait, grace_s)
+        # Without file handles nobody can be told to end: then all are killed once there are some.
+        with contextlib.suppress(OSError):
+            if not self._children and (left := patiently(self._family.scan, LEFTOVER_GRACE_S)):
+                for process in left:
+                    processes.send(process, signal.SIGTERM)
+                self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
+        return processes.kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
+
+    def _waits_for_others(self) -> bool:
+        """Whether all ranks of this node have ended, and what is left is a launcher that waits for other nodes."""
+        if any(spec.rank is not None for spec in self._request.processes):
+            return False
+        for rank in self._request.ranks:
+            try:
+                told = untrusted_files.read_object(self._files.ranks / f"{rank}.json")
+                process = processes.ProcessId(told["pid"], told["start_time"])
+                if processes.identify(process.pid) == process:
+                    return False
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
+                return False
+        return bool(self._request.ranks)
+
+    def _wait_while(self, condition: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while KILL not in self._signals and condition() and (remaining_s := deadline - time.monotonic()) > 0:
+            wait(remaining_s)
+
+    def _wait_for_all(self, timeout_s: float) -> None:
+        processes.wait_for_ends(self._family.scan(), timeout_s, wake=self._wake_read)
+        self._wait(0)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
+        due_s = self._log_cap.wait_s()
+        awaited: list[Any] = [self._wake_read, *([self._stem.connection] if self._stem is not None else [])]
+        select.select(awaited, [], [], due_s if timeout_s is None else min(timeout_s, due_s))
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        self._log_cap.look()
+        self._reap()
+
+    def _hear(self) -> None:
+        """Take what the stem tells: how the process ended that it waits for."""
+        for body in self._stem.messages() if self._stem is not None else ():
+            pid = self._below.pid if self._below is not None else 0
+            if "note" in body:
+                self._warn(f"no warm start of some processes: {body['note']}")
+            elif "exit" in body and (name := self._children.pop(pid, None)) is not None:
+                self._exited(name, int(body["exit"]), usage.of_exit(usage_of(body)))
+            elif "gone" in body:
+                self._lose_stem(pid)
+                return
+
+    def _lose_stem(self, pid: int) -> None:
+        """Take note that the stem has ended; before its time, nobody will tell any more how its child ends."""
+        if self._stem is not None:
+            self._stem.connection.close()
+            self._below_usage, self._stem = self._stem.below, None
+        if (name := self._children.pop(pid, None)) is not None:
+            self._warn("the process that had forked it died")
+            if self._below is not None:
+                self._family = dataclasses.replace(self._family, members=(self._below,))
+            self._exited(name, -signal.SIGKILL)
+
+    def _await_stem(self) -> None:
+        """Wait for the stem's end, which comes when nothing is below it, and see to it otherwise."""
+        deadline = time.monotonic() + STEM_END_S
+        while self._stem is not None and (remaining_s := deadline - time.monotonic()) > 0:
+            select.select([self._stem.connection], [], [], remaining_s)
+            self._hear()
+        if self._stem is not None and self._stem.id is not None:
+            processes.send(self._stem.id, signal.SIGKILL)
+
+    def _usage(self) -> dict[str, Any]:
+        return usage.of_all(self._memory, self._stem.below if self._stem is not None else self._below_usage)
+
+    def _reap(self) -> None:
+        self._hear()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                name = self._children.pop(pid, None)
+                if name is not None:
+                    self._exited(name, os.waitstatus_to_exitcode(status), usage.of_exit(used))
+
+    def _exited(self, name: str, code: int, used: dict[str, Any] | None = None) -> None:
+        if self._has_served and name in self._services:
+            code = 0
+        self._failed = self._failed or code != 0
+        self._note(
+            "exit",
+            name=name,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended_at=time.time(),
+            **(used or {}),
+        )
+
+    def _warn(self, text: str) -> None:
+        self._note("warning", time=time.time(), text=text)
+
+    def _cut(self, stream: str) -> None:
+        self._note("log_cut", stream=stream)
+
+    def _record(self, state: NodeState, **more: Any) -> None:
+        self._note("state", state=state.value, time=time.time(), **more)
+
+    def _note(self, event: str, **more: Any) -> None:
+        """Add a record to the journal, which takes a file handle."""
+        patiently(lambda: journal.append(self._files.journal, {"event": event, **more}), HANDLES_S)
+
+
+def _request(path: Path) -> StartRequest:
+    """Return what is to be run: a daemon of this very version wrote it just now."""
+    body = json.loads(path.read_text())
+    specs = [ProcessSpec(**spec) for spec in body["processes"]]
+    return StartRequest(**{**body, "key": AttemptKey(**body["key"]), "processes": specs, "files": []})
+
+
+def clear_up(files: AttemptFiles, family: processes.Family, shared_memory_before: set[int]) -> None:
+    """Remove what the processes of an attempt left beside files, now that they are gone, and journal it."""
+    if family.cgroup:
+        family.cgroup.remove()
+    removed = shared_memory.remove_leftovers(shared_memory_before)
+    if removed:
+        record = {"names": [item.name for item in removed[:SHARED_MEMORY_NAMES]], "count": len(removed)}
+        size_bytes = sum(item.size_bytes for item in removed)
+        journal.append(files.journal, {"event": "shared_memory_removed", **record, "size_bytes": size_bytes})
+
+
+def main(directory: Path, lock: int, warm: int | None = None) -> int:
+    """Take the secrets from stdin, detach from the caller, supervise.
+
+    Args:
+        directory: of the attempt.
+        lock: inherited descriptor of its locked `supervisor.lock`, which is so never free between the request to start
+            and the end of the supervisor.
+        warm: inherited descriptor of a socket by which a process is forked.
+    """
+    try:
+        is_ours = os.path.samestat(os.fstat(lock), os.stat(AttemptFiles(directory).lock))
+        os.set_inheritable(lock, False)
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        sys.stderr.write(f"dtagent: descriptor {lock} is not the lock of {directory}\n")
+        return NO_LOCK
+    # Nothing at all came if the daemon died before it could say; then the job must not run without its secrets.
+    os.environ.update(json.loads(sys.stdin.buffer.read()))
+    if os.fork():
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    if warm is None:
+        return supervise(directory)
+    os.set_inheritable(warm, False)
+    return supervise(directory, Stem(socket.socket(fileno=warm)))

@@ -1,0 +1,1 @@
+"""What a person sees who runs dtagent on the host itself."""
