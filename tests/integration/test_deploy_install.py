@@ -102,7 +102,7 @@ async def test_a_deployment_needs_less_room_than_it_asks_for(installed: Path, so
     assert disk_usage(installed) + sent < ROOM_BYTES
 
 
-@pytest.mark.parametrize("name", ["psutil/__init__.py", "dtagent/supervisor.py"])
+@pytest.mark.parametrize("name", ["psutil/__init__.py", "dtagent/supervision/supervisor.py"])
 async def test_an_agent_whose_files_went_is_repaired(host: Path, source: WheelSource, name: str) -> None:
     (lost,) = (host / "current" / "lib").glob(f"python3*/site-packages/{name}")
     lost.unlink()
