@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.rpc import to_wire
 
-from dttui.frameworks.nccl import reason
+from dttui.frameworks.parts.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.sanitize import clean

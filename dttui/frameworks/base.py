@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from dtagent.protocol.telemetry import RdmaPort
 
-from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 from dttui.spec.section import Section

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.bundle import PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment, rank_environment
-from dttui.frameworks.nccl import torch_environment
+from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.nccl import torch_environment
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job

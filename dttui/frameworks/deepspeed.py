@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file as script_settings
-from dttui.frameworks.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
-from dttui.frameworks.deepspeed_options import DeepSpeedOptions
-from dttui.frameworks.torchrun import check_run, torchrun
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file as script_settings
+from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
+from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
+from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job

@@ -11,11 +11,11 @@ from typing import Annotated
 from pydantic import Field
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment, rank_environment
-from dttui.frameworks.run_checks import check_cold_run, check_places
-from dttui.frameworks.torchrun import RANK, program
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.run_checks import check_cold_run, check_places
+from dttui.frameworks.parts.torchrun import RANK, program
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
-from dttui.frameworks.bundle import PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.megatron_arguments import SWITCHES, WITH_VALUE
-from dttui.frameworks.megatron_rules import Shape, check_shape
-from dttui.frameworks.torchrun import check_run, torchrun
+from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
+from dttui.frameworks.parts.megatron_rules import Shape, check_shape
+from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Model, PipelineParallel

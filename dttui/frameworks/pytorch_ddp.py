@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.torchrun import check_run, torchrun
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job

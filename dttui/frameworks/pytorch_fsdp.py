@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment
-from dttui.frameworks.nccl import torch_environment
-from dttui.frameworks.run_checks import check_cold_run
-from dttui.frameworks.torchrun import RANK, check_run, program, torchrun
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.environment import process_environment
+from dttui.frameworks.parts.nccl import torch_environment
+from dttui.frameworks.parts.run_checks import check_cold_run
+from dttui.frameworks.parts.torchrun import RANK, check_run, program, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, warning
 from dttui.spec.models import Job

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, port_hole
-from dttui.frameworks.config_file import config_file
-from dttui.frameworks.environment import process_environment, rank_environment
-from dttui.frameworks.run_checks import check_cold_run, check_places
-from dttui.frameworks.torchrun import RANK, program
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, port_hole
+from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.run_checks import check_cold_run, check_places
+from dttui.frameworks.parts.torchrun import RANK, program
 from dttui.i18n import _, ngettext
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job

@@ -6,7 +6,16 @@ import json
 import posixpath
 
 from dttui.errors import LaunchError
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, address_hole, fill, gpu_hole, holes_in, port_hole
+from dttui.frameworks.parts.bundle import (
+    Hole,
+    PlannedFile,
+    PlannedProcess,
+    address_hole,
+    fill,
+    gpu_hole,
+    holes_in,
+    port_hole,
+)
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dttui.frameworks import Framework, get_framework
-from dttui.frameworks.environment import is_reserved
-from dttui.frameworks.options import read_options
+from dttui.frameworks.parts.environment import is_reserved
+from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
 from dttui.spec.effects import keys_without_effect
 from dttui.spec.findings import Finding, error, info

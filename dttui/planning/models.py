@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, fill
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal

@@ -8,9 +8,9 @@ from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
-from dttui.frameworks.container import check_container, contain
-from dttui.frameworks.nccl import check_nccl
-from dttui.frameworks.options import read_options
+from dttui.frameworks.parts.container import check_container, contain
+from dttui.frameworks.parts.nccl import check_nccl
+from dttui.frameworks.parts.options import read_options
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dttui.frameworks.megatron_arguments import SWITCHES, WITH_VALUE
+from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.spec.models import Checkpoint, DataParallel, Model, PipelineParallel, Recovery, Run, Strategy

@@ -13,8 +13,8 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.errors import CancelledError, JobFailedError, LaunchError
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.bundle import PlannedProcess
 from dttui.frameworks.command import Command
+from dttui.frameworks.parts.bundle import PlannedProcess
 from dttui.services.agents.client import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.diagnosis.diagnose import diagnose

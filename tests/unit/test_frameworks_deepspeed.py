@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.frameworks.batches import nearest_parts, nearest_totals, solve
+from dttui.frameworks.parts.batches import nearest_parts, nearest_totals, solve
 from dttui.inventory.demo import demo_inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan

@@ -8,7 +8,7 @@ import pytest
 from dtagent.protocol.telemetry import HostFacts, PythonFacts, RdmaPort
 
 from dttui.cli.printing import plan_text
-from dttui.frameworks.nccl import reason
+from dttui.frameworks.parts.nccl import reason
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan

@@ -10,7 +10,7 @@ from dtagent.protocol.events import EventKind
 
 from dttui.errors import UsageError
 from dttui.files import write_atomic
-from dttui.frameworks.bundle import PlannedProcess
+from dttui.frameworks.parts.bundle import PlannedProcess
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.services.event_log import EventLog

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dttui.frameworks import frameworks
-from dttui.frameworks.bundle import PlannedProcess, fill
+from dttui.frameworks.parts.bundle import PlannedProcess, fill
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import Bindings, NodeBinding, Plan

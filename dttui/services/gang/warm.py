@@ -6,7 +6,7 @@ from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, HostError
-from dttui.frameworks.bundle import holes_in
+from dttui.frameworks.parts.bundle import holes_in
 from dttui.i18n import told
 from dttui.planning.models import PlannedNode
 from dttui.services.agents.client import AgentClient

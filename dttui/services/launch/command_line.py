@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from dttui.frameworks.bundle import Hole, PlannedProcess, holes_in
+from dttui.frameworks.parts.bundle import Hole, PlannedProcess, holes_in
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHELL = re.compile(r"(?:ba|da|k|z)?sh")

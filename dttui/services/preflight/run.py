@@ -14,7 +14,7 @@ from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
 from dttui.errors import AgentError, HostError
-from dttui.frameworks.bundle import holes_in
+from dttui.frameworks.parts.bundle import holes_in
 from dttui.i18n import _, joined
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.binding import checkpoint_directory

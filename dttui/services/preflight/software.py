@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dtagent.protocol.telemetry import HostFacts, PythonFacts
 
 from dttui.frameworks import get_framework
-from dttui.frameworks.nccl import PER_COLLECTIVE, version
+from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agents.words import agent_text

@@ -8,7 +8,7 @@ from dtagent.protocol.probes import VerdictReply, VerdictRequest
 from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import get_framework
-from dttui.frameworks.bundle import Hole, address_hole, fill, port_hole
+from dttui.frameworks.parts.bundle import Hole, address_hole, fill, port_hole
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.sanitize import clean

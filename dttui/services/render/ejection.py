@@ -10,7 +10,7 @@ from pathlib import Path
 import dtagent
 
 from dttui.errors import UsageError
-from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole
+from dttui.frameworks.parts.bundle import Hole, PlannedProcess, address_hole
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.planning.models import Plan, PlannedNode

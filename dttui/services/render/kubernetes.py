@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from dttui.errors import UsageError
-from dttui.frameworks.bundle import Hole, address_hole
-from dttui.frameworks.container import without_container
+from dttui.frameworks.parts.bundle import Hole, address_hole
+from dttui.frameworks.parts.container import without_container
 from dttui.i18n import _
 from dttui.planning.models import DEFAULT_PYTHON, PlannedNode
 from dttui.planning.sources import SENT_DIRECTORY

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dttui.frameworks.bundle import Hole
-from dttui.frameworks.torchrun import RANK
+from dttui.frameworks.parts.bundle import Hole
+from dttui.frameworks.parts.torchrun import RANK
 
 _TORCHRUN = f"{Hole.PAYLOAD}/torchrun.py"
 

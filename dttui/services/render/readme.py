@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dttui.frameworks.bundle import Hole
+from dttui.frameworks.parts.bundle import Hole
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import posixpath
 
-from dttui.frameworks.bundle import Hole, address_hole, gpu_hole, port_hole
-from dttui.frameworks.container import ENGINES_OF_NAMES
-from dttui.frameworks.environment import LOGS_DIRECTORY
+from dttui.frameworks.parts.bundle import Hole, address_hole, gpu_hole, port_hole
+from dttui.frameworks.parts.container import ENGINES_OF_NAMES
+from dttui.frameworks.parts.environment import LOGS_DIRECTORY
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
 from dttui.services.render.ejection import Ejection

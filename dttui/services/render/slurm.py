@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from itertools import groupby
 
-from dttui.frameworks.bundle import Hole, address_hole, port_hole
+from dttui.frameworks.parts.bundle import Hole, address_hole, port_hole
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
 from dttui.services.render.ejection import Ejection

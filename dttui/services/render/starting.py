@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dttui.frameworks.bundle import Hole, PlannedProcess
+from dttui.frameworks.parts.bundle import Hole, PlannedProcess
 from dttui.i18n import _
 from dttui.services.render.shell import Shell, comment, in_quotes, lines_of
 

@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Mapping
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.bundle import Hole
-from dttui.frameworks.nccl import network_environment
+from dttui.frameworks.parts.bundle import Hole
+from dttui.frameworks.parts.nccl import network_environment
 
 CONFIG_FILE = "dttui_config.json"
 """The file that `DTTUI_CONFIG` names, relative to the attempt's directory."""

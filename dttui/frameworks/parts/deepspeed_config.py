@@ -12,9 +12,9 @@ from math import prod
 from typing import Any
 
 from dttui.frameworks.base import JobLayout
-from dttui.frameworks.batches import Batches, nearest_parts, nearest_totals, solve
-from dttui.frameworks.bundle import PlannedFile
-from dttui.frameworks.deepspeed_options import DeepSpeedOptions
+from dttui.frameworks.parts.batches import Batches, nearest_parts, nearest_totals, solve
+from dttui.frameworks.parts.bundle import PlannedFile
+from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
 from dttui.i18n import _
 from dttui.spec.deepspeed_keys import BATCH_KEYS
 from dttui.spec.findings import Finding, error, info, warning

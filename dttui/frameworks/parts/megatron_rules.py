@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dttui.frameworks.batches import Batches, nearest_parts, nearest_totals, solve
+from dttui.frameworks.parts.batches import Batches, nearest_parts, nearest_totals, solve
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.bundle import Hole, PlannedProcess
-from dttui.frameworks.environment import process_environment
-from dttui.frameworks.nccl import torch_environment
-from dttui.frameworks.run_checks import check_program
+from dttui.frameworks.parts.bundle import Hole, PlannedProcess
+from dttui.frameworks.parts.environment import process_environment
+from dttui.frameworks.parts.nccl import torch_environment
+from dttui.frameworks.parts.run_checks import check_program
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run

@@ -1,0 +1,1 @@
+"""What frameworks are made of: their options and files, the launchers, the environment of a rank. All pure."""
