@@ -10,10 +10,11 @@ TENSORFLOW := .venv-tensorflow
 TENSORFLOW_STAMP := $(TENSORFLOW)/.installed
 HOROVOD := .venv-horovod
 HOROVOD_STAMP := $(HOROVOD)/.installed
+APPTAINER := .apptainer
 # In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help install demo test faults frameworks horovod slurm podman flood check lint screenshot clean
+.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood check lint screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
@@ -22,7 +23,9 @@ help:
 	@echo "make frameworks  install DeepSpeed, accelerate, Megatron and TensorFlow beside it, and train with each"
 	@echo "make horovod     build Horovod beside it, some minutes with cmake and g++, and train with it for real"
 	@echo "make slurm       run rendered jobs under a real Slurm of two nodes; needs root, slurm-wlm and munge"
-	@echo "make podman      run jobs in containers of a real podman; needs root and podman"
+	@echo "make docker      run jobs in containers of a real docker, by root and by a user; needs root and docker.io"
+	@echo "make podman      the same of podman, rootless too; needs root, podman and uidmap"
+	@echo "make apptainer   the same of apptainer, which is unpacked beside it where there is none; needs root, patchelf and squashfs-tools"
 	@echo "make flood       let a rank print a million lines a second for 10 s; make test does 2 s of it"
 	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
 	@echo "make screenshot  draw the README's pictures from the real app"
@@ -43,7 +46,7 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/podman --ignore=tests/frameworks
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
 
 faults: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults
@@ -102,8 +105,17 @@ $(TENSORFLOW_STAMP): constraints-frameworks.txt
 slurm: $(STAMP)
 	DTTUI_REQUIRE_SLURM=1 $(BIN)/python -m pytest tests/slurm
 
-podman: $(STAMP)
-	DTTUI_REQUIRE_PODMAN=1 $(BIN)/python -m pytest tests/podman
+docker podman apptainer: $(STAMP)
+	DTTUI_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines -k $@
+
+ifeq ($(shell command -v apptainer),)
+apptainer: $(APPTAINER)/usr/bin/apptainer
+endif
+
+$(APPTAINER)/usr/bin/apptainer: tests/engines/unpack_apptainer.sh
+	@command -v patchelf >/dev/null && command -v mksquashfs >/dev/null || \
+		{ echo "apptainer is unpacked and has its image made by: apt-get install patchelf squashfs-tools" >&2; exit 1; }
+	@sh $< $(APPTAINER) && touch $@
 
 flood: $(STAMP)
 	DTTUI_TEST_FLOOD_S=10 $(BIN)/python -m pytest -s tests/agent/test_flood.py
@@ -120,4 +132,4 @@ screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(HOROVOD) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) $(TENSORFLOW) $(HOROVOD) $(APPTAINER) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

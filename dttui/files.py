@@ -47,13 +47,15 @@ def write_atomic(path: Path, text: str) -> None:
 def append_line(path: Path, line: str, *, durable: bool = False) -> None:
     """Append one line in one write, so that a reader never sees half of it mixed with another.
 
+    Of a character that UTF-8 does not have a question mark is written.
+
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
     with _APPENDING:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            data = line.encode() + b"\n"
+            data = line.encode(errors="replace") + b"\n"
             if (written := os.write(descriptor, data)) < len(data):
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

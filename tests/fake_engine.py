@@ -15,14 +15,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
 
-IMAGES = {"torch:2": "sha256:0123456789abcdef", "hidden:1": "sha256:fedcba9876543210"}
-"""What the engine has; processes of `hidden:1` have no mark of the job in their environment."""
+IMAGES = {
+    "torch:2": "sha256:0123456789abcdef",
+    "hidden:1": "sha256:fedcba9876543210",
+    "lingering:1": "sha256:0011223344556677",
+}
+"""What the engine has; processes of `hidden:1` have no mark of the job, and containers of `lingering:1` go slowly."""
+LINGERS_S = 0.5
 MISSING = 125
 SOCKET = "engine.sock"
 
@@ -175,6 +181,8 @@ class _Daemon:
         self._containers[body["name"]] = child
         threading.Thread(target=_forward, args=(connection, child), daemon=True).start()
         code = child.wait()
+        if body["image"] == "lingering:1":
+            time.sleep(LINGERS_S)
         self._containers.pop(body["name"], None)  # As --rm has it.
         connection.sendall(json.dumps({"code": code if code >= 0 else 128 - code}).encode() + b"\n")
 
@@ -190,6 +198,9 @@ class _Daemon:
         child = self._containers.get(body["name"])
         if child is None:
             return {"code": 1, "error": f"Error response from daemon: No such container: {body['name']}\n"}
+        if child.poll() is not None:
+            said = f"Error response from daemon: removal of container {body['name']} is already in progress\n"
+            return {"code": 1, "error": said}
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()

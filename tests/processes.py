@@ -39,7 +39,7 @@ def demo_root() -> Iterator[Path]:
     """A root of the embedded cluster for the tests of a module, whose daemons end after the last of them."""
     root = tempfile.mkdtemp(prefix="dttui-")  # Short, as sockets are made below it.
     yield Path(root)
-    _end_daemons(root)
+    end_daemons(root)
     shutil.rmtree(root, ignore_errors=True)
 
 
@@ -60,10 +60,11 @@ def ended_agents(isolated_environment: None) -> Iterator[None]:
     """
     root = os.environ["DTTUI_DEMO_ROOT"]
     yield
-    _end_daemons(root)
+    end_daemons(root)
 
 
-def _end_daemons(root: str) -> None:
+def end_daemons(root: str) -> None:
+    """End the daemons of an embedded cluster."""
     for pid in processes_like("daemon", root):
         os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not processes_like("daemon", root), "the daemons to end", END_DEADLINE_S)

@@ -130,7 +130,7 @@ async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
         text = _("⚠ systemd ends the controller of this job when you log out (KillUserProcesses): {then}")
         printer.note(text.format(then=attach))
         printer.note(_("  → `loginctl enable-linger` lets the controllers of your jobs stay"))
-    if agent_is_forwarded() and not all(item.local for item in directory.read_inventory().environments):
+    if agent_is_forwarded() and not all(item.local for item in directory.read_launch().inventory.environments):
         text = _(
             "⚠ the ssh-agent is forwarded and goes with this session: the controller keeps the connections it has; "
             "where one breaks that took a key of the agent, {then}"

@@ -14,7 +14,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.frameworks import get_framework
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, language, ngettext
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.sanitize import clean
@@ -84,8 +84,8 @@ def _list(templates: list[Template], options: Namespace) -> int:
         rows = [{"name": item.name, "framework": item.framework, "title": item.title} for item in templates]
         print_rows(rows, options.output)
         return ExitCode.OK
-    cells = [[item.name, get_framework(item.framework).label, item.title] for item in templates]
-    print(table_text([_("TEMPLATE"), _("FRAMEWORK"), ""], cells), end="")
+    cells = [[item.name, item.framework, get_framework(item.framework).label, item.title] for item in templates]
+    print(table_text([_("TEMPLATE"), _("FRAMEWORK"), "", ""], cells), end="")
     return ExitCode.OK
 
 
@@ -105,6 +105,8 @@ def _tell(options: Namespace, template: Template, target: Path, files: list[str]
     if framework.requires:
         packages = ", ".join(framework.requires)
         print(_("each host's interpreter needs {packages}").format(packages=packages))
+    if language() != "en":
+        print(_("the comments inside the scripts are in English"))
     where = ["--demo"] if options.demo else ["--inventory", options.inventory] if options.inventory else []
     file = str(target / JOB_FILE)
     print("  " + shlex.join(["dttui", "plan", *where, file]) + "   # " + _("shows what would run"))

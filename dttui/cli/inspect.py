@@ -9,9 +9,17 @@ from argparse import Namespace
 
 from dtagent.protocol.events import EventKind, JobState, Metric
 
-from dttui.cli.printing import failure_text, job_document, one_line, places_text, print_document, print_rows
+from dttui.cli.printing import (
+    failure_text,
+    job_document,
+    one_line,
+    places_text,
+    print_document,
+    print_rows,
+    print_table,
+)
 from dttui.errors import ExitCode, UsageError
-from dttui.i18n import _, ngettext
+from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.controller.control import ensure_controller
@@ -34,13 +42,17 @@ def ps(options: Namespace) -> int:
         return ExitCode.OK
     if not found:
         sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
-    for job in found:
-        lasted = (job.ended_at or time.time()) - job.started_at if job.started_at else 0.0
-        nodes = ngettext("{count} node", "{count} nodes", job.nodes).format(count=job.nodes)
-        ranks = ngettext("{count} rank", "{count} ranks", job.world_size).format(count=job.world_size)
-        size = f"{nodes}, {ranks}"
-        print(one_line(f"{job.job_id}  {state_name(job.state):<10} {_duration(lasted):>8}  {size}  {job.reason}"))
+    if found:
+        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
+        print_table(header, [_cells(job) for job in found])
     return ExitCode.OK
+
+
+def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
+    started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
+    lasted = (job.ended_at or time.time()) - job.started_at if job.started_at else 0.0
+    numbers = _duration(lasted), str(job.nodes), str(job.world_size)
+    return (job.job_id, state_name(job.state), started, *numbers, job.reason)
 
 
 async def status(options: Namespace) -> int:
@@ -60,8 +72,8 @@ async def status(options: Namespace) -> int:
         silences = view.silences(now)
         print(one_line(f"{view.job_id}  {state_name(view.state)}  {view.headline(now)}"))
         for name, node in view.nodes.items():
-            ranks = ",".join(map(str, node.plan.ranks))
-            mark, state = "★" if node.plan.node_rank == 0 else " ", node_state_name(node.state)
+            ranks = ",".join(map(str, node.ranks)) or "–"
+            mark, state = "★" if node.plan.node_rank == 0 else " ", node.word or node_state_name(node.state)
             said = node.message
             if name in silences:
                 said = _("no word for {seconds:.0f} s").format(seconds=silences[name])
@@ -95,7 +107,7 @@ async def logs(options: Namespace) -> int:
             _("Its nodes: {names}").format(names=", ".join(nodes)),
         )
     nodes = [options.node] if options.node is not None else nodes
-    _check_rank(options.rank, {name: follower.view.nodes[name].plan.ranks for name in nodes}, directory.job_id)
+    _check_rank(options.rank, {name: follower.view.nodes[name].logged_ranks for name in nodes}, directory.job_id)
     if options.follow and not follower.is_over:
         ensure_controller(directory)
     reader = LogFollower(directory, attempt, last_lines=options.lines, since=since)

@@ -10,7 +10,7 @@ from dttui.cli.printing import one_line
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Severity
 from dttui.sanitize import clean
-from dttui.services.preflight.board import Board, Cell, Check, Verdict, cell_text, check_name
+from dttui.services.preflight.board import Board, Cell, Check, CheckStatus, cell_text, check_name
 from dttui.services.preflight.folding import folded
 
 COLUMN = 6
@@ -47,7 +47,7 @@ def board_lines(board: Board, *, fits_screen: bool = False) -> list[str]:
 def result_lines(board: Board, seconds: float) -> Iterator[str]:
     """Yield what there is to say below the board: routes, differences, findings, the sum."""
     routes = [(name, board.rows[name][Check.MASTER], board.rows[name][Check.PEERS]) for name in board.names]
-    shown = [item for item in routes if item[1].text and item[1].verdict is not Verdict.NONE]
+    shown = [item for item in routes if item[1].text and item[1].status is not CheckStatus.NONE]
     if shown and len(board.names) > 1:
         yield ""
         head = (_("route"), _("to {node}").format(node=clean(board.names[0])), _("to the next"))
@@ -87,8 +87,8 @@ def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _worst(cells: Iterable[Cell]) -> int:
-    order = list(Verdict)
-    return max(order.index(cell.verdict) for cell in cells)
+    order = list(CheckStatus)
+    return max(order.index(cell.status) for cell in cells)
 
 
 def _width(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
+from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
 from dttui.frameworks.parts.nccl import reason
@@ -21,7 +22,7 @@ from dttui.sanitize import clean
 from dttui.services.jobs import JobDirectory
 from dttui.services.preflight.folding import Saying, fold
 from dttui.services.view import JobView
-from dttui.services.words import node_state_name, state_name
+from dttui.services.words import state_name, told_node_state, told_state
 from dttui.spec.problems import text_width
 from dttui.spec.units import format_bytes
 
@@ -129,11 +130,11 @@ class Printer:
             self._metric_at = event.time
             return "  ".join(_metric_parts(event.data))
         if event.kind is EventKind.JOB_STATE and self._was_said(event.message):
-            return state_name(JobState(event.data["state"]))
+            return told_state(event.data.get("state"))
         if event.kind is EventKind.JOB_STATE:
-            return f"{state_name(JobState(event.data['state']))}  {event.message}"
+            return f"{told_state(event.data.get('state'))}  {event.message}"
         if event.kind is EventKind.NODE_STATE:
-            state = node_state_name(NodeStanding(event.data["state"]))
+            state = told_node_state(event.data.get("state"))
             return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
             self._note_errors([event])
@@ -188,6 +189,26 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         padded = [cell + " " * (width - text_width(cell)) for cell, width in zip(cells, widths, strict=False)]
         text += "  ".join([*padded, *cells[len(widths) :]]).rstrip() + "\n"
     return text
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows: on a terminal under a header, each cut to its width; else for programs, a tab between two cells."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(one_line(cell).replace("\t", " ") for cell in row))
+        return
+    columns = shutil.get_terminal_size().columns
+    for line in table_text(header, rows).splitlines():
+        print(_cut(line, columns))
+
+
+def _cut(line: str, columns: int) -> str:
+    if text_width(line) <= columns:
+        return line
+    kept = line
+    while text_width(kept) > columns - 1:
+        kept = kept[:-1]
+    return f"{kept}…"
 
 
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
@@ -342,7 +363,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
             {
                 "name": name,
                 "node_rank": node.plan.node_rank,
-                "ranks": node.plan.ranks,
+                "ranks": node.ranks,
                 "state": node.state,
                 "message": node.message,
                 "usage": node.usage,

@@ -13,7 +13,7 @@ from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan
 from dttui.sanitize import clean
-from dttui.services.render.ejection import eject, plan_to_eject
+from dttui.services.render.ejection import eject, plan_to_eject, told_of
 from dttui.services.render.targets import get_target
 from dttui.services.render.writing import foreign_files, is_taken, write
 from dttui.services.words import listed
@@ -23,7 +23,7 @@ MAX_NAMES = 5
 
 async def render(options: Namespace) -> int:
     """Write the directory and name what was written; errors of the plan give exit code 2, and nothing is written."""
-    make_files = get_target(options.target)
+    made_for = get_target(options.target)
     if options.image is not None and options.target != "kubernetes":
         raise UsageError(_("--image goes with --target kubernetes alone"), _("Leave it out, or write run.container."))
     submission = read_submission(options, options.file)
@@ -32,7 +32,12 @@ async def render(options: Namespace) -> int:
     if plan.errors:
         _tell(options, plan, [], [])
         return ExitCode.USAGE
-    files = make_files(eject(submission, plan, target, options.image))
+    ejection = eject(submission, plan, target, options.image)
+    plan = told_of(submission, plan, made_for.check(ejection))
+    if plan.errors:
+        _tell(options, plan, [], [])
+        return ExitCode.USAGE
+    files = made_for.render(ejection)
     foreign: list[str] = []
     if is_taken(target):
         foreign = foreign_files(target, files)

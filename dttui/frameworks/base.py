@@ -122,6 +122,16 @@ class JobLayout:
         return self._tables[entry]
 
 
+@dataclass(frozen=True)
+class ScriptImports:
+    """By what a script is known to be written for a framework."""
+
+    modules: tuple[str, ...]
+    """One of them: its own package first, then those that use it for a script."""
+    otherwise: str
+    """What follows where none is imported, as the end of a sentence."""
+
+
 class Framework(Protocol):
     """A way to launch a job. Pure: the same layout gives the same bundle."""
 
@@ -167,6 +177,10 @@ class Framework(Protocol):
 
         Each is a name of `dtagent.payload.verdict`, or `module:function` of a package that the job's interpreter has.
         """
+
+    @property
+    def script_imports(self) -> ScriptImports | None:
+        """What a script written for it imports; `None`, or left out, where any will do."""
 
     @property
     def available(self) -> bool:

@@ -24,6 +24,7 @@ class Command:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ()
+    script_imports = None
     available = True
 
     @property

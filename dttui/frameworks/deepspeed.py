@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
@@ -37,6 +38,14 @@ class DeepSpeed:
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "deepspeed")
     available = True
+
+    @property
+    def script_imports(self) -> ScriptImports:
+        """What a script written for it imports."""
+        return ScriptImports(
+            ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning", "trl"),
+            _("ds_config.json is written, and nothing reads it"),
+        )
 
     @property
     def summary(self) -> str:
@@ -81,6 +90,9 @@ class DeepSpeed:
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""
         own = {"DTTUI_DEEPSPEED_CONFIG": _CONFIG_PATH}
+        limit_s = layout.job.communication.collective_timeout_s
+        if limit_s is not None:
+            own["DEEPSPEED_TIMEOUT"] = str(math.ceil(limit_s / 60))  # It counts in minutes.
         if layout.backend != "nccl":
             # Where it finds a GPU it would take that, and NCCL.
             own["DS_ACCELERATOR"] = "cpu"

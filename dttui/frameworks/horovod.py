@@ -10,10 +10,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.prefix import leads_elsewhere
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
 from dttui.i18n import _
@@ -65,6 +66,14 @@ class Horovod:
     needs_ports = False
     verdicts: Sequence[str] = ("horovod",)
     available = True
+
+    @property
+    def script_imports(self) -> ScriptImports:
+        """What a script written for it imports."""
+        return ScriptImports(
+            ("horovod", "lightning", "pytorch_lightning"),
+            _("every process trains by itself"),
+        )
 
     @property
     def summary(self) -> str:
@@ -156,6 +165,7 @@ def _rank(layout: JobLayout, node: NodeLayout, local_rank: int, rank: int) -> Pl
 
 def _rendezvous(layout: JobLayout, node: NodeLayout) -> PlannedProcess:
     argv = (
+        *(layout.run.prefix if leads_elsewhere(layout.run.prefix) else ()),
         str(Hole.PYTHON),
         _RENDEZVOUS,
         "serve",

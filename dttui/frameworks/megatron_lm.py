@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
@@ -109,6 +109,14 @@ class MegatronLm:
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "megatron")
     available = True
+
+    @property
+    def script_imports(self) -> ScriptImports:
+        """What a script written for it imports."""
+        return ScriptImports(
+            ("megatron", "nemo"),
+            _("Megatron-LM's arguments are put after its own, and nothing reads them"),
+        )
 
     @property
     def summary(self) -> str:
@@ -302,6 +310,7 @@ def _of_run(layout: JobLayout) -> dict[str, Any]:
     directory = posixpath.join(layout.cwd, checkpoint.dir) if checkpoint is not None else None
     options = layout.options_as(MegatronOptions)
     # Ranks meet within this time as well: it must not be shorter than that in which dttui names who is missing.
+    limit_s = layout.job.communication.collective_timeout_s
     minutes = max(_USUAL_TIMEOUT_MINUTES, math.ceil(2 * layout.job.communication.rendezvous_timeout_s / 60))
     return {
         "save": directory,
@@ -309,6 +318,7 @@ def _of_run(layout: JobLayout) -> dict[str, Any]:
         "save-interval": options.save_interval if directory is not None else None,
         "distributed-backend": layout.backend,
         "distributed-timeout-minutes": minutes,
+        "distributed-timeout-seconds-after-init": None if limit_s is None else math.ceil(limit_s),
     }
 
 

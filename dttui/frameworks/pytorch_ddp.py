@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.torchrun import check_run, torchrun
 from dttui.i18n import _
 from dttui.spec.findings import Finding
@@ -24,10 +26,11 @@ class PytorchDdp:
     name = "pytorch-ddp"
     label = "PyTorch DDP"
     requires: Sequence[str] = ("torch",)
-    options: type[Section] = NoOptions
+    options: type[Section] = ElasticOptions
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun",)
+    script_imports = None
     available = True
 
     @property
@@ -55,8 +58,8 @@ class PytorchDdp:
         return check_run(job, self.label)
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
-        """Return nothing: any number of ranks on any number of nodes will do."""
-        return []
+        """Return what there is to an elastic job, and whether a batch makes equal shares."""
+        return [*check_elastic(layout), *check_shares(layout.job.strategy, layout.world_size)]
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and who takes part."""
@@ -68,14 +71,19 @@ class PytorchDdp:
 
 
 def _participants(layout: JobLayout, node: NodeLayout) -> str:
-    """Return the configuration of the seed's DDP chapter; its world size here counts processes, and nodes are apart."""
+    """Return the configuration of the seed's DDP chapter: ranks are of nodes, and the world size counts processes."""
     host = f"[{layout.master_address}]" if ":" in layout.master_address else layout.master_address
+    elastic = elastic_of(layout)
+    # Where torchrun numbers by itself, only the environment of a rank says who it is, and where ranks meet.
+    method = f"tcp://{host}:{Hole.MASTER_PORT}" if elastic is None else "env://"
     lines = [
         "distributed:",
         f"  backend: {layout.backend}",
-        f"  init_method: {_quoted(f'tcp://{host}:{Hole.MASTER_PORT}')}",
+        f"  init_method: {_quoted(method)}",
         f"  world_size: {layout.world_size}",
+        f"  rank: {node.node_rank}",
         f"  node_count: {len(layout.nodes)}",
+        *([] if elastic is None else [f"  min_nodes: {elastic.min_nodes}"]),
         f"  node_rank: {node.node_rank}",
         "nodes:",
     ]

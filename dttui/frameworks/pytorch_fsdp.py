@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file
+from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_cold_run
@@ -31,7 +33,7 @@ _DTYPES = {"fp32": None, "tf32": None, "fp16": "float16", "bf16": "bfloat16", "f
 _ACCELERATE_PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 
 
-class FsdpOptions(Section):
+class FsdpOptions(ElasticOptions):
     """What can be told about sharding (torch.distributed.fsdp.fully_shard)."""
 
     launcher: Literal["torchrun", "accelerate"] = "torchrun"
@@ -67,6 +69,17 @@ class PytorchFsdp:
     available = True
 
     @property
+    def script_imports(self) -> ScriptImports:
+        """What a script written for it imports."""
+        return ScriptImports(
+            (
+                *("torch.distributed.fsdp", "torch.distributed._composable", "torchtitan"),
+                *("accelerate", "transformers", "lightning", "pytorch_lightning", "trl"),
+            ),
+            _("nothing shards the model, and every rank holds all of it"),
+        )
+
+    @property
     def summary(self) -> str:
         """Its kind of parallelism."""
         return _("fully sharded")
@@ -99,7 +112,9 @@ class PytorchFsdp:
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return what accelerate is not told, and an error where the nodes cannot be shared out as the options ask."""
-        options, found = _options(layout), _check_accelerate(layout)
+        options = _options(layout)
+        found = [*_check_accelerate(layout), *check_elastic(layout)]
+        found += check_shares(layout.job.strategy, layout.world_size)
         if len({node.slots for node in layout.nodes}) == 1:
             return found
         least = min(node.slots for node in layout.nodes)
@@ -142,6 +157,11 @@ def _check_accelerate(layout: JobLayout) -> list[Finding]:
     if options.launcher != "accelerate":
         return []
     found: list[Finding] = []
+    if options.elastic is not None:
+        message = _("accelerate launch cannot go on without a node that is lost")
+        path = ("framework_options", "elastic")
+        hint = _("Write launcher: torchrun, or leave elastic out.")
+        found.append(error("framework-option", "framework_options.elastic", message, hint, path=path))
     if options.shard_group == "node" and len(layout.nodes) > 1:
         message = _("shard_group: node is not passed on to accelerate, which would share out among all ranks")
         hint = _("Write launcher: torchrun, or leave it out and give the script's Accelerator a ParallelismConfig.")

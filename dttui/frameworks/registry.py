@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 from dttui.errors import UsageError
+from dttui.frameworks.added import load
 from dttui.frameworks.base import Framework
 from dttui.frameworks.command import Command
 from dttui.frameworks.deepspeed import DeepSpeed
@@ -14,7 +15,6 @@ from dttui.frameworks.megatron_lm import MegatronLm
 from dttui.frameworks.pytorch_ddp import PytorchDdp
 from dttui.frameworks.pytorch_fsdp import PytorchFsdp
 from dttui.frameworks.tensorflow import TensorFlow
-from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import _
 from dttui.spec.added import FRAMEWORKS as GROUP
 from dttui.spec.problems import did_you_mean
@@ -34,7 +34,7 @@ _OWN: tuple[Framework, ...] = (
 def frameworks() -> tuple[Framework, ...]:
     """Return those that come with dttui, and those that other installed packages add by entry points."""
     names = {item.name for item in _OWN}
-    return (*_OWN, *(_loaded(point) for point in entry_points(group=GROUP) if point.name not in names))
+    return (*_OWN, *(load(point) for point in entry_points(group=GROUP) if point.name not in names))
 
 
 def get_framework(name: str) -> Framework:
@@ -45,17 +45,3 @@ def get_framework(name: str) -> Framework:
         names = [item.name for item in frameworks()]
         raise UsageError(_('no framework "{name}"').format(name=name), did_you_mean(name, names))
     return found
-
-
-def _loaded(point: EntryPoint) -> Framework:
-    """Return what a package adds; where it cannot be loaded, what says so."""
-    try:
-        framework: Framework = point.load()()
-    except Exception as error:  # noqa: BLE001 - whatever somebody else's package raises
-        package = point.dist.name if point.dist is not None else point.value
-        reason = _("the framework {name} of {package} cannot be loaded: {error}")
-        reason = reason.format(name=point.name, package=package, error=f"{type(error).__name__}: {error}")
-        return Unavailable(
-            point.name, point.name, reason, _("Remove the package {package}, or mend it.").format(package=package)
-        )
-    return framework

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
+from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, port_hole
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
@@ -37,6 +37,14 @@ class TensorFlow:
     needs_ports = True
     verdicts: Sequence[str] = ("tensorflow",)
     available = True
+
+    @property
+    def script_imports(self) -> ScriptImports:
+        """What a script written for it imports."""
+        return ScriptImports(
+            ("tensorflow", "keras", "tf_keras"),
+            _("TF_CONFIG is set, and nothing reads it"),
+        )
 
     @property
     def summary(self) -> str:

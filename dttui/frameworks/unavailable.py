@@ -29,6 +29,7 @@ class Unavailable:
     rank: Rank = Rank.SLOT
     needs_ports: bool = False
     verdicts: Sequence[str] = ()
+    script_imports: None = None
     available: bool = False
 
     def check(self, job: Job) -> list[Finding]:

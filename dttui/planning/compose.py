@@ -19,6 +19,7 @@ from dttui.spec.document import describe_error
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import (
     Cluster,
+    Container,
     DatasetRef,
     FrameworkName,
     GpuRequest,
@@ -33,7 +34,8 @@ ProgramKind = Literal["script", "module", "command"]
 
 SectionT = TypeVar("SectionT", bound=Section)
 
-_KEPT_OF_RUN = ("python", "env", "secrets", "prefix")
+_SHOWN_OF_RUN = ("script", "module", "command", "args", "workdir", "python", "prefix", "container")
+"""What the screen shows of it; the rest is taken over from the job that it began with."""
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 """The word of a command that is an interpreter."""
@@ -68,6 +70,14 @@ class ComposeState:
     """Arguments, as on a command line."""
     workdir: str = ""
     """Working directory; empty where the job gives none."""
+    python: str = ""
+    """Interpreter; empty where each environment's own is used."""
+    prefix: str = ""
+    """What is put before the command, as on a command line."""
+    container: Container | None = None
+    """The image that everything runs in."""
+    options: tuple[tuple[FrameworkName, Mapping[str, Any]], ...] = ()
+    """What frameworks are told, by their name: that of one that was left is there again when it is chosen again."""
     base: Job | None = None
     """The job this began with: what the screen does not show is taken over from it."""
     base_nodes: tuple[tuple[str, Node], ...] = ()
@@ -95,9 +105,17 @@ class ComposeState:
             program_kind="command" if job.framework == "command" and not program else kind,
             arguments=arguments,
             workdir=(job.run.workdir or "") if job.run is not None else "",
+            python=(job.run.python or "") if job.run is not None else "",
+            prefix=shlex.join(job.run.prefix) if job.run is not None else "",
+            container=job.run.container if job.run is not None else None,
             base=job,
             base_nodes=tuple(nodes.items()),
-        )
+        ).with_options(job.framework_options)
+
+    @property
+    def framework_options(self) -> Mapping[str, Any]:
+        """What the chosen framework is told."""
+        return next((values for name, values in self.options if name == self.framework), {})
 
     @property
     def is_distributed(self) -> bool:
@@ -147,6 +165,12 @@ class ComposeState:
             return replace(chosen, program=program, program_kind=kind, arguments=arguments)
         return chosen
 
+    def with_options(self, values: Mapping[str, Any]) -> ComposeState:
+        """Tell the chosen framework something else."""
+        others = tuple(pair for pair in self.options if pair[0] != self.framework)
+        own = ((self.framework, values),) if values and self.framework is not None else ()
+        return replace(self, options=tuple(sorted((*others, *own), key=lambda pair: pair[0])))
+
     def environments(self, inventory: Inventory) -> tuple[Environment, ...]:
         """Return the ticked environments that the inventory has, in the order of ticking."""
         found = (inventory.find(key) for key in self.selected)
@@ -178,6 +202,9 @@ class ComposeState:
         if not _can_be_split(typed):
             message = _("The arguments have a quotation mark that is not closed")
             findings.append(error("arguments-invalid", "run.args", message))
+        if not _can_be_split(self.prefix):
+            message = _("The prefix has a quotation mark that is not closed")
+            findings.append(error("prefix-invalid", "run.prefix", message))
         return tuple(findings)
 
     def to_job(self) -> Job:
@@ -187,7 +214,7 @@ class ComposeState:
             UsageError: a field holds what no job can: no name, arguments that cannot be split, a script that begins
                 with a dash.
         """
-        fatal = ("name-missing", "arguments-invalid")
+        fatal = ("name-missing", "arguments-invalid", "prefix-invalid")
         refusal = next((finding for finding in self.validate() if finding.code in fatal), None)
         if refusal is not None:
             raise UsageError(refusal.message)
@@ -196,6 +223,7 @@ class ComposeState:
         shown = {
             "name": self.task_name.strip(),
             "framework": self.framework,
+            "framework_options": dict(self.framework_options) or None,
             "run": self._run() if self.program.strip() else None,
             "dataset": self.dataset,
             "cluster": Cluster(**{**cluster, "nodes": self._nodes()}),
@@ -210,7 +238,7 @@ class ComposeState:
 
     def _run(self) -> Run:
         run = self.base.run if self.base is not None else None
-        parts = {name: value for name, value in _set_fields(run).items() if name in _KEPT_OF_RUN}
+        parts = {name: value for name, value in _set_fields(run).items() if name not in _SHOWN_OF_RUN}
         arguments = tuple(shlex.split(self.arguments))
         program = self.program.strip()
         if self.program_kind == "command":
@@ -219,8 +247,13 @@ class ComposeState:
             parts[self.program_kind] = program
             if arguments:
                 parts["args"] = arguments
-        if self.workdir.strip():
-            parts["workdir"] = self.workdir.strip()
+        shown = {
+            "workdir": self.workdir.strip(),
+            "python": self.python.strip(),
+            "prefix": tuple(shlex.split(self.prefix)),
+            "container": self.container,
+        }
+        parts.update({name: value for name, value in shown.items() if value})
         return _made(Run, parts)
 
     def _nodes(self) -> tuple[Node, ...]:

@@ -80,6 +80,8 @@ class PlannedNode(_Value):
     """Where other nodes reach it."""
     python: str
     """Interpreter of the job's processes."""
+    prefix: tuple[str, ...] = ()
+    """Words before it by which it is another one than the host's: `run.prefix` where that leads elsewhere."""
     slots: int
     """GPUs that the job uses; 1 without GPUs."""
     cuda_slots: int
@@ -98,6 +100,11 @@ class PlannedNode(_Value):
     """Absolute paths that must exist on the host."""
     port_range: tuple[int, int] | None = None
     """Where its own port is taken from; `None` where only the master needs one."""
+
+    @property
+    def serves_only(self) -> bool:
+        """Whether all that runs on it serves other nodes, so that nothing there ends by itself."""
+        return bool(self.processes) and all(process.is_service for process in self.processes)
 
 
 class Plan(_Value):
@@ -141,6 +148,9 @@ class Plan(_Value):
     """How long ranks may take until all have started."""
     container: Container | None = None
     """What the processes run in; `None` where that is the host itself."""
+    min_nodes: int | None = None
+    """Nodes with which torchrun goes on where others are lost, numbering ranks by itself; `None` where all are needed
+    and ranks are as planned."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
 

@@ -47,7 +47,10 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
         message = _("gRPC is TensorFlow's; gloo is used")
         findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
     if is_tensorflow and (protocol == "gRPC" or len(workers) < len(members)):
-        backend = "grpc"  # Parameters and gradients go to the servers and back.
+        if protocol == "NCCL" and backend == "nccl":
+            message = _("gRPC is used instead of NCCL: parameters and gradients go to the servers and back")
+            findings.append(info("grpc-instead-of-nccl", subject, message))
+        backend = "grpc"
     return backend, findings
 
 

@@ -9,8 +9,11 @@ from dtagent.protocol.telemetry import HostFacts
 from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
 from dttui.frameworks.parts.container import check_container, contain
+from dttui.frameworks.parts.elastic import elastic_of
 from dttui.frameworks.parts.nccl import check_nccl
 from dttui.frameworks.parts.options import read_options
+from dttui.frameworks.parts.prefix import leads_elsewhere
+from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
@@ -26,7 +29,7 @@ from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Member, computing, make_roster
 from dttui.planning.sources import Sources, locate_dataset, locate_sources, required_paths
-from dttui.spec.findings import Finding, Severity, errors_first
+from dttui.spec.findings import Finding, Severity, error, errors_first
 from dttui.spec.models import Job
 
 __all__ = ["bind", "plan"]
@@ -74,12 +77,14 @@ def plan(
     if framework is not None and layout is not None:
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
         findings += check_nccl(layout)
+    elastic = elastic_of(layout) if layout is not None else None
     told = {finding.message for finding in of_framework}
     share = costing.estimate.communication_share if costing is not None else None
     findings = [
         *check_completeness(job),
         *check_container(job, required, uses_gpus=any(node.cuda_slots for node in nodes)),
         *of_framework,
+        *_check_end(nodes),
         *dataset_findings,
         *roster.findings,
         *(sources.findings if sources is not None else ()),
@@ -109,6 +114,7 @@ def plan(
         container=job.run.container if job.run is not None else None,
         own_variables=tuple(job.run.env) if job.run is not None else (),
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
+        min_nodes=elastic.min_nodes if elastic is not None else None,
         log_cap_bytes=job.monitoring.log_cap,
         estimate=costing.estimate if costing is not None else None,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
@@ -144,6 +150,15 @@ def _layout(
     )
     findings = framework.check_layout(layout)
     return (None if _has_errors(findings) else layout), findings
+
+
+def _check_end(nodes: tuple[PlannedNode, ...]) -> list[Finding]:
+    """Refuse what would run for ever: services are ended once the others have ended, and here are no others."""
+    if not nodes or not all(node.serves_only for node in nodes):
+        return []
+    message = _("every process of the job only serves others: nothing here ever ends")
+    hint = _("Choose another framework, or have those mend it who made it.")
+    return [error("nothing-ends", "framework", message, hint)]
 
 
 def _has_errors(findings: Iterable[Finding]) -> bool:
@@ -187,7 +202,14 @@ def _python(job: Job, member: Member) -> str:
 def _torch(job: Job, facts: HostFacts | None, python: str) -> str | None:
     if facts is None or (job.run is not None and job.run.container is not None):
         return None
-    return next((item.packages.get("torch") for item in facts.pythons if item.path == python), None)
+    told = (item for item in facts.pythons if item.path == python and tuple(item.prefix or ()) == _prefix(job))
+    return next((item.packages.get("torch") for item in told), None)
+
+
+def _prefix(job: Job) -> tuple[str, ...]:
+    """Return the words behind which the host's interpreter does not count; with a container all are inside of it."""
+    run = job.run
+    return run.prefix if run is not None and run.container is None and leads_elsewhere(run.prefix) else ()
 
 
 def _bare_node(
@@ -198,6 +220,7 @@ def _bare_node(
         node_rank=place.node_rank,
         address=place.address,
         python=_python(job, member),
+        prefix=_prefix(job),
         slots=place.slots,
         cuda_slots=place.cuda_slots,
         simulated=place.simulated,

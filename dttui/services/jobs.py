@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,12 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import _
-from dttui.inventory.models import Inventory
 from dttui.services.event_log import newest_event, read_events
+from dttui.services.launch.launch_file import LaunchFile, read_launch_file
 from dttui.services.words import listed
 
+LAUNCHER = "launcher"
+"""Name of the process that starts the ranks of a node, where there is one; its log files have it as well."""
 CLAIM_PATIENCE_S = 0.3
 HEARTBEAT_S = 5.0
 """How often a controller gives a sign of life."""
@@ -51,7 +54,7 @@ class JobDirectory:
 
     @property
     def launch(self) -> Path:
-        """What the controller needs besides: inventory, directory to send, interpreter, language."""
+        """What was known at the submission, and its controllers need besides: a `LaunchFile`."""
         return self.path / "launch.json"
 
     @property
@@ -169,9 +172,14 @@ class JobDirectory:
         """Whether the job has an outcome."""
         return newest_event(self.events, EventKind.OUTCOME) is not None
 
-    def read_inventory(self) -> Inventory:
-        """Return the environments of the job. Raises OSError or ValueError where the launch was never written."""
-        return Inventory.model_validate(json.loads(self.launch.read_text(encoding="utf-8"))["inventory"])
+    def read_launch(self) -> LaunchFile:
+        """Return what was written at the submission.
+
+        Raises:
+            OSError: there is nothing.
+            UsageError: it is of another version of dttui, or damaged.
+        """
+        return read_launch_file(self.launch)
 
     def read_events(self) -> list[Event]:
         """Return all events written so far; a torn last line is left out."""
@@ -207,6 +215,7 @@ def create(name: str) -> JobDirectory:
         for path in (directory.path, directory.path / "telemetry", directory.path / "logs"):
             path.mkdir(mode=0o700, parents=True)
     except OSError as error:
+        shutil.rmtree(directory.path, ignore_errors=True)
         raise UsageError(
             _("cannot make {path}: {reason}").format(path=directory.path, reason=error.strerror),
             _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
@@ -274,7 +283,7 @@ def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
     first = next(read_events(directory.events), None)
     last = newest_event(directory.events, EventKind.JOB_STATE)
-    state = JobState(last.data["state"]) if last is not None else JobState.PENDING
+    state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
     reason = last.message if last is not None else ""
     if not state.is_final and (silence := directory.silence(time.time())):
         state, reason = JobState.UNKNOWN, silence

@@ -66,7 +66,7 @@ WATCHED = Selection(
         "pcie_transmit_bytes_per_s", "nvlink_receive_bytes_per_s", "nvlink_transmit_bytes_per_s", "nvlinks_active",
         "nvlinks", "recovery_action", "mig_enabled",
     ),
-    rank=("rank", "pid", "cpu_percent", "memory_used_mib", "threads", "state", "local_rank"),
+    rank=("rank", "pid", "cpu_percent", "memory_used_mib", "threads", "state", "local_rank", "simulated_gpus"),
 )  # fmt: skip
 """What screens show, job directories keep and a diagnosis looks at."""
 

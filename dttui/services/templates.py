@@ -5,6 +5,7 @@ All there is to one is its directory: a job.yaml, whose comment says what it is,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from dttui.spec.yaml_reader import decode, read_bytes
 JOB_FILE = "job.yaml"
 _OF_FRAMEWORK = {"pytorch-ddp": "gpt"}
 """The template of a framework, where it does not bear its name."""
+_COMMENT = re.compile(r"((?:^|\s)# +)(?!\w+: (?:\S+|\{.*\})$)([^#\n]*[^#\s])$", re.MULTILINE)
+"""The last comment of a line, and what it says; but for a key with its value that a person may put in."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Template:
     """Of its job file."""
     titles: Mapping[str, str]
     """What it is, in a line, by language."""
-    notes: str
-    """What else its comment says, as comment."""
+    notes: tuple[str, ...]
+    """What else its comment says, in paragraphs."""
     directory: Path
     """Holds the files that run."""
 
@@ -57,6 +60,11 @@ class Template:
     def is_of_framework(self) -> bool:
         """Whether it is what a framework by itself stands for."""
         return self.name == _OF_FRAMEWORK.get(self.framework, self.framework)
+
+    def comments(self) -> Iterator[str]:
+        """Yield what its job file says in English, for translators; but its title."""
+        yield from map(_in_a_line, self.notes)
+        yield from (match[2] for match in _COMMENT.finditer(_body(self.text)))
 
     def files(self) -> Iterator[Rendered]:
         """Yield copies of what runs."""
@@ -136,8 +144,10 @@ def made_for(template: Template, environments: Sequence[Environment], inventory:
 def job_text(template: Template, job: Job) -> str:
     """Return the template's job file for another job, with the comments that are not about the examples."""
     text = edited_in_place(template.text, job)
-    body = dump_job(job) if text is None else "".join(text.splitlines(keepends=True)[_head_lines(text) :])
-    return f"# {template.title}\n{template.notes}\n{body.lstrip()}"
+    body = dump_job(job) if text is None else _body(text)
+    notes = "".join("#\n" + "".join(f"# {line}\n" for line in _told(part).splitlines()) for part in template.notes)
+    body = _COMMENT.sub(lambda match: match[1] + _(match[2]), body)
+    return f"# {template.title}\n{notes}\n{body.lstrip()}"
 
 
 def _read(path: Path) -> Template:
@@ -148,9 +158,24 @@ def _read(path: Path) -> Template:
     told = [part for part in paragraphs if part and not part[0].startswith(("yaml-language-server", "dttui "))]
     first, *others = told or [[path.parent.name]]
     titles = {line[:2] if line.startswith("zh:") else "en": line.removeprefix("zh:").strip() for line in first}
-    notes = "".join("#\n" + "".join(f"# {line}\n" for line in part) for part in others)
+    notes = tuple("\n".join(part) for part in others)
     workdir = job.run.workdir if job.run is not None else None
     return Template(path.parent.name, job, text, titles, notes, (path.parent / (workdir or ".")).resolve())
+
+
+def _told(paragraph: str) -> str:
+    """Return a paragraph in the language of the person; its lines stay where it is in English."""
+    whole = _in_a_line(paragraph)
+    translated = _(whole)
+    return paragraph if translated == whole else translated
+
+
+def _in_a_line(paragraph: str) -> str:
+    return " ".join(paragraph.splitlines())
+
+
+def _body(text: str) -> str:
+    return "".join(text.splitlines(keepends=True)[_head_lines(text) :])
 
 
 def _head_lines(text: str) -> int:

@@ -16,6 +16,10 @@ HISTORY = 2000
 """Points of a metric that are kept for a plot, at most."""
 
 
+NODE_OUT = "node-out"
+"""Code of a finding on a node without which an elastic job goes on."""
+
+
 @dataclass(frozen=True)
 class SlotView:
     """A GPU and the rank that drives it. Of a simulated GPU, use and memory are those of the rank's process."""
@@ -47,6 +51,8 @@ class NodeView:
     plan: PlannedNode
     state: NodeStanding = NodeStanding.WAITING
     message: str = ""
+    word: str = ""
+    """What its state is called, where only another version knows it."""
     sample: HostSample | None = None
     gpu_ids: tuple[int, ...] = ()
     checkpoints: str | None = None
@@ -57,6 +63,22 @@ class NodeView:
     """Unix time of the last word from a host that has fallen silent; `None` while it talks."""
     absence: Absence | None = None
     """What is known of a node that the others wait for; `None` while nobody does."""
+    numbered: tuple[int, ...] = ()
+    """Its ranks, in order of local rank, where torchrun has numbered them by itself."""
+    earlier_ranks: frozenset[int] = frozenset()
+    """Ranks that it had in this attempt before they were numbered anew."""
+    is_out: bool = False
+    """Whether an elastic job has gone on without it."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its global ranks, in order of local rank: as they are, or as planned where that is not known yet."""
+        return () if self.is_out else self.numbered or self.plan.ranks
+
+    @property
+    def logged_ranks(self) -> tuple[int, ...]:
+        """Ranks that have logs of this attempt."""
+        return tuple(sorted({*(self.numbered or self.plan.ranks), *self.earlier_ranks}))
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +94,7 @@ class NodeView:
         ranks = {item.rank: item for item in (self.sample.ranks.get(job_id, []) if self.sample else [])}
         gpus = {gpu.index: gpu for gpu in (self.sample.gpus if self.sample else [])}
         slots = []
-        drivers = self.plan.ranks
+        drivers = self.ranks
         if len(drivers) == 1:
             drivers *= max(1, len(self.gpu_ids))
         for local_rank, rank in enumerate(drivers):
@@ -153,10 +175,12 @@ class JobView:
         if event.kind is not EventKind.PREFLIGHT:  # Of no words; the board shows it.
             self.events.append(event)
         self.started_at = self.started_at or event.time
-        if event.attempt is not None:
+        if event.attempt is not None and event.attempt != self.attempt:
             self.attempt = event.attempt
+            for node in self.nodes.values():
+                node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
         if event.kind is EventKind.JOB_STATE:
-            self.state = JobState(event.data["state"])
+            self.state = JobState(event.data.get("state"))
             self.reason, self.progress = event.message, ""
             for node in self.nodes.values():
                 node.absence = None
@@ -174,13 +198,24 @@ class JobView:
             node.usage = event.data.get("usage")
             if event.data.get("has_checkpoints") is False:
                 node.checkpoints = None
-            node.heard_at = event.data.get("heard_at", event.time) if node.state is NodeStanding.UNKNOWN else None
+            said = event.data.get("state")
+            # Of a state that only another version knows nothing follows; least of all silence.
+            node.word = "" if said in (None, node.state.value) else str(said)
+            is_silent = said == NodeStanding.UNKNOWN.value
+            node.heard_at = event.data.get("heard_at", event.time) if is_silent else None
+        elif event.kind is EventKind.RANKS and event.node in self.nodes:
+            node = self.nodes[event.node]
+            node.earlier_ranks |= set(node.numbered)
+            node.numbered = tuple(event.data.get("ranks", ()))
         elif event.kind is EventKind.PREFLIGHT and event.node is not None:
             self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
         elif event.kind is EventKind.PROGRESS:
             self._go_on(event)
         elif event.kind is EventKind.FINDING:
             self.findings.append(event)
+            subject = event.data.get("subject")
+            if event.data.get("code") == NODE_OUT and subject in self.nodes:
+                self.nodes[subject].is_out = True
         elif event.kind is EventKind.RANK_FAILED:
             self._fail(event)
         elif event.kind is EventKind.OUTCOME:

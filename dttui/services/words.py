@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _, joined
+from dttui.sanitize import clean
 from dttui.services.fleet import EnvironmentState
 
 _LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
@@ -72,6 +73,18 @@ def node_state_name(state: NodeStanding) -> str:
         NodeStanding.FAILED: _("failed"),
         NodeStanding.UNKNOWN: _("unknown"),
     }[state]
+
+
+def told_state(said: object) -> str:
+    """Return the name of a job's state as an event says it; of one that only another version knows, its own word."""
+    known = said in [state.value for state in JobState]
+    return state_name(JobState(said)) if known else clean(str(said))
+
+
+def told_node_state(said: object) -> str:
+    """Return the name of the state of a node of a job as an event says it; of an unknown one its own word."""
+    known = said in [state.value for state in NodeStanding]
+    return node_state_name(NodeStanding(said)) if known else clean(str(said))
 
 
 def environment_state_name(state: EnvironmentState) -> str:

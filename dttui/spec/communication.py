@@ -105,11 +105,24 @@ class Communication(Section):
 
     Then the job fails and names who is missing. torchrun's own limit is twice that.
     """
+    collective_timeout: Annotated[str, Field(pattern=DURATION), AfterValidator(_bounded)] | None = Field(
+        default=None, json_schema_extra=LAUNCHED
+    )
+    """How long a rank waits in a collective for the others; without it, as long as the framework does by itself.
+
+    DeepSpeed and Megatron-LM are told it. Other scripts find it, in seconds, as `distributed.timeout_s` in the file of
+    DTTUI_CONFIG, and have to pass it on: to torch by `init_process_group(timeout=…)`.
+    """
 
     @property
     def rendezvous_timeout_s(self) -> float:
         """The same in seconds."""
         return parse_duration(self.rendezvous_timeout or DEFAULT_RENDEZVOUS)
+
+    @property
+    def collective_timeout_s(self) -> float | None:
+        """The same in seconds."""
+        return None if self.collective_timeout is None else parse_duration(self.collective_timeout)
 
     @property
     def all_reduce(self) -> AllReduce | None:

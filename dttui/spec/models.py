@@ -215,8 +215,8 @@ class Checkpoint(Section):
 
     dir: Text
     """Directory on the hosts; relative to the working directory there. Made before the script runs."""
-    shared: bool = Field(default=False, json_schema_extra=UNUSED)
-    """Whether all hosts see the same directory; no effect yet."""
+    shared: bool = Field(default=False, json_schema_extra=LAUNCHED)
+    """Whether all hosts see the same directory, which an elastic job wants."""
     resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=UNUSED)
     """Arguments added when an attempt resumes; no effect yet."""
 

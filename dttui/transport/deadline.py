@@ -33,14 +33,18 @@ class Deadline:
         self._task = task = asyncio.ensure_future(operation)
         self._resume()
         try:
-            return await task
+            # Not awaited itself: its cancellation could not be told from one of whoever awaits this.
+            await asyncio.wait({task})
         except asyncio.CancelledError:
-            if self._expired:
-                raise TimeoutError(self.stage) from None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             raise
         finally:
             self._stop()
             self._task = None
+        if task.cancelled() and self._expired:
+            raise TimeoutError(self.stage)
+        return task.result()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dtagent.protocol.events import JobState
 from textual import events, on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -40,7 +41,7 @@ from dttui.tui.job_files import JobFile
 from dttui.tui.messages import DemoWanted, ImportWanted
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
 from dttui.tui.screens.compose import Checks, ComposeScreen, JobLaunched, Launcher
-from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker
+from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker, Question
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.screens.jobs import JobChosen, JobsScreen
 from dttui.tui.screens.run import RunScreen
@@ -204,9 +205,15 @@ class DttuiApp(App[None]):
     async def _leave(self) -> None:
         """Quit; where jobs run, say that they go on, and where edits would be lost, ask."""
         has_edits = any(isinstance(screen, ComposeScreen) and screen.has_edits for screen in self.screen_stack)
-        running = [job for job in await asyncio.to_thread(jobs.list_jobs) if _runs(job)]
+
+        async def follow() -> Question:
+            return _leave_question(await asyncio.to_thread(_running), has_edits=has_edits)
+
+        running = await asyncio.to_thread(_running)
         if has_edits or running:
-            dialog = _leave_dialog(running, has_edits=has_edits)
+            title = _("Leave without saving?") if has_edits else _("Quit")
+            question = _leave_question(running, has_edits=has_edits)
+            dialog = ChoiceDialog(title, question.text, question.choices, follow=follow)
             if await self.push_screen_wait(dialog) != "quit":
                 return
         self.exit()
@@ -296,11 +303,11 @@ class DttuiApp(App[None]):
         fleet.retry(key)
 
 
-def _runs(job: jobs.JobSummary) -> bool:
-    return not job.state.is_final and job.state.value != "UNKNOWN"
+def _running() -> list[jobs.JobSummary]:
+    return [job for job in jobs.list_jobs() if not job.state.is_final and job.state is not JobState.UNKNOWN]
 
 
-def _leave_dialog(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> ChoiceDialog:
+def _leave_question(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> Question:
     sentences = [_("The job on the screen has changes that are not saved.")] if has_edits else []
     if running:
         names = ", ".join(clean(job.name) for job in running[:3])
@@ -310,11 +317,10 @@ def _leave_dialog(running: Sequence[jobs.JobSummary], *, has_edits: bool) -> Cho
             len(running),
         )
         sentences.append(text.format(count=len(running), names=names))
-    text = "\n".join(sentences)
+    text = "\n".join(sentences) or _("No job is running any more.")
     if has_edits:
-        title = _("Leave without saving?")
-        return ChoiceDialog(title, text, (("stay", _("Stay"), "primary"), ("quit", _("Leave"), "error")))
-    return ChoiceDialog(_("Quit"), text, (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")))
+        return Question(text, (("stay", _("Stay"), "primary"), ("quit", _("Leave"), "error")))
+    return Question(text, (("quit", _("Quit"), "primary"), ("stay", _("Stay"), "default")))
 
 
 def _log_to_file() -> None:

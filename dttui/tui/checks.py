@@ -9,7 +9,7 @@ from textual.content import Content
 
 from dttui.i18n import _
 from dttui.planning.models import Severity
-from dttui.services.preflight.board import Cell, Check, Verdict, cell_text, check_name
+from dttui.services.preflight.board import Cell, Check, CheckStatus, cell_text, check_name
 from dttui.services.view import JobView
 from dttui.tui import words
 from dttui.tui.rows import line
@@ -18,15 +18,15 @@ from dttui.tui.widgets.check_board import CheckBoard, CheckCell, CheckRow
 MOST_ROWS = 500
 """Nodes that are shown; where there are more, those that need looking at."""
 _COLOURS = {
-    Verdict.PENDING: "muted",
-    Verdict.NONE: "muted",
-    Verdict.OK: "state-succeeded",
-    Verdict.WARNING: "finding-warning",
-    Verdict.UNKNOWN: "state-unknown",
-    Verdict.ERROR: "finding-error",
+    CheckStatus.PENDING: "muted",
+    CheckStatus.NONE: "muted",
+    CheckStatus.OK: "state-succeeded",
+    CheckStatus.WARNING: "finding-warning",
+    CheckStatus.UNKNOWN: "state-unknown",
+    CheckStatus.ERROR: "finding-error",
 }
-_ORDER = tuple(Verdict)
-_PENDING = Cell(Verdict.PENDING)
+_ORDER = tuple(CheckStatus)
+_PENDING = Cell(CheckStatus.PENDING)
 
 
 def show_checks(board: CheckBoard, view: JobView) -> None:
@@ -57,12 +57,12 @@ def check_notes(view: JobView) -> Content:
 def _row(name: str, view: JobView) -> CheckRow:
     checks = view.checks.get(name, {})
     cells = (checks.get(check, _PENDING) for check in Check)
-    shown = tuple(CheckCell(cell_text(cell), _COLOURS[cell.verdict]) for cell in cells)
+    shown = tuple(CheckCell(cell_text(cell), _COLOURS[cell.status]) for cell in cells)
     return CheckRow(line(name), view.nodes[name].plan.node_rank == 0, shown)
 
 
 def _worst(cells: Mapping[Check, Cell]) -> int:
-    return max((_ORDER.index(cell.verdict) for cell in cells.values()), default=0)
+    return max((_ORDER.index(cell.status) for cell in cells.values()), default=0)
 
 
 def _finding(level: Severity, event: Event) -> Content:
@@ -78,7 +78,7 @@ def _finding(level: Severity, event: Event) -> Content:
 def _routes(view: JobView) -> Iterable[Content]:
     master = next(iter(view.nodes), "")
     for name, checks in view.checks.items():
-        if Check.MASTER in checks and checks[Check.MASTER].verdict not in (Verdict.NONE, Verdict.PENDING):
+        if Check.MASTER in checks and checks[Check.MASTER].status not in (CheckStatus.NONE, CheckStatus.PENDING):
             ends = [f"→ {line(master)} {line(checks[Check.MASTER].text)}"]
             if Check.PEERS in checks and checks[Check.PEERS].text:
                 ends.append(f"→ {line(checks[Check.PEERS].text)}")

@@ -6,6 +6,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from textual.content import Content
 
 from dttui.planning.models import Severity
+from dttui.services.words import told_node_state, told_state
 from dttui.tui import words
 from dttui.tui.rows import line
 
@@ -15,12 +16,11 @@ def event_line(event: Event) -> Content:
     symbol, colour = _mark(event)
     pieces: list[tuple[str, str] | str] = [(f"{words.time_of_day(event.time)}  ", "$muted"), (f"{symbol} ", colour)]
     if event.kind is EventKind.JOB_STATE:
-        pieces.append((f"{words.state_name(_job_state(event))}  ", f"bold {colour}"))
+        pieces.append((f"{line(told_state(event.data.get('state')))}  ", f"bold {colour}"))
     if event.node and event.node not in event.message:
         pieces.append((f"{line(event.node)}  ", "bold"))
     if event.kind is EventKind.NODE_STATE:
-        state = words.node_state(NodeStanding(event.data.get("state")))
-        pieces.append((f"{state.word}  ", f"${state.colour}"))
+        pieces.append((f"{line(told_node_state(event.data.get('state')))}  ", colour))
     if event.message != event.data.get("state"):
         pieces.append(line(event.message))
     if event.data.get("hint"):
@@ -30,7 +30,7 @@ def event_line(event: Event) -> Content:
 
 def _mark(event: Event) -> tuple[str, str]:
     if event.kind in (EventKind.JOB_STATE, EventKind.OUTCOME):
-        state = words.job_state(_job_state(event))
+        state = words.job_state(JobState(event.data.get("state")))
         return state.symbol, f"${state.colour}"
     if event.kind is EventKind.NODE_STATE:
         node = words.node_state(NodeStanding(event.data.get("state")))
@@ -43,9 +43,3 @@ def _mark(event: Event) -> tuple[str, str]:
     if event.kind is EventKind.RANK_FAILED:
         return "✗", "$state-failed"
     return "·", "$muted"
-
-
-def _job_state(event: Event) -> JobState:
-    known = {item.value for item in JobState}
-    state = event.data.get("state")
-    return JobState(state) if state in known else JobState.UNKNOWN

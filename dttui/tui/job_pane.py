@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
@@ -15,7 +16,9 @@ from dttui.planning.models import Aggregate
 from dttui.planning.summary import estimate_text
 from dttui.services.compose.estimates import DraftCost, model_of
 from dttui.tui.cost_words import absence_text, cost_figures, model_text
+from dttui.tui.messages import FrameworkChosen, FrameworksWanted
 from dttui.tui.rows import gpu_text, line
+from dttui.tui.screens.frameworks import FrameworkDialog
 from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.job_form import FormValues, JobForm
 from dttui.tui.widgets.model_panel import ModelPanel
@@ -40,12 +43,32 @@ class JobPane(VerticalScroll, can_focus=False):
 
     def show(self, state: ComposeState, *, from_form: bool) -> None:
         """Show what the fields hold; `from_form` says that the form has it already."""
+        self._framework = state.framework
         names = [(key, line(key)) for key in state.selected]
-        self.query_one(DistributedPanel).show(names, state.master, state.framework)
+        self.query_one(DistributedPanel).show(names, state.master, state.framework, state.framework_options)
         self.query_one(ModelPanel).show(model_text(model_of(state)))
+        form = self.query_one(JobForm)
+        form.show_container(state.container)
         if not from_form:
-            values = FormValues(state.task_name, state.program, state.arguments, state.workdir, state.dataset)
-            self.query_one(JobForm).show(values, state.program_kind)
+            values = FormValues(
+                state.task_name,
+                state.program,
+                state.arguments,
+                state.workdir,
+                state.python,
+                state.prefix,
+                state.dataset,
+            )
+            form.show(values, state.program_kind)
+
+    @on(FrameworksWanted)
+    def _offer_frameworks(self, event: FrameworksWanted) -> None:
+        event.stop()
+        self.app.push_screen(FrameworkDialog(self._framework), self._framework_chosen)
+
+    def _framework_chosen(self, name: str | None) -> None:
+        if name is not None:
+            self.post_message(FrameworkChosen(name))
 
     def sum_up(
         self,

@@ -48,6 +48,11 @@ class FrameworkChosen(Message):
 
 
 @dataclass
+class FrameworksWanted(Message):
+    """A person wants to choose the framework."""
+
+
+@dataclass
 class FormEdited(Message):
     """A person changed a field of the job's form."""
 

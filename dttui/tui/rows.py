@@ -215,7 +215,7 @@ def node_row(
         now: Unix time.
     """
     state = node.state if not failed_ranks or node.state.is_bad else NodeStanding.FAILED
-    ranks = node.plan.ranks
+    ranks = node.ranks
     silence = None if is_over else node.silence_s(now)
     has_ended = is_over or node.is_over
     slots = [
@@ -243,7 +243,7 @@ def node_row(
     return NodeRow(
         name=line(node.plan.name),
         is_master=node.plan.node_rank == 0,
-        state=words.node_state(state),
+        state=replace(words.node_state(state), word=line(node.word)) if node.word else words.node_state(state),
         ranks=f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0]) if ranks else "",
         simulated=node.plan.simulated,
         problem=line(node.message) if node.state.is_bad and not failed_ranks else "",

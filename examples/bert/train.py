@@ -8,8 +8,11 @@ job.yaml. The text is the dataset of the job, or this file where there is none.
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,13 @@ SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 3e-3, "checkpoint_ever
 SETTINGS |= CONFIG.get("settings") or {}
 STRATEGY: dict[str, Any] = CONFIG.get("strategy") or {}
 PIPELINE: dict[str, Any] = STRATEGY.get("pipeline_parallel") or {}
+LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
+"""How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+KEPT = 3
+"""How many checkpoints stay, the newest."""
+KINDS = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
+"""The schedules in which a rank has one stage."""
 MASK, NOTHING = 256, -100
 """The token in the place of what is to be guessed, and the target where nothing is."""
 
@@ -66,7 +75,10 @@ def read_text() -> Tensor:
     """The bytes of the job's dataset, a file or the files of a directory."""
     source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= MODEL["seq_length"]:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {MODEL['seq_length']}")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def masked(text: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -97,6 +109,21 @@ def newest() -> str | None:
     return max(set.intersection(*everywhere), default=None)
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest.
+
+    Several hosts may do so at once, where they share the directory.
+    """
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
 def keep(step: int, state: dict[str, Any]) -> None:
     """Save a checkpoint: each rank its part, then each host the file that says that it is whole."""
     folder = DIRECTORY / f"step-{step:08}"
@@ -104,7 +131,7 @@ def keep(step: int, state: dict[str, Any]) -> None:
     torch.save({**state, "step": step}, folder / f"rank-{dist.get_rank()}.pt")
     dist.barrier()
     if os.environ["LOCAL_RANK"] == "0":
-        (folder / "COMPLETE").touch()
+        finish(folder)
 
 
 def main() -> None:
@@ -112,7 +139,10 @@ def main() -> None:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group(backend)
+    kind = PIPELINE.get("schedule") or "1F1B"
+    if kind not in KINDS:
+        raise SystemExit(f"{kind} needs several stages a rank, which this script has not: {' or '.join(KINDS)}")
+    dist.init_process_group(backend, timeout=timedelta(seconds=LIMIT_S) if LIMIT_S else None)
     world_size = dist.get_world_size()
     given = (STRATEGY, STRATEGY.get("model_parallel") or {}, PIPELINE)
     degrees = (of.get(key) for of in given for key in ("pipeline_parallel_size", "pipeline_stages"))
@@ -122,13 +152,15 @@ def main() -> None:
     pipelines = world_size // stages
     mesh = init_device_mesh(device.type, (pipelines, stages), mesh_dim_names=("data", "pipeline"))
     stage, replicas = mesh.get_local_rank("pipeline"), mesh.get_group("data")
-    batch = (CONFIG.get("batch_size") or 16 * pipelines) // pipelines
-    micro_batches = max(1, batch // (PIPELINE.get("micro_batch_size") or 4))
+    batch = CONFIG.get("batch_size") or 16 * pipelines
+    micro = PIPELINE.get("micro_batch_size") or math.gcd(batch // pipelines, 4)
+    if batch % (pipelines * micro):
+        raise SystemExit(f"{batch} samples make no whole micro-batches of {micro} for each pipeline")
+    count = batch // pipelines
     torch.manual_seed(SETTINGS["seed"])
     model = make_stage(stage, stages).to(device)
     part = PipelineStage(model, stage, stages, device, group=mesh.get_group("pipeline"))
-    kind = ScheduleGPipe if PIPELINE.get("schedule") == "GPipe" else Schedule1F1B
-    schedule = kind(part, micro_batches, loss_fn=loss_of)
+    schedule = KINDS[kind](part, count // micro, loss_fn=loss_of)
     optimizer, start = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"]), 0
     if found := newest():
         state = torch.load(DIRECTORY / found / f"rank-{dist.get_rank()}.pt", map_location=device, weights_only=True)
@@ -139,7 +171,7 @@ def main() -> None:
     for step in range(start + 1, SETTINGS["steps"] + 1):
         optimizer.zero_grad()
         seed = SETTINGS["seed"] * 10**9 + step * 10**4 + mesh.get_local_rank("data")
-        samples, wanted = (part.to(device) for part in masked(text, micro_batches * (batch // micro_batches), seed))
+        samples, wanted = (part.to(device) for part in masked(text, count, seed))
         losses: list[Tensor] = []
         inputs = (samples,) if stage == 0 else ()
         if stage == stages - 1:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,11 @@ CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if T
 SETTINGS: dict[str, Any] = {"steps": 60, "learning_rate": 0.01, "checkpoint_every": 30, "seed": 1} | (
     CONFIG.get("settings") or {}
 )
+LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
+"""How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 CONTEXT = 64
 
@@ -46,7 +52,10 @@ def read_text() -> Tensor:
     """The bytes of the job's dataset, a file or the files of a directory."""
     source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= CONTEXT:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {CONTEXT} and the next one")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def samples(text: Tensor, batch: int, step: int) -> Tensor:
@@ -79,12 +88,24 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(found[0]["step"])
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink()
+        shutil.rmtree(old.parent)
+
+
 def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     """Save a checkpoint, and last the file that says that it is whole."""
     folder = DIRECTORY / f"step-{step:08}"
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "state.pt")
-    (folder / "COMPLETE").touch()
+    finish(folder)
 
 
 def main() -> None:
@@ -92,7 +113,7 @@ def main() -> None:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, timeout=timedelta(seconds=LIMIT_S) if LIMIT_S else None)
     text, batch = read_text(), CONFIG.get("batch_size") or 8 * WORLD_SIZE
     if batch < WORLD_SIZE:
         raise SystemExit(f"a batch of {batch} samples leaves some of the {WORLD_SIZE} ranks without one")

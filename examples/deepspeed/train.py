@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from torch.nn import functional
 
 CONTEXT = 64
 WIDTH = 64
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 
 
 class Block(nn.Module):
@@ -64,7 +67,10 @@ def read_text() -> Tensor:
     dataset = (json.loads(Path(config).read_text(encoding="utf-8"))["dataset"] if config else None) or {}
     source = Path(dataset.get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= CONTEXT:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {CONTEXT} and the next one")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def samples(text: Tensor, count: int, seed: int) -> Tensor:
@@ -91,13 +97,28 @@ def resume(engine: Any, directory: Path) -> int:
     return engine.load_checkpoint(str(directory), tag)[1]["step"] if tag else 0
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest.
+
+    Several hosts may do so at once, where they share the directory.
+    """
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
 def keep(engine: Any, directory: Path, step: int) -> None:
     """Save a checkpoint: each rank its part, then each host the file that says that it is whole."""
     tag = f"step-{step:08}"
     engine.save_checkpoint(str(directory), tag, client_state={"step": step})
     dist.barrier()
     if os.environ["LOCAL_RANK"] == "0":
-        (directory / tag / "COMPLETE").touch()
+        finish(directory / tag)
 
 
 def main() -> None:
@@ -109,6 +130,8 @@ def main() -> None:
     text = read_text()
     torch.manual_seed(options.seed)
     model = Model()
+    if os.environ.get("RANK", "0") == "0":
+        print("at its first start on a host DeepSpeed compiles operators, which takes a minute or more", flush=True)
     engine, *_ = deepspeed.initialize(args=options, model=model, model_parameters=model.parameters())
     directory = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
     rank, passes = dist.get_rank(), engine.gradient_accumulation_steps()

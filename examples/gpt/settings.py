@@ -36,6 +36,7 @@ def read_options() -> argparse.Namespace:
     add("--keep-checkpoints", type=_positive, default=3, help="how many, the newest (%(default)s)")
     add("--resume", action="store_true", help="go on from the newest complete checkpoint, if there is one")
     add("--log-every", type=_positive, default=10, help="steps (%(default)s)")
+    add("--collective-timeout", type=float, help="seconds a rank waits for the others; without it, as torch does")
     add("--sample", type=int, default=0, help="bytes of text to write at the end (%(default)s)")
     add("--fail-at-step", type=int, help="fault injection: fail before this step, in the first attempt")
     add("--fail-rank", type=int, default=0, help="the rank that fails (%(default)s)")
@@ -63,6 +64,7 @@ def _dttui_settings() -> dict[str, str]:
             "batch_size": config.get("batch_size"),
             "sharding": sharding.get("method") or sharding.get("strategy"),
             "data_seed": sharding.get("seed"),
+            "collective_timeout": (config.get("distributed") or {}).get("timeout_s"),
             "text": dataset.get("path") if isinstance(dataset, dict) else None,
         }
     except (OSError, ValueError, AttributeError) as error:

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,7 +50,7 @@ class Place:
     device: torch.device
 
 
-def join() -> Place:
+def join(limit_s: float | None) -> Place:
     """Meet the other ranks. NCCL where every rank has a GPU of its own, else gloo; DTTUI_BACKEND overrules that."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if "RANK" in os.environ:
@@ -71,7 +72,8 @@ def join() -> Place:
         torch.cuda.set_device(device)
     elif "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # the model is too small to gain from more, and ranks often share a host
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    limit = timedelta(seconds=limit_s) if limit_s else None
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
     return Place(dist.get_rank(), dist.get_world_size(), backend, device)
 
 
@@ -207,7 +209,7 @@ class Run:
 def main() -> int:
     options = read_options()
     samples = Samples(options)
-    place = join()
+    place = join(options.collective_timeout)
     if options.batch_size < place.world_size:
         refuse(f"--batch-size {options.batch_size} leaves some of the {place.world_size} ranks without a sample")
     run = Run(options, place, samples)

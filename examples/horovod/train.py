@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.nn import functional
 
 CONTEXT = 64
 WIDTH = 96
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 
 
 class Model(nn.Module):
@@ -39,7 +42,10 @@ def read_text(dataset: dict[str, Any] | None) -> Tensor:
     """The bytes of a dataset, which is a file or a directory of files."""
     source = Path(dataset["path"] if dataset else __file__)
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= CONTEXT:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {CONTEXT} and the next one")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def samples(text: Tensor, batch: int, seed: int) -> Tensor:
@@ -72,12 +78,24 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) 
     return int(hvd.broadcast_object(step, root_rank=0))
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink()
+        shutil.rmtree(old.parent)
+
+
 def keep(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path, step: int) -> None:
     """Save a checkpoint, and last the file that says that it is whole."""
     folder = directory / f"step-{step:08}"
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, folder / "state.pt")
-    (folder / "COMPLETE").touch()
+    finish(folder)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -27,6 +28,9 @@ from megatron.core.tensor_parallel import random
 from megatron.core.transformer import TransformerConfig
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 
 
 class OnCpu(TorchFunctionMode):
@@ -55,6 +59,7 @@ def read_options() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value, help="(%(default)s)")
     for name in ("sequence-parallel", "bf16"):
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--distributed-timeout-seconds-after-init", type=int, help="instead of the minutes")
     parser.add_argument("--distributed-backend", default=os.environ.get("DTTUI_BACKEND", "gloo"))
     parser.add_argument("--lr", type=float, default=3e-3, help="(%(default)s)")
     parser.add_argument("--save", type=Path, default=os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
@@ -64,13 +69,16 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def read_text() -> Tensor:
-    """The bytes of the job's dataset, a file or the files of a directory."""
+def read_text(length: int) -> Tensor:
+    """The bytes of the job's dataset, a file or the files of a directory: enough for samples of a length."""
     config = os.environ.get("DTTUI_CONFIG")
     dataset = (json.loads(Path(config).read_text(encoding="utf-8"))["dataset"] if config else None) or {}
     source = Path(dataset.get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= length:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {length} and the next one")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def micro_batches(text: Tensor, options: argparse.Namespace, step: int, device: Any) -> Iterator[Tensor]:
@@ -134,6 +142,21 @@ def newest(directory: Path) -> str | None:
     return max(set.intersection(*everywhere), default=None)
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest.
+
+    Several hosts may do so at once, where they share the directory.
+    """
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
 def keep(directory: Path, step: int, state: dict[str, Any]) -> None:
     """Save a checkpoint: each rank its part, then each host the file that says that it is whole."""
     checkpoint = directory / f"step-{step:08}"
@@ -141,11 +164,12 @@ def keep(directory: Path, step: int, state: dict[str, Any]) -> None:
     torch.save({**state, "step": step}, checkpoint / f"rank-{dist.get_rank()}.pt")
     dist.barrier()
     if os.environ["LOCAL_RANK"] == "0":
-        (checkpoint / "COMPLETE").touch()
+        finish(checkpoint)
 
 
 def main() -> None:
-    options, text = read_options(), read_text()
+    options = read_options()
+    text = read_text(options.seq_length)
     on_cpu = options.distributed_backend != "nccl"
     if not on_cpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -153,6 +177,8 @@ def main() -> None:
     with OnCpu() if on_cpu else nullcontext():
         dist.init_process_group(options.distributed_backend, timeout=limit)
         place.initialize_model_parallel(options.tensor_model_parallel_size, options.pipeline_model_parallel_size)
+        if options.distributed_timeout_seconds_after_init:
+            place.update_pg_timeout(timedelta(seconds=options.distributed_timeout_seconds_after_init))
         torch.manual_seed(options.seed + place.get_pipeline_model_parallel_rank())
         if not on_cpu:
             random.model_parallel_cuda_manual_seed(options.seed)
@@ -170,7 +196,10 @@ def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         start = state["step"]
-    count = options.global_batch_size // options.micro_batch_size // place.get_data_parallel_world_size()
+    pass_size = options.micro_batch_size * place.get_data_parallel_world_size()
+    if options.global_batch_size % pass_size:
+        raise SystemExit(f"a batch of {options.global_batch_size} samples is no whole number of passes of {pass_size}")
+    count = options.global_batch_size // pass_size
     run = partial(get_forward_backward_func(), forward_step_func=forward, model=model, num_microbatches=count)
     for step in range(start, options.train_iters):
         model.zero_grad_buffer()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,10 @@ def read_text() -> Tensor:
     """The bytes of the job's dataset, a file or the files of a directory."""
     source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in files)), dtype=torch.uint8).long()
+    data = bytearray(b"".join(path.read_bytes() for path in files))
+    if len(data) <= CONTEXT:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {CONTEXT} and the next one")
+    return torch.frombuffer(data, dtype=torch.uint8).long()
 
 
 def samples(text: Tensor, batch: int, step: int) -> Tensor:
@@ -112,7 +117,11 @@ def report(**values: float) -> None:
         os.close(file)
 
 
+LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
+"""How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 IS_FULL = SHARDING.get("state_dict") == "full"
 """Whether rank 0 alone keeps all of it; else each rank keeps its part, and goes on with as many ranks as before."""
 OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
@@ -134,6 +143,21 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(newest.partition("-")[2])
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest.
+
+    Several hosts may do so at once, where they share the directory.
+    """
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
 def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     """Save a checkpoint, and last the file that says that it is whole."""
     folder = DIRECTORY / f"step-{step:08}"
@@ -143,7 +167,7 @@ def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
         torch.save({"model": of_model, "optimizer": of_optimizer}, folder / f"rank-{dist.get_rank()}.pt")
     dist.barrier()
     if dist.get_rank() == 0 or (os.environ["LOCAL_RANK"] == "0" and not IS_FULL):
-        (folder / "COMPLETE").touch()
+        finish(folder)
 
 
 def main() -> None:
@@ -153,7 +177,8 @@ def main() -> None:
     if on_gpu:
         torch.cuda.set_device(device)
     # What is offloaded is gathered for checkpoints on the CPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    limit = timedelta(seconds=LIMIT_S) if LIMIT_S else None
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=limit)
     torch.manual_seed(SETTINGS["seed"])
     model = Model().to(device)
     shard(model, device)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,11 @@ CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if T
 SETTINGS: dict[str, Any] = {"layers": [1, 1], "width": 8, "image_size": 16, "classes": 10, "images": 960, "epochs": 2}
 SETTINGS |= {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 1e-4} | (CONFIG.get("settings") or {})
 SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
+LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
+"""How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 
 
 class Stripes(Dataset[tuple[Tensor, int]]):
@@ -99,12 +105,24 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(found[0]["epoch"])
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("epoch-*/COMPLETE"))[:-KEPT]:
+        old.unlink()
+        shutil.rmtree(old.parent)
+
+
 def keep(model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
     """Save a checkpoint, and last the file that says that it is whole."""
     folder = DIRECTORY / f"epoch-{epoch:06}"
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, folder / "state.pt")
-    (folder / "COMPLETE").touch()
+    finish(folder)
 
 
 def main() -> None:
@@ -112,7 +130,7 @@ def main() -> None:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, timeout=timedelta(seconds=LIMIT_S) if LIMIT_S else None)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     batch = CONFIG.get("batch_size") or 8 * world_size
     if batch % world_size:
@@ -130,6 +148,8 @@ def main() -> None:
     )
     workers = CONFIG.get("num_workers") or 0
     loader = DataLoader(images, batch // world_size, sampler=sampler, num_workers=workers, drop_last=True)
+    if not loader:
+        raise SystemExit(f"a batch of {batch} images cannot be had of {len(images)}")
     for epoch in range(done, SETTINGS["epochs"]):
         sampler.set_epoch(epoch)
         for number, (pictures, labels) in enumerate(loader):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ import tensorflow as tf
 
 CONTEXT = 16
 WIDTH = 32
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 
 CONFIG: dict[str, Any] = json.loads(Path(os.environ.get("DTTUI_CONFIG", os.devnull)).read_text("utf-8") or "{}")
 TASK: dict[str, Any] = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -42,7 +45,10 @@ def read_text() -> tf.Tensor:
     """The bytes of the job's dataset, a file or the files of a directory."""
     source = Path((CONFIG.get("dataset") or {}).get("path", __file__))
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    return tf.cast(tf.io.decode_raw(b"".join(path.read_bytes() for path in files), tf.uint8), tf.int32)
+    data = b"".join(path.read_bytes() for path in files)
+    if len(data) <= CONTEXT:
+        raise SystemExit(f"{source} holds {len(data)} bytes, too few for samples of {CONTEXT} and the next one")
+    return tf.cast(tf.io.decode_raw(data, tf.uint8), tf.int32)
 
 
 def make_strategy() -> tf.distribute.Strategy:
@@ -50,7 +56,8 @@ def make_strategy() -> tf.distribute.Strategy:
     if not SERVERS:
         kinds = tf.distribute.experimental.CommunicationImplementation
         kind = kinds.NCCL if os.environ.get("DTTUI_BACKEND") == "nccl" else kinds.RING
-        options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
+        limit_s = (CONFIG.get("distributed") or {}).get("timeout_s")
+        options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=limit_s, implementation=kind)
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if resolver.task_type != "chief":
@@ -98,6 +105,21 @@ def report(**values: float) -> None:
         os.close(file)
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest.
+
+    Several hosts may do so at once, where they share the directory.
+    """
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+        shutil.rmtree(old.parent, ignore_errors=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=100, help="(%(default)s)")
@@ -106,6 +128,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the weights and of the data (%(default)s)")
     options = parser.parse_args()
     strategy = make_strategy()
+    replicas = strategy.num_replicas_in_sync * (WORKERS if SERVERS else 1)
+    batch = CONFIG.get("batch_size") or 32 * replicas
+    if batch % replicas:
+        raise SystemExit(f"a batch of {batch} samples cannot be shared out evenly among {replicas} replicas")
     # TensorFlow takes it for a warning, and goes on until it is killed.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with strategy.scope():
@@ -134,8 +160,7 @@ def main() -> None:
 
     def make_data(context: tf.distribute.InputContext) -> tf.data.Dataset:
         """Batches of samples for one worker; mirrored, they are the same for the same seed."""
-        text, replicas = read_text(), context.num_replicas_in_sync * (WORKERS if SERVERS else 1)
-        shape = (max(1, (CONFIG.get("batch_size") or 32) // replicas), 1)
+        text, shape = read_text(), (batch // replicas, 1)
         pipelines, own = context.num_input_pipelines, context.input_pipeline_id
 
         def samples(number: tf.Tensor) -> tf.Tensor:
@@ -156,7 +181,7 @@ def main() -> None:
             place = directory / f"step-{step:08}"
             checkpoint.write(str(place / f"rank-{rank}"), here)
             agreed(step)
-            (place / "COMPLETE").touch()
+            finish(place)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,11 @@ CONFIG: dict[str, Any] = json.loads(Path(TOLD).read_text(encoding="utf-8")) if T
 MODEL: dict[str, Any] = {"layers": 2, "hidden_size": 64, "heads": 4, "precision": "bf16"} | (CONFIG.get("model") or {})
 SETTINGS: dict[str, Any] = {"image_size": 16, "patch_size": 4, "classes": 10, "steps": 60, "seed": 1}
 SETTINGS |= {"learning_rate": 2e-3, "warm_up_steps": 10, "checkpoint_every": 30} | (CONFIG.get("settings") or {})
+LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
+"""How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+KEPT = 3
+"""How many checkpoints stay, the newest."""
 COMPUTED_IN = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(MODEL["precision"])
 """In what the layers compute; weights, their gradients and the optimizer stay in 32 bits."""
 
@@ -82,12 +88,24 @@ def resume(**parts: Any) -> int:
     return int(found[0]["step"])
 
 
+def finish(folder: Path) -> None:
+    """Mark a checkpoint as whole once all of it is on the disk, then remove all such but the newest."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    (folder / "COMPLETE").touch()
+    for old in sorted(folder.parent.glob("step-*/COMPLETE"))[:-KEPT]:
+        old.unlink()
+        shutil.rmtree(old.parent)
+
+
 def keep(step: int, **parts: Any) -> None:
     """Save a checkpoint, and last the file that says that it is whole."""
     folder = DIRECTORY / f"step-{step:08}"
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"step": step} | {name: part.state_dict() for name, part in parts.items()}, folder / "state.pt")
-    (folder / "COMPLETE").touch()
+    finish(folder)
 
 
 def main() -> None:
@@ -95,7 +113,7 @@ def main() -> None:
     if backend == "nccl":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, timeout=timedelta(seconds=LIMIT_S) if LIMIT_S else None)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     batch = CONFIG.get("batch_size") or 8 * world_size
     if batch < world_size:

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from dtagent.attempts import adoption
+from dtagent.attempts import adoption, preparation
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
+from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 from dtagent.telemetry.rank_use import RankProcess
 
 
@@ -55,6 +56,17 @@ def test_an_attempt_that_is_over_is_not_looked_at_again(tmp_path: Path, looks: l
     assert census.running() == []
     assert census.running() == []
     assert looks[7:] == [running.lock]
+
+
+def test_a_rank_that_is_alone_has_all_the_simulated_gpus_of_its_attempt(tmp_path: Path) -> None:
+    files = make(tmp_path, "tf")
+    start(files, 2)
+    request = PrepareRequest(AttemptKey("tf", 0), 1, "sh", "m", False, (29500, 29999), 0, simulated_slots=3)
+    preparation.write(files, request, PrepareReply(str(files.directory), "sh", "p"))
+    (files.ranks / "2.json").write_text('{"pid": 12, "start_time": 34}')
+    with files.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert Census(tmp_path).running_ranks() == {"tf": {2: RankProcess(12, 34, 0, simulated_gpus=3)}}
 
 
 def test_local_ranks_are_told_though_somebody_looked_before_the_request_was_on_disk(tmp_path: Path) -> None:

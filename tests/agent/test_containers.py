@@ -14,6 +14,7 @@ import pytest
 
 from tests.agent.conversation import Conversation, processes_with
 from tests.fake_engine import Engine, engine
+from tests.processes import processes_like
 from tests.waiting import wait_until
 
 MARK = "LITTLE_MARK=container"
@@ -57,9 +58,8 @@ def supervisor_of(directory: Path) -> int:
 
 
 def client_of(job: str) -> int:
-    found = [pid for pid in processes_with(f"DTTUI_JOB_ID={job}") if pid not in processes_with(f"{MARK}-{job}")]
-    assert len(found) == 1
-    return found[0]
+    (found,) = processes_like(f"--name=dttui-{job}-0-0-0")
+    return found
 
 
 def test_the_greeting_says_that_containers_are_removed(agent: Conversation) -> None:
@@ -118,7 +118,7 @@ def test_one_whose_client_is_killed_does_not_go_on(agent: Conversation, docker: 
     nothing_is_left(docker, job)
 
 
-@pytest.mark.parametrize("image", ["torch:2", "hidden:1"])
+@pytest.mark.parametrize("image", ["torch:2", "hidden:1", "lingering:1"])
 def test_one_whose_supervisor_is_killed_is_removed_by_the_daemon(
     agent: Conversation, docker: Engine, image: str
 ) -> None:
@@ -127,6 +127,7 @@ def test_one_whose_supervisor_is_killed_is_removed_by_the_daemon(
     os.kill(supervisor_of(directory), signal.SIGKILL)
     status = agent.end_of(job)
     assert (status["state"], status["reason"]) == ("lost", "the supervisor on this host died")
+    assert status["warnings"] == []
     nothing_is_left(docker, job)
 
 

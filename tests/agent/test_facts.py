@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from dtagent.facts import collection
-from dtagent.facts.interpreters import MOST_AT_ONCE, examine, examine_all
+from dtagent.facts.interpreters import MOST_AT_ONCE, Behind, examine, examine_all
 from dtagent.system import processes
 from dtagent.telemetry.nvml import Nvml
 
@@ -377,3 +377,29 @@ def test_a_refusal_is_not_remembered(script: Callable[[str], str], tmp_path: Pat
     assert examine(path).error == f"{path} exits with 3"
     gate.touch()
     assert examine(path).error is None
+
+
+def test_an_interpreter_is_asked_behind_what_the_job_puts_before_it(
+    script: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "environments" / "train").mkdir(parents=True)
+    inside = tmp_path / "environments" / "train" / "python3"
+    inside.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    inside.chmod(0o755)
+    install(tmp_path / "site", "deepspeed", "0.19.8")
+    # As `conda run -n train`, which takes no argument of several lines.
+    runner = script(
+        "#!/bin/sh\n"
+        'case "$*" in *"\n"*) echo "newlines are not supported" >&2; exit 1;; esac\n'
+        f'[ "$1" = run ] || exit 2; PATH="{tmp_path}/environments/$3:$PATH"; shift 3; exec "$@"\n'
+    )
+    behind = Behind([runner, "run", "-n", "train"], {"PYTHONPATH": str(tmp_path / "site")}, str(tmp_path))
+    assert sys.executable != "python3"
+    found, missing = examine_all(["python3", "python9"], behind=behind)
+    assert (found.error, found.prefix) == (None, behind.prefix)
+    assert found.packages["deepspeed"] == "0.19.8"
+    assert found.version == ".".join(map(str, sys.version_info[:3]))
+    assert missing.prefix == behind.prefix
+    assert "python9" in (missing.error or "")
+    (absent,) = examine_all(["python3"], behind=Behind(["/no/runner"], {}, "/no/dir"))
+    assert absent.error == "python3 cannot be run: No such file or directory"

@@ -76,6 +76,26 @@ def test_young_attempts_stay_however_many_there_are(attempts: Attempts, tmp_path
     assert all(files.directory.exists() for files in made)
 
 
+def test_what_a_job_left_whose_end_is_only_found_out_now_is_kept_as_of_one_that_ends_now(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    for name in ("new1", "new2"):
+        make_attempt(tmp_path, name, time.time())
+    files = make_attempt(tmp_path, "long", OLD)
+    files.journal.write_bytes(b"")
+    journal.append(files.journal, {"event": "state", "state": NodeState.RUNNING.value, "time": OLD})
+    for path in (files.journal, files.directory):
+        os.utime(path, (OLD, OLD))
+    assert attempts.retention.old() == [AttemptKey("long", 0)]
+    remove_old(attempts)
+    assert (files.logs / "0.out").read_text() == "hello\n"
+    assert attempts.status(AttemptKey("long", 0)).state is NodeState.LOST
+    for path in (files.journal, files.directory):
+        os.utime(path, (OLD, OLD))
+    remove_old(attempts)
+    assert not files.directory.exists()
+
+
 @pytest.mark.parametrize("checkpoint", ["checkpoints/step-10/model.pt", "work/ckpt/model.pt"])
 def test_checkpoints_stay_and_all_else_goes(attempts: Attempts, tmp_path: Path, checkpoint: str) -> None:
     for name in ("new1", "new2"):

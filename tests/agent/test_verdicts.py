@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from dtagent.checks.checks import Checks
 from dtagent.checks.verdicts import judge
 from dtagent.errors import RpcError
+from dtagent.payload import verdict as payload
 from dtagent.protocol.probes import FrameworkVerdict, VerdictReply, VerdictRequest
 
 TORCHRUN = [sys.executable, "${PAYLOAD}/torchrun.py", "--nnodes=2", "--nproc-per-node=2", "--node-rank=1"]
@@ -103,8 +107,30 @@ def test_an_interpreter_that_does_not_answer_is_no_refusal(tmp_path: Path, body:
     assert judge(VerdictRequest(python, ["torchrun"], seconds=0.1), tmp_path) == VerdictReply({}, f"{python} {unseen}")
 
 
+def test_an_interpreter_behind_a_prefix_is_asked_behind_it(tmp_path: Path) -> None:
+    request = VerdictRequest("/inside/python", ["nobodys"], seconds=60)
+    assert judge(request, tmp_path).unseen == "/inside/python is not there"
+    runner = fake(tmp_path / "runner", f'[ "$1" = /inside/python ] && shift; exec {sys.executable} "$@"')
+    said = judge(VerdictRequest("/inside/python", ["nobodys"], seconds=60, prefix=[runner]), tmp_path)
+    assert said.verdicts["nobodys"].unseen == "this agent knows no check nobodys"
+
+
 def test_an_interpreter_that_is_not_there_and_a_file_outside_are_named(tmp_path: Path) -> None:
     reply = judge(VerdictRequest("/no/python", ["torchrun"]), tmp_path)
     assert reply.unseen == "/no/python is not there"
     with pytest.raises(RpcError, match=r"not the name of a file: '\.\./x'"):
         judge(VerdictRequest(sys.executable, ["torchrun"], files={"../x": ""}), tmp_path)
+
+
+def test_what_a_daemon_left_that_was_killed_meanwhile_goes_with_the_next_and_ends_by_itself(tmp_path: Path) -> None:
+    left, other = tmp_path / "verdict-abc", tmp_path / "jobs"
+    for directory in (left, other):
+        directory.mkdir()
+    (tmp_path / "endless.py").write_text("import signal\ndef check(request):\n    signal.pause()\n")
+    (left / "request.json").write_text('{"checks": ["endless:check"], "argv": [], "world_size": 1, "limit_s": 0.2}')
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    argv = [sys.executable, payload.__file__, "mark ", "request.json"]
+    assert subprocess.run(argv, cwd=left, env=env, timeout=30, check=False).returncode == -signal.SIGALRM
+    Checks(tmp_path)
+    assert not left.exists()
+    assert other.exists()

@@ -114,6 +114,13 @@ LIES: dict[str, Callable[[str, Frame], list[Any]]] = {
     "no UTF-8": _raw(b'{"id": "\xff\xfe"}\n'),
     "deeper than deep": _raw(b'{"id": 1, "result": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"),
     "a line without end": _raw(b"x" * (5 << 20)),
+    "half a character": _status(
+        state="unkillable",
+        reason="\ud800",
+        warnings=["\udfff"],
+        leftovers=[{"pid": 7, "command": "python\ud800", "state": "D"}],
+        failures=[{"rank": 0, "time": 1.0, "exit_code": 1, "error": "ValueError: \ud800", "traceback": "\udc00"}],
+    ),
     "a number beyond all numbers": _raw(b'{"id": 1, "result": 1' + b"0" * 5000 + b"}\n"),
     "gaps without end": _gaps(""),
     "gaps without end and a byte after each": _gaps("YQ=="),

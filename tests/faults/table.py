@@ -54,6 +54,7 @@ _TAKEN = "tests/faults/test_take_over.py::"
 _WORDS = "tests/faults/test_hostile_words.py::"
 _GPUS = "tests/faults/test_hostile_gpus.py::"
 _DISK = "tests/faults/test_disk_full.py::"
+_ELASTIC = "tests/faults/test_elastic.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
 
 FAULTS = (
@@ -212,6 +213,27 @@ FAULTS = (
         (
             f"{_BAD_LINK_JOBS}test_a_host_that_takes_one_session_a_connection_runs_a_job_with_its_files",
             f"{_TRANSPORT}test_a_session_limit_of_the_server_is_named",
+        ),
+    ),
+    Fault(
+        "a node of an elastic job dies",
+        "SIGKILL to torchrun on one of three nodes, then to the controller; a host switched off, or cut off for a while",
+        ("P1", "P3", "P6"),
+        150,
+        (
+            f"{_ELASTIC}test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_end",
+            f"{_ELASTIC}test_a_host_that_is_switched_off_is_lost_and_the_others_train_on_to_a_good_end",
+            f"{_ELASTIC}test_a_host_that_comes_back_after_the_others_went_on_is_ended_and_takes_part_no_more",
+        ),
+    ),
+    Fault(
+        "an elastic job cannot go on",
+        "SIGKILL to torchrun on the master, and on one of two nodes that are both needed",
+        ("P3",),
+        60,
+        (
+            f"{_ELASTIC}test_the_masters_death_ends_an_elastic_job_and_is_named",
+            f"{_ELASTIC}test_a_job_that_has_fewer_nodes_than_it_needs_ends",
         ),
     ),
     # The login node

@@ -35,7 +35,7 @@ LIAR = Path(__file__).with_name("lying_agent.py")
 DEADLINE_S = 30.0
 TRUTH = b"".join(b"%d\n" % number for number in range(1, 60_001))
 """More than one answer carries."""
-FRAMES = [lie for lie in LIES if lie.startswith(("no ", "deeper", "a line", "a number", "a chunk of"))]
+FRAMES = [lie for lie in LIES if lie.startswith(("no ", "deeper", "a line", "a number", "a chunk of", "half "))]
 HARMLESS = ["answers come twice", "answers to calls not made yet", "ids that are none"]
 ENDLESS = [lie for lie in LIES if lie.startswith(("gaps without", "a new file"))]
 AGELESS = ["an end of no age", "a clock of no age"]

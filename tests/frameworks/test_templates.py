@@ -43,7 +43,9 @@ def test_it_trains_as_it_is_written(
 
 
 def test_the_variation_of_megatrons_example_trains_two_replicas(tmp_path: Path, frameworks_python: Path) -> None:
-    ended = apply(tmp_path, "megatron-lm", example("gpt3"), frameworks_python)
+    job = example("gpt3")
+    job["communication"]["collective_timeout"] = "9m"
+    ended = apply(tmp_path, "megatron-lm", job, frameworks_python)
     losses = ended.losses()
     assert ended.result["world_size"] == 4
     assert losses[60] < losses[1] - 1.5

@@ -1,4 +1,4 @@
-"""Jobs in containers on the embedded cluster, by an engine that has a daemon; real podman is in tests/podman."""
+"""Jobs in containers on the embedded cluster, by a stand-in of an engine with a daemon; tests/engines has real ones."""
 
 from __future__ import annotations
 

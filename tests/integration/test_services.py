@@ -30,6 +30,13 @@ from tests.processes import shared_agents as shared_agents
 from tests.waiting import until
 
 SERVE = "echo serves; exec sleep 300"
+SERVES = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
+print("serves", flush=True)
+while True:
+    signal.pause()
+"""
 WAIT = 'echo works; while [ ! -e "$GO" ]; do sleep 0.05; done'
 DEADLINE_S = 60.0
 
@@ -103,6 +110,19 @@ async def test_a_node_that_only_serves_ends_once_the_others_have_and_the_job_suc
     assert JobState.STOPPING not in [event.data.get("state") for event in gang.directory.read_events()]
     assert printed(gang, ONE, "service-store.out") == "serves\n"
     assert processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}") == []
+
+
+async def test_a_server_whose_script_makes_an_exit_code_of_the_signal_that_ends_it_has_not_failed(
+    make: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "serve.py").write_text(SERVES)
+    gang = make({ONE: [worker()], TWO: [server(f"exec ${{PYTHON}} ${{PAYLOAD}}/rank.py {tmp_path / 'serve.py'}")]})
+    running = asyncio.ensure_future(gang.gang.run())
+    await until(lambda: printed(gang, TWO, "1.out") == "serves\n", "the server's log", DEADLINE_S)
+    (tmp_path / "go").touch()
+    await asyncio.wait_for(running, DEADLINE_S)
+    assert not view_of(gang).failures
+    assert printed(gang, TWO, "1.err").endswith("told to end\n")
 
 
 async def test_a_service_that_dies_fails_the_job_by_its_name_and_its_last_words_are_told(make: Make) -> None:

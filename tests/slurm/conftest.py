@@ -45,6 +45,7 @@ SlurmdLogFile={root}/slurmd-%n.log
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4 RealMemory=1000 Gres=gpu:1
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4 RealMemory=1000 Gres=gpu:2
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=10
+PartitionName=second Nodes=ALL State=UP MaxTime=10
 """
 # Devices that are everywhere stand for GPUs: Slurm only counts them and tells their numbers.
 _GPUS = (
@@ -61,9 +62,9 @@ class Slurm:
     log: Path
     """Of slurmctld."""
 
-    def submit(self, directory: Path, deadline_s: float = 100.0) -> tuple[str, str]:
+    def submit(self, directory: Path, *options: str, deadline_s: float = 100.0) -> tuple[str, str]:
         """Run `job.sbatch` of a directory to its end; return the state it ended in and what it has written."""
-        job = self._call("sbatch", "--parsable", "job.sbatch", cwd=directory).strip()
+        job = self._call("sbatch", "--parsable", *options, "job.sbatch", cwd=directory).strip()
 
         def ended() -> str | None:
             # `sbatch --wait` looks ever more rarely, and asking again and again takes the time of those who train.
@@ -128,7 +129,11 @@ def _started(root: Path, stack: contextlib.ExitStack) -> Slurm:
 
     def idle() -> bool:
         told = subprocess.run(
-            ["sinfo", "--noheader", "--format=%t %D"], env=environment, capture_output=True, text=True, check=False
+            ["sinfo", "--noheader", "--partition=all", "--format=%t %D"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return told.stdout.split() == ["idle", "2"]
 

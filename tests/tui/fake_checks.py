@@ -5,7 +5,7 @@ from __future__ import annotations
 from dttui.i18n import _
 from dttui.planning.models import Plan
 from dttui.services.launch.submit import Submission
-from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict
+from dttui.services.preflight.board import Board, Changed, Check, CheckStatus, Judgement
 from dttui.spec.findings import error, warning
 
 
@@ -19,7 +19,7 @@ async def trouble(submission: Submission, plan: Plan, changed: Changed) -> Board
         board.put(name, {Check.SOFTWARE: Judgement("Python 3.11.7 · torch 2.13.0")}, 1.34)
         board.put(name, {check: Judgement("fine") for check in Check}, 0.05)
         board.put(name, {Check.MASTER: Judgement("eth0 0.12 ms"), Check.PEERS: Judgement("eth0 0.2 ms")}, 0.1)
-    board.put(second, {Check.HEALTH: Judgement("?", verdict=Verdict.UNKNOWN)})
+    board.put(second, {Check.HEALTH: Judgement("?", status=CheckStatus.UNKNOWN)})
     message = f"{second} → {first}:29517 " + _("timed out") + " (10.0.0.11)"
     found = error("master-unreachable", second, message, hint)
     board.put(second, {Check.MASTER: Judgement(_("timed out"), (found,))}, 4.0)

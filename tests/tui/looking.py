@@ -18,9 +18,9 @@ from dttui.tui.screens.run import RunScreen
 
 Value = TypeVar("Value")
 
-BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs")
+BUSY_GROUPS = ("look-ahead", "estimate", "launch", "jobs", "why")
 """Workers that end by themselves."""
-ASKING_GROUPS = ("costs", "remove", LEAVE_DIALOG)
+ASKING_GROUPS = ("costs", "run", "remove", LEAVE_DIALOG)
 """Workers that end by themselves, or wait for a person's answer to a dialog."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import Select, TabbedContent
+from textual.widgets import TabbedContent
 
 from dttui.i18n import set_language
 from dttui.inventory.models import Inventory
@@ -72,7 +72,8 @@ def ask(*prompts: Prompt) -> Steps:
 
 async def choose_framework(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Open the list of frameworks."""
-    app.screen.query_one("#framework", Select).focus()
+    await pilot.press("f")
+    await settle(app, pilot)
     await pilot.press("enter")
 
 
@@ -87,6 +88,8 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     """Every picture by name: options of the app, and what to do before the picture is taken."""
     draft = job(*CHOSEN)
     one_zone = job("a100-17", "a100-18", model=Model(parameters=7e9, precision="bf16"))
+    told = {"gradient_accumulation_steps": 2, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
+    deepspeed = job(*CHOSEN, framework="deepspeed", framework_options=told)
     costed = job(*CHOSEN, model=Model(parameters=7e9, precision="bf16"))
     live = [job_files.running(draft, inventory), job_files.silent(draft, inventory)]
     run, silent = (writer.directory for writer in live)
@@ -124,6 +127,9 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "compose-fits": ({"draft": one_zone}, press("v")),
         "model": ({"draft": draft}, press("w")),
         "model-wrong": ({"draft": draft}, press("w", *"7x", "enter")),
+        "options": ({"draft": deepspeed}, press("t")),
+        "options-wrong": ({"draft": deepspeed}, press("t", "tab", *"x", "enter")),
+        "container": ({"draft": draft}, press("i")),
         "recommend": ({"draft": one_zone}, press("d")),
         "recommend-zones": ({"draft": costed}, press("d")),
         "estimate": ({"draft": one_zone}, press("e")),

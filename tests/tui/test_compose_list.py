@@ -10,7 +10,6 @@ from textual.widgets import Input
 from dttui.inventory.models import Inventory
 from dttui.services.fleet import EnvironmentState
 from dttui.tui.screens.compose import ComposeScreen
-from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.summary import Summary
 from tests.tui.composing import SIZE, lines_of, screen_of, tick
@@ -152,12 +151,12 @@ async def test_an_environment_that_the_inventory_lacks_counts_as_one_of_the_jobs
         assert "nodes 2" in summary
         assert re.search(r"elsewhere +not in the inventory", summary)
         assert text_of(app, "#title-right").startswith("2 of 9 ticked · 2 GPUs")
-        assert app.screen.query_one(DistributedPanel).display
+        assert app.screen.query_one("#master-field").display
         await tick(pilot, 1)
         await settle(app, pilot)
         assert screen_of(app).state.selected == ("elsewhere",)
         assert "Single-machine training" in told(app, "#summary")
-        assert not app.screen.query_one(DistributedPanel).display
+        assert not app.screen.query_one("#master-field").display
         await pilot.press("home", "space")
         await settle(app, pilot)
         assert text_of(app, "#title-right").startswith("0 of 8 ticked")

@@ -13,7 +13,6 @@ from dttui.services.fleet import EnvironmentState
 from dttui.tui.screens import compose
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets import distributed_panel
-from dttui.tui.widgets.distributed_panel import DistributedPanel
 from dttui.tui.widgets.finding_list import FindingList
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
@@ -66,7 +65,8 @@ async def test_the_summary_adds_up_the_seeds_own_example() -> None:
         summary = told(app, "#summary")
         assert "Single-machine training" in summary
         assert "begin within 10 seconds" in summary
-        assert not app.screen.query_one(DistributedPanel).display
+        assert not app.screen.query_one("#master-field").display
+        assert not app.screen.query_one("#network-note").display
         await tick(pilot, 1, 2)
         await settle(app, pilot)
         summary = told(app, "#summary")
@@ -74,7 +74,8 @@ async def test_the_summary_adds_up_the_seeds_own_example() -> None:
             assert figure in summary
         assert "uses PyTorch DDP" in summary
         assert "★ pytorch-dev-env 2×A100" in summary
-        assert app.screen.query_one(DistributedPanel).display
+        assert app.screen.query_one("#master-field").display
+        assert app.screen.query_one("#network-note").display
         assert "3 of 8 ticked · 14 GPUs · 3 zones ⚠" in text_of(app, "#title-right")
         assert "across zones" in text_of(app, "#findings-text")
 
@@ -244,7 +245,7 @@ async def test_f_goes_to_the_framework_and_changes_no_other_field(size: tuple[in
 
 
 async def test_f_does_nothing_where_there_is_no_framework_to_choose() -> None:
-    app = make_app(draft=job("pytorch-dev-env"))
+    app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
         focused = app.focused

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from dtagent.protocol.events import JobState
 from textual.widgets import Input, Select
 
 from dttui.spec.models import Run
@@ -15,7 +16,7 @@ from tests.tui import job_files
 from tests.tui.composing import SIZE, FakeLauncher, screen_of
 from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
-from tests.tui.looking import left, screen_text, settle, text_of, toasts
+from tests.tui.looking import left, screen_text, settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN
 
 
@@ -157,3 +158,18 @@ async def test_a_long_question_leaves_its_buttons_on_a_small_screen() -> None:
         )
         await settle(app, pilot)
         assert "Replace" in screen_text(app)
+
+
+async def test_the_question_before_leaving_follows_the_jobs() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.watch()
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: "1 job is running and goes on" in screen_text(app), "the job is told of")
+        writer.outcome(JobState.CANCELLED, "stopped on request", 103)
+        await until(pilot, lambda: "No job is running any more." in screen_text(app), "it is told that it has ended")
+        await pilot.press("enter")
+        await left(app, pilot)

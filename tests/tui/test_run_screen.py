@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
+import pytest
 from dtagent.protocol.events import JobState, Metric
 from textual.widgets import Log, Select, TabbedContent
 
 from dttui.i18n import set_language
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.models import Diagnosis, Evidence
 from dttui.tui.app import DttuiApp
+from dttui.tui.screens import run as run_screen
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
@@ -18,7 +23,7 @@ from tests.tui.catalogue import compile_catalogues
 from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import look, screen_text, settle, text_of
+from tests.tui.looking import look, screen_text, settle, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -167,6 +172,68 @@ async def test_the_logs_open_at_what_failed_unless_a_person_has_chosen_before() 
         again.rank_failed("nlp-research-lab", 13, "rank 13 failed", exit_code=1)
         await look(app, pilot)
         assert app.screen.query_one("#log-stream", Select).value == "1.out"
+
+
+async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN, framework="horovod"), inventory)
+    (served,) = (process.name for process in writer.plan.nodes[0].processes if process.is_service)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        await pilot.press("2")
+        stream = app.screen.query_one("#log-stream", Select)
+        offered = [str(label) for label, _value in stream._options]
+        assert offered[-2:] == ["rendezvous output", "rendezvous errors"]
+        assert "launcher output" not in offered
+        writer.logs("pytorch-dev-env", f"{served}.err", "14 ranks have met")
+        stream.value = f"{served}.err"
+        await look(app, pilot)
+        assert list(app.screen.query_one(Log).lines)[:1] == ["14 ranks have met"]
+        app.screen.query_one("#log-node", Select).value = "llm-training-env"
+        await look(app, pilot)
+        assert not any("rendezvous" in str(label) for label, _value in stream._options)
+
+
+async def test_a_state_that_only_another_version_knows_is_shown_as_it_is_and_is_no_silence() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.node("llm-training-env", "migrating", "to another host")
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        assert "? migrating" in grid(app)
+        assert "no word" not in screen_text(app)
+        await pilot.press("3")
+        await look(app, pilot)
+        assert "? llm-training-env  migrating  to another host" in text_of(app, "#run-events")
+
+
+async def test_the_reason_is_found_out_beside_the_screen_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    may_go_on, running, most = threading.Event(), [], []
+
+    def slow(evidence: Evidence) -> Diagnosis:
+        running.append(evidence)
+        most.append(len(running))
+        assert may_go_on.wait(10)
+        running.pop()
+        return diagnose(evidence)
+
+    monkeypatch.setattr(run_screen, "diagnose", slow)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: running, "the reason is being found out")
+        node = writer.plan.nodes[-1]
+        writer.rank_failed(node.name, node.ranks[-1], "rank 13 failed", exit_code=1)
+        writer.outcome(JobState.FAILED, "rank 13 failed", 100)
+        await until(pilot, lambda: "FAILED" in text_of(app, "#title-left"), "the screen goes on meanwhile")
+        assert "failed" not in text_of(app, "#run-why")
+        may_go_on.set()
+        await until(pilot, lambda: "✗ rank 13 failed" in text_of(app, "#run-why"), "the newer reason is told")
+        assert "so far" not in text_of(app, "#run-why")
+        assert max(most) == 1
 
 
 async def test_hostile_logs_events_and_errors_are_shown_as_plain_text() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dtagent.protocol.events import JobState
 from textual.widgets import Button
 
+from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
 from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
-from tests.tui.looking import look, settle, text_of, toasts
+from tests.tui.looking import look, settle, text_of, toasts, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -72,3 +73,25 @@ async def test_stopping_a_job_that_nobody_watches_says_so() -> None:
         await pilot.click("#graceful")
         await look(app, pilot)
         assert "no controller watches job" in toasts(app)[-1]
+
+
+async def test_the_question_follows_a_job_that_somebody_else_stops() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    async with controller(writer) as said:
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE, notifications=True) as pilot:
+            await look(app, pilot)
+            await pilot.press("x")
+            await settle(app, pilot)
+            await pilot.press("right")
+            writer.state(JobState.STOPPING, "stopping on request")
+            await until(pilot, lambda: len(app.screen.query(Button)) == 2, "the question has followed the job")
+            assert [str(button.label) for button in app.screen.query(Button)] == ["Keep waiting", "Stop at once"]
+            await until(pilot, lambda: app.focused is not None, "a button has the focus again")
+            assert app.focused is app.screen.query_one("#cancel"), "it is the harmless one"
+            writer.nodes("stopped")
+            writer.outcome(JobState.CANCELLED, "stopped on request", 103)
+            await until(pilot, lambda: isinstance(app.screen, RunScreen), "the question is gone")
+            assert toasts(app)[-1] == "The job is over already."
+        assert not any(message["method"] == "stop" for message in said)

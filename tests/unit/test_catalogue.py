@@ -15,6 +15,9 @@ from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
+from dttui import locations
+from dttui.services.templates import read_templates
+
 PACKAGE = Path(__file__).parents[2] / "dttui"
 CATALOGUE = PACKAGE / "locale" / "zh" / "LC_MESSAGES" / "dttui.po"
 KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "told": None, "ntold": (1, 2)}
@@ -29,9 +32,14 @@ def catalogue() -> Catalog:
 
 @pytest.fixture(scope="module")
 def extracted() -> dict[str | tuple[str, ...], str]:
-    """Every message of the source with the file it was found in."""
+    """Every message of the source, and every comment of a template's job, with the file it was found in."""
     found = extract_from_dir(str(PACKAGE), [("**.py", "python")], keywords=KEYWORDS)
-    return {message: file for file, _line, message, _comments, _context in found}
+    of_templates: dict[str | tuple[str, ...], str] = {
+        comment: f"{template.name}/job.yaml"
+        for template in read_templates(locations.shipped("examples"))
+        for comment in template.comments()
+    }
+    return {**of_templates, **{message: file for file, _line, message, _comments, _context in found}}
 
 
 def placeholders(text: str) -> set[str]:

@@ -57,6 +57,17 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
     return Listener(jobs.create("x"))
 
 
+def test_a_host_that_starts_no_more_processes_gives_the_spare_controller_up_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> NoReturn:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(command, "SpareController", refuse)
+    assert main(["--apply", "no/job.yaml"]) == 2
+    assert "no/job.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("presses", [1, 2])
 async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
     tmp_path: Path,

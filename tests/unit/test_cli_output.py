@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from dttui.services import jobs
 from dttui.services.event_log import EventLog
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
+from dttui.spec.problems import text_width
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.test_follow import plan_for
 
@@ -217,6 +219,31 @@ def test_where_nothing_runs_json_is_an_empty_list_and_jsonl_is_empty(
     assert json.loads(capsys.readouterr().out) == []
 
 
+def test_jobs_stand_in_columns_under_a_header_on_a_terminal_and_behind_tabs_in_a_pipe(
+    finished: JobDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_catalogues()
+    other = jobs.create("a-much-longer-name-of-a-job")
+    plan = plan_for("a", "b")
+    other.plan.write_text(plan.model_dump_json())
+    EventLog(other.events).add(EventKind.JOB_STATE, "训练任务已完成，" * 20, data={"state": "SUCCEEDED"})
+    assert main(["ps", "--all"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {row[0]: row[1] for row in rows} == {finished.job_id: "CANCELLED", other.job_id: "SUCCEEDED"}
+    assert {len(row) for row in rows} == {7}
+    assert rows[0][6] == "训练任务已完成，" * 20
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    for language, header in (("en", ["JOB", "STATE", "STARTED"]), ("zh", ["任务", "状态", "开始时间"])):
+        assert main(["--lang", language, "ps", "--all"]) == 0
+        head, first, second = capsys.readouterr().out.splitlines()
+        assert head.split()[:3] == header
+        assert all(text_width(line) <= 100 for line in (head, first, second))
+        assert first.endswith("…")
+        starts = [text_width(line[: line.index(time.strftime("%F"))]) for line in (first, second)]
+        assert starts == [text_width(head[: head.index(header[2])])] * 2
+
+
 def test_states_and_measures_are_told_in_the_person_s_language(
     finished: JobDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +256,15 @@ def test_states_and_measures_are_told_in_the_person_s_language(
     assert "ended" not in told
     assert main(["--lang", "zh", "status", finished.job_id, "--output", "json"]) == 103
     assert json.loads(capsys.readouterr().out)["state"] == "CANCELLED"
+
+
+def test_a_state_that_only_another_version_knows_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = Printer("human")
+    printer.event(Event(0, 0.0, EventKind.JOB_STATE, "away", 0, None, None, {"state": "MIGRATING"}))
+    printer.event(Event(1, 0.0, EventKind.NODE_STATE, "", 0, "a", None, {"state": "draining"}))
+    printer.event(Event(2, 0.0, EventKind.NODE_STATE, "", 0, "a", None, {"state": ["odd"]}))
+    told = capsys.readouterr().err.splitlines()
+    assert [line[10:] for line in told] == ["MIGRATING  away", "  a: draining", "  a: ['odd']"]
 
 
 def test_an_event_is_one_line_whatever_its_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.jobs import AttemptKey, FollowReply, NodeState, NodeStatus
+from dtagent.protocol.rpc import ErrorCode, to_wire
 
 from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError, LaunchError
 from dttui.files import write_atomic
@@ -20,13 +24,18 @@ from dttui.services.controller import process as controller_module
 from dttui.services.controller.control import ControllerClient, ensure_controller
 from dttui.services.controller.process import Controller
 from dttui.services.event_log import EventLog
+from dttui.services.gang import node_run
+from dttui.services.gang import start as gang_start
 from dttui.services.gang import watch as gang_watch
 from dttui.services.gang.takeover import Remains, TakeOver
 from dttui.services.jobs import JobDirectory
+from dttui.services.launch.launch_file import LaunchFile
 from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.services.view import JobView
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from tests.fake_transport import FakeHost, FakeTransport
+from tests.unit.test_agent_client import agent
 from tests.waiting import until
 
 PROMPT = Prompt(PromptKind.PASSWORD, "gpu1", "Password:")
@@ -54,6 +63,12 @@ class Person:
         if self.word is None:
             await asyncio.Event().wait()
         return self.word
+
+
+@pytest.fixture(autouse=True)
+def _where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go back after each test: a controller goes to its job's directory."""
+    monkeypatch.chdir(Path.cwd())
 
 
 @pytest.fixture
@@ -142,6 +157,59 @@ def test_a_controller_that_died_between_state_and_outcome_is_taken_at_its_word(d
     assert (last.kind, last.message, last.data) == (EventKind.OUTCOME, "rank 1 on gpu1 exited with code 3", data)
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_look_at_lost_hosts_is_forced_only_where_that_is_asked_of_it(
+    force: bool, directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_launch(directory)
+    write_atomic(directory.stop_request, "kill")
+    EventLog(directory.events).add(EventKind.OUTCOME, "", data={"state": JobState.FAILED.value, "exit_code": 100})
+    seen: list[bool] = []
+
+    async def look(*_arguments: object, forced: asyncio.Event) -> None:
+        client = await ControllerClient.connect(directory)
+        assert await asyncio.wait_for(client.stop(force=force), LIMIT_S)
+        await client.close()
+        seen.append(forced.is_set())
+
+    monkeypatch.setattr(controller_module, "look_again", look)
+    await asyncio.wait_for(Controller(directory, expects_client=False).run(), LIMIT_S)
+    assert seen == [force]
+
+
+async def test_a_job_in_a_state_of_another_version_is_taken_over_and_listed_as_unknown(
+    directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang_start, "ROLLBACK_DEADLINE_S", 0.05)
+    inventory = write_launch(directory)
+    log = running_job(directory, inventory, tmp_path)
+    log.add(EventKind.JOB_STATE, "sleeps", attempt=0, data={"state": "HIBERNATING"})
+    assert [job.state for job in jobs.list_jobs()] == [JobState.UNKNOWN]
+    view = JobView(directory.job_id)
+    for event in directory.read_events():
+        view.apply(event)
+    assert view.state is JobState.UNKNOWN
+    error = HostUnreachableError("gpu1", "gpu1: no route")
+    monkeypatch.setattr(controller_module, "Transports", lambda: FakeTransport({"gpu1": FakeHost(error=error)}))
+    await asyncio.wait_for(Controller(directory, expects_client=False).run(), LIMIT_S)
+    last = directory.read_events()[-1]
+    assert last.message == "the controller died before the start; what runs on gpu1 is unknown"
+    assert last.data == {"state": "FAILED", "exit_code": 5}
+
+
+@pytest.mark.parametrize("launches", [False, True])
+async def test_a_launch_file_of_another_version_is_named_and_fails_no_job_that_may_run(
+    launches: bool, directory: JobDirectory
+) -> None:
+    write_launch(directory)
+    body = json.loads(directory.launch.read_text())
+    write_atomic(directory.launch, json.dumps({**body, "version": 2}))
+    await asyncio.wait_for(Controller(directory, expects_client=False, launches=launches).run(), LIMIT_S)
+    last = directory.read_events()[-1]
+    assert last.message.startswith(f"{directory.launch} is of version 2, and this dttui reads version 1 of it. ")
+    assert last.kind is (EventKind.OUTCOME if launches else EventKind.PROGRESS)
+
+
 def test_only_one_of_two_controllers_gets_the_job(directory: JobDirectory) -> None:
     lock = directory.claim()
     assert lock is not None
@@ -163,6 +231,29 @@ async def test_a_stop_is_noted_before_it_is_answered_and_outlives_the_controller
     asked: list[bool] = []
     after._take_stops(asked.append)
     assert asked == [True]
+
+
+async def test_an_agent_that_is_stuck_holds_no_client_up(
+    controller: Controller, directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, answered = threading.Event(), threading.Event()
+
+    def stuck(_path: str) -> None:
+        tried.set()
+        assert answered.wait(LIMIT_S)
+
+    monkeypatch.setattr(controller_module, "take_agent", stuck)
+    retried = asyncio.Event()
+    controller._retry = retried.set
+    client = await ControllerClient.connect(directory)
+    try:
+        assert await asyncio.wait_for(client.stop(), LIMIT_S)
+        assert await asyncio.to_thread(tried.wait, LIMIT_S)
+        assert not retried.is_set()
+    finally:
+        answered.set()
+    await asyncio.wait_for(retried.wait(), LIMIT_S)
+    await client.close()
 
 
 async def test_a_client_tells_what_was_typed_for_the_job(controller: Controller, directory: JobDirectory) -> None:
@@ -215,14 +306,61 @@ async def test_a_job_whose_controller_died_before_it_touched_a_host_has_failed_w
     assert transport.connections == []
 
 
+async def test_a_host_that_cannot_tell_whether_it_was_started_is_lost_and_the_others_are_cleared(
+    directory: JobDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_run, "RECONNECT_S", 0.001)
+    names = ("gpu1", "gpu2")
+    inventory = Inventory(environments=tuple(Environment(name=name, host=name) for name in names))
+    job = JOB.replace("role: master, resources: {gpu: {count: 1}}}", "role: master}, {id: gpu2}")
+    log = running_job(directory, inventory, tmp_path, JobState.LAUNCHING, job=job)
+    bound = BoundPlan(
+        plan=Remains.read(directory, 0.0).plan,
+        bindings=Bindings(job_id=directory.job_id, attempt=0, master_port=1, nodes={}),
+    )
+    write_atomic(directory.bound_plan(0), bound.model_dump_json())
+    damaged = {"code": ErrorCode.DAMAGED, "message": "a record of how it ended on this host is damaged"}
+    running, stopped = (
+        NodeStatus(AttemptKey(directory.job_id, 0), 1, NodeState(word)) for word in ("running", "ended")
+    )
+    asked: list[str] = []
+
+    def trains(method: str) -> object:
+        asked.append(method)
+        return to_wire({"status": running, "stop": stopped, "follow": FollowReply(stopped, "")}[method])
+
+    transport = FakeTransport({"gpu1": FakeHost(agent(lambda _: damaged)), "gpu2": FakeHost(agent(trains))})
+    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    told = "gpu1: a record of how it ended on this host is damaged"
+    with pytest.raises(LaunchError) as caught:
+        await asyncio.wait_for(taken.run(), LIMIT_S)
+    assert caught.value.message == f"{told}; what runs on gpu1 is unknown"
+    assert "stop" in asked
+    nodes = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
+    assert {event.node: (event.data["state"], event.message) for event in nodes} == {
+        "gpu1": ("lost", f"{told}; what runs there is unknown"),
+        "gpu2": ("ended", "clean"),
+    }
+
+
+def write_launch(directory: JobDirectory) -> Inventory:
+    """Write what was known at the submission of a job of one host; return its inventory."""
+    inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
+    launch = LaunchFile(inventory=inventory, base=directory.path, language="en")
+    write_atomic(directory.launch, launch.model_dump_json())
+    directory.lock.touch()  # A controller whose job was removed ends its whole process.
+    return inventory
+
+
 def running_job(
     directory: JobDirectory,
     inventory: Inventory,
     base: Path,
     *states: JobState,
+    job: str = JOB,
 ) -> EventLog:
     """Write what a controller leaves that died in the last of the states; without any, before the first."""
-    plan = make_local_plan(Submission(parse_job(JOB, "job.yaml"), inventory, base))
+    plan = make_local_plan(Submission(parse_job(job, "job.yaml"), inventory, base))
     write_atomic(directory.plan, plan.model_dump_json())
     log = EventLog(directory.events)
     for state in states:

@@ -130,6 +130,18 @@ def test_all_copies_of_an_attempt_have_a_bound_and_the_noisy_ones_give_way(
         assert_complete(read_all(LineReader(path)), path.stat().st_size)
 
 
+def test_a_copy_that_was_removed_ends_no_bound_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_cap, "LEAST_BYTES", CAP // 4)
+    monkeypatch.setattr(copy_cap, "MOST_CAPS", 2)
+    cap = CopyCap(CAP)
+    removed, *others = (tmp_path / f"{number}.out" for number in range(4))
+    for path in (removed, *others):
+        path.write_bytes(numbered(0, CAP))
+        cap.note(path)
+        removed.unlink(missing_ok=True)
+    assert sum(map(kept_bytes, others)) <= 2 * CAP + CHUNK
+
+
 def test_logs_the_screen_and_a_diagnosis_read_a_cut_copy_as_any_other(directory: JobDirectory) -> None:
     folder = directory.logs(0, "gpu1")
     flood(LogCopy(folder, CopyCap(CAP)), "0.out", 8 * CAP)

@@ -83,6 +83,28 @@ async def test_cancelling_from_outside_stays_a_cancellation() -> None:
         await task
 
 
+async def test_cancelling_from_outside_stays_one_where_the_time_was_up_already() -> None:
+    cleaning, done = asyncio.Event(), False
+
+    async def work() -> None:
+        nonlocal done
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                done = True
+
+    task = asyncio.create_task(Deadline(0.01).run(work()))
+    await asyncio.wait_for(cleaning.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done
+
+
 async def test_an_error_of_the_operation_comes_through() -> None:
     async def work() -> None:
         raise ValueError("mine")

@@ -129,6 +129,18 @@ def test_without_a_record_the_end_of_stderr_is_read_and_its_line_named() -> None
     assert "logs/0/a/0.err:4: ModuleNotFoundError" in text_of(found)
 
 
+def test_what_is_missing_on_several_hosts_is_told_of_all_of_them_and_named_in_the_advice() -> None:
+    missing = "ModuleNotFoundError: No module named 'x'"
+    found = diagnose(evidence(failed(2, missing), failed(0, missing, time=101.0), failed(1, missing, time=102.0)))
+    assert found.cause is not None
+    assert found.cause.words == "/opt/python on b, a has no module x."
+    assert "pip install x." in found.cause.advice[0]
+    assert "on b, a," in found.cause.advice[0]
+    others = diagnose(evidence(failed(2, missing), failed(0, "ModuleNotFoundError: No module named 'y'", time=101.0)))
+    assert others.cause is not None
+    assert others.cause.words == "/opt/python on b has no module x."
+
+
 def test_an_exception_that_was_logged_long_before_the_end_is_no_cause() -> None:
     printed = lines("Traceback (most recent call last):", "OSError: [Errno 28] No space left on device", *["step"] * 30)
     assert cause_of(failed(0, "SystemExit: 3", exit_code=3, lines=printed))[0] == "exit-code"
@@ -375,6 +387,19 @@ def test_an_exception_in_another_process_is_found_in_the_message_that_passes_it_
 def test_a_traceback_all_in_libraries_has_no_place_of_the_script() -> None:
     assert raised_at('  File "/opt/lib/python3.11/runpy.py", line 1, in f\n') is None
     assert raised_at(None) is None
+
+
+@pytest.mark.parametrize("mark", ["", "[rank0]: ", "[default0]:", "[0]: "])
+def test_a_traceback_that_torch_printed_with_the_rank_before_each_line_is_told_once(mark: str) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "train.py", line 4, in step\nValueError: bad\n'
+    printed = ("before", *(mark + text for text in traceback.splitlines()), "destroy_process_group() was not called")
+    told = text_of(diagnose(evidence(failed(0, "ValueError: bad", traceback=traceback, lines=lines(*printed)))))
+    assert told.count("line 4, in step") == 1
+    assert "before" in told
+    assert "destroy_process_group() was not called" in told
+    cut = lines(*printed[2:])
+    told = text_of(diagnose(evidence(failed(0, "ValueError: bad", traceback=traceback, lines=cut))))
+    assert told.count("line 4, in step") == 1, "the log may begin in the middle of it"
 
 
 def test_secrets_and_tokens_are_taken_out() -> None:

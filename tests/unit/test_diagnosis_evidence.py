@@ -67,6 +67,36 @@ def test_lines_have_their_numbers_also_in_a_log_of_which_only_the_end_is_read(
     assert failure.lines[-1].place == "logs/0/b/1.err"
 
 
+def test_a_long_log_is_read_once_however_often_it_is_looked_at_and_of_a_rank_that_runs_its_end_alone(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(diagnosis_evidence, "TAIL_BYTES", 1024)
+    monkeypatch.setattr(diagnosis_evidence, "LAST_LINE_BYTES", 1024)
+    for name, rank in (("a", 0), ("b", 1)):
+        (directory.logs(0, name) / f"{rank}.out").write_text("x\n" * 100_000 + "end\n")
+    fail(directory, exit_code=1)
+    counted = diagnosis_evidence._lines_in_block
+    before = counted.cache_info().misses
+    found = read(directory)
+    assert found.failures[0].lines[-1].place == "logs/0/b/1.out:100001"
+    assert found.last_lines[0].place == "logs/0/a/0.out"
+    assert counted.cache_info().misses == before + (200_004 - 1024) // 1024
+    with (directory.logs(0, "b") / "1.out").open("a") as log:
+        log.write("more\n")
+    assert read(directory).failures[0].lines[-1].place == "logs/0/b/1.out:100002"
+    assert counted.cache_info().misses == before + (200_004 - 1024) // 1024
+
+
+def test_logs_are_read_of_the_first_failures_alone(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "MOST_READ", 1)
+    log = EventLog(directory.events)
+    for name, rank in (("a", 0), ("b", 1)):
+        data = {"time": 1.0, "exit_code": 1, "tail": ["told"]}
+        log.add(EventKind.RANK_FAILED, "", attempt=0, node=name, rank=rank, data=data)
+    assert [failure.lines[-1].text for failure in read(directory).failures] == ["step 2", "told"]
+
+
 def test_in_what_python_prints_of_a_crash_there_are_no_frames_of_ours(directory: JobDirectory) -> None:
     frames = ["/w/train.py", "/var/tmp/x/jobs/j/0/payload/rank.py", "<frozen runpy>", "/x/dtagent/payload/warm.py"]
     printed = [f'  File "{name}", line 5 in main' for name in frames]

@@ -9,7 +9,7 @@ import pytest
 from dtagent.protocol.events import EventKind, JobState
 
 from dttui.services import event_log, jobs
-from dttui.services.event_log import EventLog, newest_event
+from dttui.services.event_log import EventLog, newest_event, read_events
 
 LINE = '{{"seq": {}, "time": {}, "kind": "{}", "message": "{}", "data": {{"state": "{}"}}}}\n'
 
@@ -55,6 +55,13 @@ def test_a_log_goes_on_behind_a_torn_line_and_knows_when_it_began(tmp_path: Path
     log = EventLog(path)
     assert log.began_at == 100
     assert log.add(EventKind.PROGRESS, "more").seq == 2
+
+
+def test_half_a_character_keeps_no_event_from_the_disk(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.add(EventKind.PROGRESS, "x\ud800", data={"error": "\udfff"})
+    log.add(EventKind.OUTCOME, "done")
+    assert [event.message for event in read_events(tmp_path / "events.jsonl")] == ["x?", "done"]
 
 
 def test_the_state_of_a_job_with_very_many_events_is_told_at_once() -> None:

@@ -96,6 +96,10 @@ def test_what_is_encoded_is_one_line_and_comes_back(message: dict[str, object]) 
     assert decode(frame) == json.loads(json.dumps(message))
 
 
+def test_an_escaped_pair_of_surrogates_is_a_character() -> None:
+    assert decode(b'{"a": "\\ud83d\\ude00", "b": "\\\\ud800"}') == {"a": "\N{GRINNING FACE}", "b": "\\ud800"}
+
+
 def test_line_separators_of_unicode_stay_inside_a_frame() -> None:
     message = {"text": "a\u2028b\u2029c\x85d\x0be"}
     assert list(FrameReader().feed(encode(message))) == [encode(message)[:-1]]
@@ -109,6 +113,8 @@ def test_line_separators_of_unicode_stay_inside_a_frame() -> None:
         b'{"a": -Infinity}',
         b'{"a": "\xff"}',
         b'{"a": "\xed\xa0\x80"}',  # A lone surrogate.
+        b'{"a": "\\ud800"}',
+        b'{"a": ["x", {"\\uDfff": 1}]}',
         b'\xef\xbb\xbf{"a": 1}',
         '{"a": 1}'.encode("utf-16"),
         b'{"a": 1}{"b": 2}',

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dttui.frameworks import frameworks
+from dttui.frameworks import Framework, frameworks
+from dttui.frameworks.added import OPTIONAL
 from dttui.planning.planner import plan
 from dttui.spec.added import added_frameworks
 from dttui.spec.loader import parse_job
@@ -25,6 +26,20 @@ class Mine(Command):
         return []
 """
 JOB = "distributed_training: {name: a, framework: mine, run: {command: [true]}, dataset: none, cluster: {nodes: [%s]}}"
+
+SERVING = """
+from dttui.frameworks.command import Command
+
+class Mine(Command):
+    name = "mine"
+
+    def check(self, job):
+        return []
+
+    def processes(self, layout, node):
+        made = super().processes(layout, node)
+        return tuple(item.model_copy(update={"is_service": node.node_rank > 0 or "all" in item.argv}) for item in made)
+"""
 
 Add = Callable[[str], None]
 
@@ -60,12 +75,64 @@ def test_an_added_framework_is_one_like_the_others(add: Add) -> None:
     assert [process.argv for process in made.nodes[0].processes] == [("true",), ("true",)]
 
 
+def test_a_plan_in_which_every_process_only_serves_others_is_refused_since_it_would_never_end(add: Add) -> None:
+    add(SERVING)
+    two = "{id: pytorch-dev-env}, {id: llm-training-env}"
+    some = plan(parse_job(JOB % two, "job.yaml"), SEED)
+    assert some.errors == ()
+    assert [node.serves_only for node in some.nodes] == [False, True]
+    (finding,) = plan(parse_job((JOB % two).replace("[true]", "[serve, all]"), "job.yaml"), SEED).errors
+    assert finding.code == "nothing-ends"
+    assert finding.message == "every process of the job only serves others: nothing here ever ends"
+
+
 def test_one_that_cannot_be_loaded_is_refused_with_the_package_and_the_reason(add: Add) -> None:
     add("raise RuntimeError('of theirs')")
     (finding,) = plan(parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml"), SEED).errors
     assert finding.code == "framework-unavailable"
     assert finding.message == "the framework mine of dttui-mine cannot be loaded: RuntimeError: of theirs"
     assert finding.hint == "Remove the package dttui-mine, or mend it."
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("class Mine:\n    name = 'mine'\n    label = 'Mine'", "it has no summary, description, features, requires, "),
+        (MODULE.replace('name = "mine"', 'name = "yours"'), "it calls itself yours"),
+        (MODULE + "    rank = 'slot'", "its rank is no Rank"),
+        (MODULE + "    options = dict", "its options is no Section"),
+        (MODULE + "    summary = property(lambda self: 1 / 0)", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_one_that_is_no_whole_framework_is_refused_with_what_is_missing(add: Add, text: str, reason: str) -> None:
+    add(text)
+    (finding,) = plan(parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml"), SEED).errors
+    assert finding.code == "framework-unavailable"
+    assert finding.message.startswith(f"the framework mine of dttui-mine cannot be loaded: {reason}")
+
+
+def test_what_may_be_left_out_is_what_the_protocol_says() -> None:
+    members = vars(Framework).items()
+    assert {name for name, member in members if "left out" in (getattr(member, "__doc__", None) or "")} == OPTIONAL
+
+
+@pytest.mark.parametrize("function", ["check(self, job)", "check_layout(self, layout)"])
+@pytest.mark.parametrize("body", ["return 1 / 0", "return ['no finding']", "return None"])
+def test_one_that_fails_at_a_job_is_an_error_of_the_plan_that_names_the_package(
+    add: Add, function: str, body: str
+) -> None:
+    add(MODULE.replace("check(self, job)", function).replace("return []", body))
+    (finding,) = plan(parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml"), SEED).errors
+    assert finding.code == "framework-failed"
+    assert finding.message.startswith(f"the framework mine of dttui-mine failed in {function.partition('(')[0]}: ")
+    assert finding.hint == "Remove the package dttui-mine, or mend it."
+
+
+@pytest.mark.parametrize("function", ["node_files", "processes"])
+def test_one_that_fails_at_a_nodes_bundle_is_one_too(add: Add, function: str) -> None:
+    add(MODULE + f"    def {function}(self, layout, node):\n        raise KeyError(node.name)\n")
+    (finding,) = plan(parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml"), SEED).errors
+    assert finding.message == f"the framework mine of dttui-mine failed in {function}: KeyError: 'pytorch-dev-env'"
 
 
 def test_without_the_package_its_name_is_a_mistake() -> None:

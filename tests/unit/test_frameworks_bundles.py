@@ -15,6 +15,7 @@ from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import PlannedNode
 from dttui.planning.planner import plan
+from dttui.spec.findings import Severity
 from dttui.spec.models import (
     Checkpoint,
     Communication,
@@ -201,6 +202,7 @@ def test_the_ddp_configuration_is_the_seeds_with_processes_counted() -> None:
             "backend": "nccl",
             "init_method": "tcp://192.168.1.10:${MASTER_PORT}",
             "world_size": 14,
+            "rank": 1,
             "node_count": 3,
             "node_rank": 1,
         },
@@ -266,7 +268,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "settings": {},
         "framework_options": get_framework(framework).options().model_dump(mode="json"),
         "training": {"batch_size": 252, "num_workers": 4},
-        "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2},
+        "distributed": {"backend": "nccl", "world_size": 6, "node_count": 2, "timeout_s": None},
         "resources": {"gpu_count": 6},
     }
 
@@ -276,6 +278,64 @@ def test_what_the_job_does_not_say_is_null_in_the_scripts_configuration() -> Non
     assert document["batch_size"] is None
     assert document["dataset"] is None
     assert document["logging"] == {"level": "INFO", "format": "text"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "batch", "strategy", "told", "fitting"),
+    [
+        ("pytorch-ddp", 28, {}, None, ""),
+        ("pytorch-ddp", 32, {}, "32 samples a step cannot be shared out evenly among 14 copies", "28 or 42"),
+        ("pytorch-fsdp", 10, {}, "10 samples a step cannot be shared out evenly among 14 copies", "14"),
+        ("pytorch-ddp", 30, {"pipeline_parallel_size": 7}, None, ""),
+        (
+            "pytorch-ddp",
+            30,
+            {"pipeline_parallel_size": 7, "pipeline_parallel": {"micro_batch_size": 4}},
+            "30 samples a step make no whole micro-batches of 4 for 2 copies",
+            "24 or 32",
+        ),
+        ("command", 32, {}, None, ""),
+    ],
+)
+def test_a_batch_that_makes_no_equal_shares_is_told_with_those_that_do(
+    framework: str, batch: int, strategy: dict[str, object], told: str | None, fitting: str
+) -> None:
+    whole = Strategy.model_validate({"data_parallel": {"batch_size": batch}, **strategy})
+    run = Run(command=("x",)) if framework == "command" else Run(script="x.py")
+    made = plan(make_job(A, B, C, framework=framework, strategy=whole, run=run), SEED)
+    found = [finding for finding in made.findings if finding.code == "batch-size"]
+    assert [finding.severity for finding in found] == [Severity.WARNING] * (told is not None)
+    for finding in found:
+        assert finding.message == f"{told} of the model"
+        assert finding.hint == f"What fits is batch_size: {fitting}."
+
+
+@pytest.mark.parametrize(
+    ("framework", "told"),
+    [
+        ("pytorch-ddp", "the script has to pass them on"),
+        ("command", "the script has to pass them on"),
+        ("tensorflow", "the script has to pass them on"),
+        ("horovod", "communication.rendezvous_timeout"),
+        ("deepspeed", None),
+        ("megatron-lm", None),
+    ],
+)
+def test_how_long_a_rank_waits_for_the_others_reaches_it_or_it_is_said_who_has_to_pass_it_on(
+    framework: str, told: str | None
+) -> None:
+    run = Run(command=("x",)) if framework == "command" else Run(script="x.py")
+    talk = Communication(collective_timeout="90s")
+    model = Model(layers=2, hidden_size=64, heads=4, seq_length=64)
+    made = plan(make_job(A, framework=framework, run=run, communication=talk, model=model), SEED)
+    document = json.loads(file_of(made.nodes[0], "dttui_config.json"))
+    assert document["distributed"]["timeout_s"] == 90.0
+    found = [finding for finding in made.findings if finding.code == "collective-timeout"]
+    assert [told in finding.message for finding in found if told] == [True] * (told is not None)
+    process = made.nodes[0].processes[0]
+    assert process.env.get("DEEPSPEED_TIMEOUT") == ("2" if framework == "deepspeed" else None)
+    limits = [word for word in process.argv if word.startswith("--distributed-timeout-seconds")]
+    assert limits == ["--distributed-timeout-seconds-after-init=90"] * (framework == "megatron-lm")
 
 
 def test_torchruns_own_limit_is_longer_than_the_one_that_names_the_node() -> None:

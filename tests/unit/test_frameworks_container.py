@@ -8,33 +8,15 @@ import pytest
 from dtagent.protocol.probes import ImageReply
 from dtagent.protocol.telemetry import RdmaPort
 
-from dttui.inventory import Inventory
-from dttui.inventory.models import GpuResources, Resources
-from dttui.planning.models import Bindings, NodeBinding, Plan, PlannedProcess
-from dttui.planning.planner import bind, plan
+from dttui.frameworks.parts.container import without_container
+from dttui.planning.models import PlannedProcess
+from dttui.planning.planner import plan
 from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight.container import image_drift, judge_image
-from dttui.spec.container import Container
 from dttui.spec.findings import Severity
 from dttui.spec.models import Checkpoint, DatasetRef, Node, Recovery, Run
-from tests.unit.seed_cluster import SEED, environment, host_facts, make_job
-
-A, B, C = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
-SIMULATED = Inventory(environments=(environment("a", resources=Resources(gpu=GpuResources(count=2, simulated=True))),))
-
-
-def container(engine: str = "docker", **fields: Any) -> Container:
-    return Container.model_validate({"engine": engine, "image": "torch:2", **fields})
-
-
-def planned(*nodes: str | Node, inventory: Inventory = SEED, run: dict[str, Any] | None = None, **fields: Any) -> Plan:
-    options = {"container": container(), "script": "train.py", **(run or {})}
-    return plan(make_job(*nodes, run=Run(**options), **fields), inventory)
-
-
-def process_of(made: Plan, node: int = 0) -> PlannedProcess:
-    assert made.errors == ()
-    return made.nodes[node].processes[0]
+from tests.unit.container_plans import SIMULATED, A, B, C, bound, container, planned, process_of
+from tests.unit.seed_cluster import SEED, host_facts, make_job
 
 
 def engine_of(process: PlannedProcess) -> list[str]:
@@ -45,22 +27,6 @@ def engine_of(process: PlannedProcess) -> list[str]:
 
 def names_of(process: PlannedProcess) -> set[str]:
     return {item.removeprefix("--env=") for item in process.argv if item.startswith("--env=")}
-
-
-def bound(made: Plan, **fields: Any) -> Plan:
-    """Bind it to GPUs 2, 3, … of each host."""
-    nodes = {
-        node.name: NodeBinding(
-            directory="/var/job",
-            payload="/var/job/payload",
-            python="/usr/bin/python3",
-            interface="eth0",
-            gpu_ids=tuple(range(2, 2 + node.cuda_slots)),
-            **{"user_ids": "1000:100", **fields},
-        )
-        for node in made.nodes
-    }
-    return bind(made, Bindings(job_id="j", attempt=1, master_port=29500, nodes=nodes)).plan
 
 
 COMMON = [
@@ -176,7 +142,38 @@ def test_values_of_secrets_and_variables_are_in_no_command_but_those_that_the_cl
     assert {"HF_TOKEN", "TOKENIZERS", "DTTUI_JOB_ID", "PATH=/opt/conda/bin:/bin", "HOME=/home/me"} <= names_of(process)
     assert (process.env["TOKENIZERS"], "PATH" in process.env, "HOME" in process.env) == ("off", False, False)
     process = process_of(planned(A, run={"env": env, "container": container("apptainer", image="/i.sif")}))
-    assert names_of(process) == {"PATH=/opt/conda/bin:/bin", "HOME=/home/me"}
+    assert names_of(process) == {"PATH=/opt/conda/bin:/bin"}
+    # What apptainer refuses as an option stands inside, and is no word of the command.
+    assert process.argv[: process.engine_words][-3:] == ("/i.sif", "env", "HOME=/home/me")
+    assert without_container(process).argv == process.argv[process.engine_words :]
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [
+        ("/a,/b", "--env=PATH=/a,/b"),
+        ("/a=1,/b", '--env="PATH=/a=1,/b"'),
+        ('="', '--env="PATH=="""'),
+        ("=", '--env="PATH=="'),
+    ],
+)
+def test_a_value_is_written_as_apptainer_reads_it(value: str, option: str) -> None:
+    inside = container("apptainer", image="/i.sif")
+    assert option in process_of(planned(A, run={"env": {"PATH": value}, "container": inside})).argv
+
+
+@pytest.mark.parametrize(
+    ("engine", "word"),
+    [
+        ("docker", "--env=NVIDIA_VISIBLE_DEVICES=void"),
+        ("podman", "--env=NVIDIA_VISIBLE_DEVICES=void"),
+        ("apptainer", "--no-nv"),
+    ],
+)
+def test_none_are_none_though_the_host_gives_gpus_to_all_containers(engine: str, word: str) -> None:
+    for gpus in ("none", "node"):
+        process = process_of(planned("a", inventory=SIMULATED, run={"container": container(engine, gpus=gpus)}))
+        assert (word in process.argv[: process.engine_words]) is (gpus == "none")
 
 
 def test_what_the_job_needs_of_the_host_is_seen_at_the_same_place() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +140,15 @@ def test_torch_keeps_a_record_of_its_collectives_in_the_attempts_directory_by_th
     assert old["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] == new["TORCH_FR_DUMP_TEMP_FILE"] == "${DIRECTORY}/nccl_trace_rank_"
     assert old["TORCH_NCCL_TRACE_BUFFER_SIZE"] == new["TORCH_FR_BUFFER_SIZE"] == "2000"
     assert old.keys() & new.keys() == {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_DUMP_ON_TIMEOUT", HEARTBEAT}
+
+
+def test_the_names_are_those_of_the_torch_that_is_installed() -> None:
+    folder = Path(next(iter(find_spec("torch").submodule_search_locations)))  # type: ignore[union-attr,arg-type]  # there
+    header = (folder / "include/torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp").read_bytes()
+    given = told(planned(IB, IB, packages={"torch": "2.13.0+cu128"}), "TORCH_")[0]
+    with (folder / "lib/libtorch_cpu.so").open("rb") as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as library:
+        missing = [name for name in given if name.encode() not in header and library.find(name.encode()) < 0]
+    assert missing == []
 
 
 @pytest.mark.parametrize(("said", "seconds"), [(None, "480"), ("60s", "480"), ("20m", "1200")])

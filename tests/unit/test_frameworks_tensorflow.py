@@ -196,6 +196,11 @@ def test_tensorflow_talks_by_nccl_among_gpus_and_else_by_grpc(
 def test_beside_parameter_servers_all_talk_by_grpc_and_servers_without_gpus_slow_nobody() -> None:
     made = cluster_of("master", "worker", "parameter_server", gpus=(0, 2, 0))
     assert made.backend == "grpc"
+    assert "grpc-instead-of-nccl" not in {finding.code for finding in made.findings}
+    asked = cluster_of("master", "worker", "parameter_server", communication=Communication(protocol="NCCL"))
+    assert asked.backend == "grpc"
+    (note,) = (finding for finding in asked.findings if finding.code == "grpc-instead-of-nccl")
+    assert note.message == "gRPC is used instead of NCCL: parameters and gradients go to the servers and back"
     assert made.findings == ()
 
 

@@ -156,6 +156,20 @@ def test_an_alarming_report_is_told_once_wherever_it_came_from(
     assert len(directory.metrics.read_text().splitlines()) == 33
 
 
+@pytest.mark.parametrize("rank", [-1, 2, 1 << 40])
+def test_a_report_of_a_rank_that_the_job_does_not_have_is_kept_and_not_watched(
+    gang: Gang, directory: JobDirectory, rank: int
+) -> None:
+    (node,) = gang._nodes
+    follow(node, "metrics", f'{{"step": 1, "loss": NaN, "rank": {rank}}}')
+    gang._watch.report()
+    assert alerts(directory) == []
+    assert json.loads(directory.metrics.read_text())["rank"] == rank
+    follow(node, "metrics", '{"step": 1, "loss": NaN, "rank": 1}')
+    gang._watch.report()
+    assert [who for _code, _message, who in alerts(directory)] == [1]
+
+
 def test_output_in_which_metrics_were_not_looked_for_is_told(gang: Gang, directory: JobDirectory) -> None:
     (node,) = gang._nodes
     follow(node, "trainer", '{"at": {"0.out": 10}, "skipped_bytes": 4096}')

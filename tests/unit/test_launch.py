@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from dttui.files import write_atomic
 from dttui.frameworks.parts.bundle import PlannedProcess
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Finding, Plan, Severity
+from dttui.services import jobs
+from dttui.services.controller.starting import SpareController
 from dttui.services.event_log import EventLog
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch import submit as launch
@@ -256,8 +259,25 @@ def test_a_full_disk_is_told_and_no_controller_starts(base: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
+    before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(UsageError, match="No space left"):
         submit(submission(base), planned(base), expects_client=False)
+    assert jobs.list_jobs() == []
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_controller_that_cannot_be_started_leaves_no_job(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(UsageError, match="cannot be started: Resource temporarily unavailable"):
+        submit(submission(base), planned(base), expects_client=False)
+    assert jobs.list_jobs() == []
+    with pytest.raises(OSError, match="temporarily"):
+        SpareController()
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(

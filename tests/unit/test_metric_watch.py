@@ -9,6 +9,7 @@ import random
 import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 
+from dttui.services.alerts import metric_watch
 from dttui.services.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
 from dttui.services.event_log import EVENT, EventLog
 from dttui.services.jobs import JobDirectory
@@ -100,6 +101,14 @@ def test_what_has_no_step_and_what_is_not_reported_does_no_harm() -> None:
     assert feed(MetricWatch(), [Metric(0), Metric(0, epoch=0.5, extra={"eval_loss": 2.0})]) == []
     (alert,) = feed(MetricWatch(), [Metric(3, not_finite=["loss"])])
     assert alert_message("gpu1", alert) == "the loss is not a number any more: rank 3 on gpu1"
+
+
+def test_ranks_without_end_are_not_all_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_watch, "MOST_SERIES", 4)
+    watch = MetricWatch()
+    feed(watch, [Metric(rank, 0, loss=2.0, gradient_norm=1.0) for rank in range(100)])
+    assert len(watch._series) == 4
+    assert [alert.rank for alert in feed(watch, reports([math.nan], rank=1))] == [1]
 
 
 def test_an_alert_is_an_event_that_reads_back_from_disk(tmp_path: object) -> None:

@@ -99,6 +99,12 @@ def test_ranks_of_other_jobs_hold_simulated_gpus() -> None:
     assert finding.code == "host-busy"
 
 
+def test_a_rank_that_uses_all_of_its_node_holds_so_many_simulated_gpus() -> None:
+    sample = HostSample(1, 0.0, ranks={"tf-1": [RankSample(0, 1, simulated_gpus=3)]})
+    (finding,) = found("sim", 2, sample)
+    assert finding.message == "sim has 1 free GPU and the job uses 2 there: job tf-1"
+
+
 def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
     sample = HostSample(1, 0.0, ranks={"a-1": [RankSample(0, 1), RankSample(1, 2)]})
     busy = EnvironmentStatus(SIMULATED, EnvironmentState.BUSY, "a-1", facts=host_facts(), sample=sample)

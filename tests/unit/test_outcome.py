@@ -70,11 +70,23 @@ def test_a_launcher_that_had_to_be_killed_after_its_ranks_had_ended_well_is_told
     assert ending(ended(launcher, ProcessExit("4", 1.0, exit_code=0), ranks_started=[4, 5])) == "killed"
 
 
+def test_ranks_that_had_ended_before_the_stop_did_not_end_because_of_it() -> None:
+    launcher = ProcessExit("launcher", 109.0, exit_code=1)
+    waited = ended(launcher, ProcessExit("4", 100.0, exit_code=0), ProcessExit("5", 101.0, exit_code=0))
+    waited = replace(waited, ranks_started=[4, 5])
+    assert ending(waited, 108.0) == "its ranks had ended by themselves"
+    assert ending(waited, 100.5) == "ended by itself after SIGTERM"
+    assert ending(waited) == "ended by itself after SIGTERM"
+    assert ending(replace(waited, ranks_started=[4, 5, 6]), 108.0) == "ended by itself after SIGTERM"
+
+
 def test_other_ends_keep_their_reason() -> None:
     assert ending(ended(ProcessExit("0", 1.0, exit_code=3), reason="a process failed")) == "a process failed"
     assert ending(ended(reason="the supervisor on this host died")) == "the supervisor on this host died"
     stuck = NodeStatus(AttemptKey("job", 0), 0, NodeState.UNKILLABLE, "stopped", leftovers=[Leftover(7, "python", "D")])
     assert ending(stuck) == "cannot be ended: 7 (python)"
+    rude = replace(stuck, leftovers=[Leftover(7, "\x1b[2Jpy\ud800", "D")])
+    assert ending(rude) == "cannot be ended: 7 (py\N{REPLACEMENT CHARACTER})"
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def test_degrees_that_the_mesh_of_fsdp_does_not_have_are_warned_of() -> None:
     assert "split-by-script" not in findings(sharded)
 
 
-@pytest.mark.parametrize("framework", ["pytorch-ddp", "tensorflow", "command"])
+@pytest.mark.parametrize("framework", ["tensorflow", "command"])
 def test_options_of_a_framework_that_has_none_are_told_so(framework: str) -> None:
     job = make_job(A, framework=framework, framework_options={"wrap": "size", "x": 1})
     finding = findings(job)["framework-option"]

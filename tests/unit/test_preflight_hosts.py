@@ -18,9 +18,9 @@ from dttui.services.preflight.board import (
     Board,
     Cell,
     Check,
+    CheckStatus,
     Drift,
     Judgement,
-    Verdict,
     cell_text,
     cells_from_data,
     cells_to_data,
@@ -62,7 +62,7 @@ def found(judgement: Judgement) -> list[tuple[str, str]]:
 def test_the_health_of_a_gpu(gpu: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     judged = hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0, **{**TOLD, **gpu})]))
     assert found(judged) == expected
-    assert judged.verdict is Verdict.OK
+    assert judged.status is CheckStatus.OK
 
 
 def test_of_gpus_with_the_same_trouble_one_thing_is_said_and_nothing_of_those_that_the_job_does_not_get() -> None:
@@ -89,28 +89,28 @@ def test_of_gpus_with_the_same_trouble_one_thing_is_said_and_nothing_of_those_th
 
 
 @pytest.mark.parametrize(
-    ("gpus", "verdict", "text"),
+    ("gpus", "status", "text"),
     [
-        ([TOLD, TOLD], Verdict.OK, "no errors"),
-        ([{}, {}], Verdict.UNKNOWN, "not told: ECC, Xid, throttling"),
-        ([{"throttle_reasons": []}, {}], Verdict.UNKNOWN, "not told: ECC, Xid, throttling of GPU 1"),
-        ([TOLD, {**TOLD, "ecc_uncorrected": None}], Verdict.UNKNOWN, "not told: ECC of GPU 1"),
-        ([{**TOLD, "xid_count": None}] * 2, Verdict.UNKNOWN, "not told: Xid"),
-        ([{**TOLD, "xid_count": None}, {**TOLD, "ecc_uncorrected": 4}], Verdict.UNKNOWN, "not told: Xid of GPU 0"),
+        ([TOLD, TOLD], CheckStatus.OK, "no errors"),
+        ([{}, {}], CheckStatus.UNKNOWN, "not told: ECC, Xid, throttling"),
+        ([{"throttle_reasons": []}, {}], CheckStatus.UNKNOWN, "not told: ECC, Xid, throttling of GPU 1"),
+        ([TOLD, {**TOLD, "ecc_uncorrected": None}], CheckStatus.UNKNOWN, "not told: ECC of GPU 1"),
+        ([{**TOLD, "xid_count": None}] * 2, CheckStatus.UNKNOWN, "not told: Xid"),
+        ([{**TOLD, "xid_count": None}, {**TOLD, "ecc_uncorrected": 4}], CheckStatus.UNKNOWN, "not told: Xid of GPU 0"),
     ],
 )
 def test_no_gpu_is_called_healthy_of_which_a_kind_of_error_is_not_told(
-    gpus: list[dict[str, Any]], verdict: Verdict, text: str
+    gpus: list[dict[str, Any]], status: CheckStatus, text: str
 ) -> None:
     sample = HostSample(1, 0.0, gpus=[GpuSample(index, **gpu) for index, gpu in enumerate(gpus)])
     judged = hosts.judge_health(NODE, FACTS, sample)
-    assert (judged.verdict, judged.text) == (verdict, text)
+    assert (judged.status, judged.text) == (status, text)
 
 
 def test_health_that_no_driver_tells_is_unknown_and_that_of_no_gpus_is_none() -> None:
-    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0)])).verdict is Verdict.UNKNOWN
-    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0)).verdict is Verdict.UNKNOWN
-    assert hosts.judge_health(NODE, host_facts(0), HostSample(1, 0.0)).verdict is Verdict.NONE
+    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0, gpus=[GpuSample(0)])).status is CheckStatus.UNKNOWN
+    assert hosts.judge_health(NODE, FACTS, HostSample(1, 0.0)).status is CheckStatus.UNKNOWN
+    assert hosts.judge_health(NODE, host_facts(0), HostSample(1, 0.0)).status is CheckStatus.NONE
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_room_on_disks_and_in_shared_memory() -> None:
         ("checkpoint-unwritable", "error")
     ]
     assert found(room(FACTS, ROOT, PathState("/ckpt", False, None, True, 500))) == [("disk-low", "warning")]
-    assert room(replace(FACTS, shm_total_mib=None), None).verdict is Verdict.UNKNOWN
+    assert room(replace(FACTS, shm_total_mib=None), None).status is CheckStatus.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def test_what_a_host_says_cannot_drive_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
-        (Cell(Verdict.PENDING, seconds=3.0), "·"),
-        (Cell(Verdict.NONE), "–"),
-        (Cell(Verdict.OK, seconds=0.004), "✓ .00"),
-        (Cell(Verdict.OK, seconds=0.21), "✓ .21"),
-        (Cell(Verdict.WARNING, seconds=0.997), "⚠ 1.0"),
-        (Cell(Verdict.UNKNOWN, seconds=9.96), "? 10"),
-        (Cell(Verdict.ERROR, seconds=20.4), "✗ 20"),
+        (Cell(CheckStatus.PENDING, seconds=3.0), "·"),
+        (Cell(CheckStatus.NONE), "–"),
+        (Cell(CheckStatus.OK, seconds=0.004), "✓ .00"),
+        (Cell(CheckStatus.OK, seconds=0.21), "✓ .21"),
+        (Cell(CheckStatus.WARNING, seconds=0.997), "⚠ 1.0"),
+        (Cell(CheckStatus.UNKNOWN, seconds=9.96), "? 10"),
+        (Cell(CheckStatus.ERROR, seconds=20.4), "✗ 20"),
     ],
 )
 def test_a_cell_is_a_symbol_and_a_time_in_five_places(cell: Cell, text: str) -> None:
@@ -212,14 +212,14 @@ def test_the_worst_finding_is_the_verdict_and_the_first_time_stays() -> None:
     board.put("a", {Check.PATHS: Judgement("1 of 2", (warning("w", "a", "x"), error("e", "a", "y")))}, 9.0)
     board.put("a", {Check.PATHS: Judgement("2 of 2")}, 9.0)
     assert [cells[Check.PATHS] for cells in changes] == [
-        Cell(Verdict.ERROR, "1 of 2", 0.5),
-        Cell(Verdict.OK, "2 of 2", 0.5),
+        Cell(CheckStatus.ERROR, "1 of 2", 0.5),
+        Cell(CheckStatus.OK, "2 of 2", 0.5),
     ]
     assert board.findings == ()
 
 
 def test_cells_survive_the_way_through_an_event_and_nonsense_does_not() -> None:
-    cells = {Check.GPUS: Cell(Verdict.WARNING, "1 of 2 free", 0.25), Check.CLOCK: Cell(Verdict.PENDING)}
+    cells = {Check.GPUS: Cell(CheckStatus.WARNING, "1 of 2 free", 0.25), Check.CLOCK: Cell(CheckStatus.PENDING)}
     assert cells_from_data(cells_to_data(cells)) == cells
     nonsense = {"gpus": {"verdict": "splendid"}, "moon": {"verdict": "ok"}, "clock": 7}
     assert cells_from_data(nonsense) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.rpc import MAGIC, ErrorCode, to_wire
-from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, Limits, PythonFacts
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSample, Limits, PythonFacts
 
 from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
@@ -20,9 +21,11 @@ from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.services.known_hardware import measured_links, record_links
+from dttui.services.preflight import room
 from dttui.services.preflight import run as preflight_run
-from dttui.services.preflight.board import Board, Check, Verdict
-from dttui.services.preflight.run import CheckedHost, Preflight
+from dttui.services.preflight.board import Board, Check, CheckStatus
+from dttui.services.preflight.nodes import CheckedHost
+from dttui.services.preflight.run import Preflight
 from dttui.spec.findings import warning
 from dttui.spec.models import Job, Node, NodeResources, Run
 from dttui.transport.questions import Nobody
@@ -110,7 +113,7 @@ class Checking:
             self.nodes,
             self.plan,
             self._inventory,
-            lambda known, facts: plan(self._job, known, facts),
+            self._plan_anew,
             ignored=frozenset(ignored),
         )
         try:
@@ -119,14 +122,18 @@ class Checking:
             for node in self.nodes:
                 await node.close()
 
+    def _plan_anew(self, known: Inventory, facts: dict[str, HostFacts]) -> Plan:
+        assert threading.current_thread() is not threading.main_thread(), "it may look through many files"
+        return plan(self._job, known, facts)
+
 
 def codes(board: Board) -> list[tuple[str, str]]:
     """Return code and subject of what is found, but for what the plan says of itself."""
     return [(item.code, item.subject) for item in board.findings if item not in (board.plan or board).findings]
 
 
-def verdicts(board: Board, check: Check) -> list[str]:
-    return [board.rows[name][check].verdict.value for name in board.names]
+def statuses(board: Board, check: Check) -> list[str]:
+    return [board.rows[name][check].status.value for name in board.names]
 
 
 def facts_with(**fields: Any) -> Callable[[Any], Any]:
@@ -143,8 +150,8 @@ async def test_well_hosts_pass_all_checks_and_the_plan_is_made_of_their_facts() 
     assert codes(board) == []
     for name in NAMES:
         row = board.rows[name]
-        assert {check for check, cell in row.items() if cell.verdict is Verdict.NONE} == set()
-        assert all(cell.verdict is Verdict.OK and cell.seconds is not None for cell in row.values()), row
+        assert {check for check, cell in row.items() if cell.status is CheckStatus.NONE} == set()
+        assert all(cell.status is CheckStatus.OK and cell.seconds is not None for cell in row.values()), row
     assert board.rows["b"][Check.MASTER].text == "eth0 0.1 ms"
     assert board.rows["a"][Check.GPUS].text == "1 of 1 free"
     assert board.plan is not None
@@ -175,10 +182,10 @@ async def test_a_host_that_is_down_leaves_the_others_what_can_be_told_without_it
     down = FakeHost(error=HostUnreachableError("a", "a: no answer", "Is it on?"))
     board = await Checking(a=down).run()
     assert codes(board) == [("unreachable", "a")]
-    assert verdicts(board, Check.REACH) == ["error", "ok", "ok"]
-    assert verdicts(board, Check.MASTER) == ["unknown"] * 3
-    assert verdicts(board, Check.PEERS) == ["unknown", "ok", "unknown"]
-    assert verdicts(board, Check.SOFTWARE) == ["unknown", "ok", "ok"]
+    assert statuses(board, Check.REACH) == ["error", "ok", "ok"]
+    assert statuses(board, Check.MASTER) == ["unknown"] * 3
+    assert statuses(board, Check.PEERS) == ["unknown", "ok", "unknown"]
+    assert statuses(board, Check.SOFTWARE) == ["unknown", "ok", "ok"]
 
 
 async def test_a_check_that_hangs_is_unknown_and_says_after_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +193,8 @@ async def test_a_check_that_hangs_is_unknown_and_says_after_how_long(monkeypatch
     board = await Checking(c=Agent(paths=None)).run()
     assert codes(board) == [("unchecked", "c")]
     assert "0.3 s" in board.rows["c"][Check.PATHS].text
-    assert verdicts(board, Check.PATHS) == ["ok", "ok", "unknown"]
-    assert verdicts(board, Check.ROOM) == ["ok", "ok", "unknown"]
+    assert statuses(board, Check.PATHS) == ["ok", "ok", "unknown"]
+    assert statuses(board, Check.ROOM) == ["ok", "ok", "unknown"]
     board.raise_errors()
 
 
@@ -196,9 +203,9 @@ async def test_an_older_agent_is_to_be_upgraded_for_what_it_cannot_check() -> No
     old = Agent(paths=unknown, listen=unknown, reach=unknown, hello={**HELLO, "agent_version": "0.0.1"})
     board = await Checking(b=old).run()
     assert sorted(set(codes(board))) == [("agent-version", "b"), ("unchecked", "b")]
-    assert verdicts(board, Check.AGENT) == ["ok", "warning", "ok"]
-    assert board.rows["b"][Check.MASTER].verdict is Verdict.UNKNOWN
-    assert verdicts(board, Check.SOFTWARE) == ["ok"] * 3
+    assert statuses(board, Check.AGENT) == ["ok", "warning", "ok"]
+    assert board.rows["b"][Check.MASTER].status is CheckStatus.UNKNOWN
+    assert statuses(board, Check.SOFTWARE) == ["ok"] * 3
     assert all("agents deploy b" in item.hint for item in board.findings if item.code == "unchecked")
 
 
@@ -206,7 +213,7 @@ async def test_an_older_agent_is_to_be_upgraded_for_what_it_cannot_check() -> No
 async def test_an_agent_that_tells_no_time_costs_one_check(nonsense: dict[str, object]) -> None:
     board = await Checking(b=Agent(ping=nonsense)).run()
     assert codes(board) == [("unchecked", "b")]
-    assert verdicts(board, Check.CLOCK) == ["ok", "unknown", "ok"]
+    assert statuses(board, Check.CLOCK) == ["ok", "unknown", "ok"]
 
 
 async def test_the_clock_that_is_off_is_the_one_that_differs_from_most() -> None:
@@ -238,8 +245,16 @@ async def test_an_error_may_be_ignored_and_is_told_as_ignored() -> None:
     board = await Checking(b=missing).run("package-missing")
     (finding,) = [item for item in board.findings if item.code == "package-missing"]
     assert finding.message.startswith("ignored: ")
-    assert verdicts(board, Check.SOFTWARE) == ["ok", "warning", "ok"]
+    assert statuses(board, Check.SOFTWARE) == ["ok", "warning", "ok"]
     board.raise_errors()
+
+
+async def test_what_is_wrong_on_all_hosts_alike_is_one_refusal_that_names_them() -> None:
+    agents = {name: Agent(facts=python_with(packages={})) for name in NAMES}
+    board = await Checking(JOB, INVENTORY, **agents).run()
+    with pytest.raises(PreflightError) as refusal:
+        board.raise_errors()
+    assert str(refusal.value.message) == "on 3 nodes (a, b, c): /py has no torch"
 
 
 async def test_what_nothing_can_start_without_is_not_ignored() -> None:
@@ -267,7 +282,7 @@ async def test_gpus_of_a_job_that_has_just_ended_are_waited_for() -> None:
 
 
 async def test_gpus_that_stay_taken_are_an_error_that_names_who(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight_run, "ROOM_WAIT_S", 0.05)
+    monkeypatch.setattr(room, "ROOM_WAIT_S", 0.05)
     board = await Checking(b=Agent(telemetry=lambda _: taken(1, True))).run()
     assert codes(board) == [("gpus-taken", "b")]
     assert "li (pid 4711)" in board.errors[0].message
@@ -286,8 +301,8 @@ async def test_a_master_without_a_free_port_forbids_the_launch_and_the_rest_is_c
     board = await Checking(a=Agent(listen=listen)).run("no-free-port")
     assert codes(board) == [("no-free-port", "a")]
     assert "port_range of a" in board.errors[0].hint
-    assert verdicts(board, Check.MASTER) == ["error", "unknown", "unknown"]
-    assert verdicts(board, Check.PEERS) == ["ok"] * 3
+    assert statuses(board, Check.MASTER) == ["error", "unknown", "unknown"]
+    assert statuses(board, Check.PEERS) == ["ok"] * 3
     with pytest.raises(PreflightError, match="29500 to 29999 are all taken"):
         board.raise_errors()
 
@@ -298,8 +313,8 @@ ALONE = make_job(Node(id="a", resources=NodeResources()), run=Run(script="train.
 async def test_a_job_of_one_node_only_looks_for_a_free_port() -> None:
     agent = Agent()
     board = await Checking(ALONE, a=agent).run()
-    assert (board.rows["a"][Check.MASTER].verdict, board.rows["a"][Check.MASTER].text) == (Verdict.OK, "port 29517")
-    assert board.rows["a"][Check.PEERS].verdict is Verdict.NONE
+    assert (board.rows["a"][Check.MASTER].status, board.rows["a"][Check.MASTER].text) == (CheckStatus.OK, "port 29517")
+    assert board.rows["a"][Check.PEERS].status is CheckStatus.NONE
     assert codes(board) == []
     assert agent.asked.count("listen") == agent.asked.count("hush") == 1
     assert "reach" not in agent.asked
@@ -309,7 +324,7 @@ async def test_a_job_of_one_node_learns_before_its_start_that_every_port_is_take
     agent = Agent(listen={"code": int(ErrorCode.REFUSED), "message": "every port is taken"})
     board = await Checking(ALONE, a=agent).run()
     assert codes(board) == [("no-free-port", "a")]
-    assert board.rows["a"][Check.MASTER].verdict is Verdict.ERROR
+    assert board.rows["a"][Check.MASTER].status is CheckStatus.ERROR
 
 
 async def test_a_command_whose_program_or_file_no_host_has_is_refused_unless_that_is_ignored() -> None:

@@ -86,6 +86,21 @@ async def test_a_host_with_other_versions_is_asked_too() -> None:
     assert len(those["c"].requests) == 1
 
 
+async def test_where_the_first_of_equal_versions_does_not_answer_the_next_one_is_asked_once() -> None:
+    refusal = {"verdicts": {"deepspeed": {"refusal": "no"}}}
+    answers: list[Any] = [{"unseen": "/py gave no answer within 20 s"}, refusal, refusal]
+    those = hosts()
+    for host in those.values():
+        host.answers["verdict"] = lambda params, host=host: (host.requests.append(params), answers.pop(0))[1]
+    board = await checked(DEEPSPEED, those)
+    assert len(asked(those)) == 2
+    assert [item.code for item in board.errors] == ["framework-refuses"]
+    answers = [{"unseen": "/py gave no answer within 20 s"}] * 3
+    board = await checked(DEEPSPEED, those)
+    assert len(asked(those)) == 2 + 2
+    board.raise_errors()
+
+
 async def test_a_refusal_forbids_the_launch_in_the_frameworks_words_unless_it_is_ignored() -> None:
     words = "Check batch related\n\x1b[31mparameters"
     those = hosts({"verdicts": {"deepspeed": {"refusal": words}}})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from dtagent.protocol.events import EventKind
 from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, ProcessExit, RendezvousReply, RendezvousRequest
 
+from dttui.errors import HostError, HostUnreachableError
 from dttui.services import jobs
 from dttui.services.event_log import EventLog
 from dttui.services.gang import process_group
@@ -21,18 +22,22 @@ from dttui.services.view import JobView
 from tests.unit.test_follow import plan_for
 
 KEY = AttemptKey("job", 0)
-Answers = Sequence[list[int] | None]
 
 
 class Host:
-    """An agent that says of each look which ranks are connected; `None` is one too old to tell of ranks."""
+    """An agent that says of each look which ranks are connected; `None` is one too old to tell of ranks.
 
-    def __init__(self, *answers: list[int] | None, listens_on: int = 29500) -> None:
+    Where an answer is an error, it does not answer.
+    """
+
+    def __init__(self, *answers: list[int] | HostError | None, listens_on: int = 29500) -> None:
         self._answers = list(answers)
         self._port = listens_on
 
     async def call(self, method: str, request: RendezvousRequest, *_more: object) -> RendezvousReply:
         told = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(told, HostError):
+            raise told
         return RendezvousReply(request.port == self._port, True, told)
 
 
@@ -82,6 +87,32 @@ async def test_who_waits_for_whom_is_told_until_all_have_come(watched: Callable[
 )
 async def test_nothing_is_told_where_nobody_waits(watched: Callable[..., Any], first: Host, second: Host) -> None:
     assert await watched(first, second) == []
+
+
+SILENT = HostUnreachableError("b", "b: no answer within 3 s")
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (Host(SILENT, SILENT, [], [1]), ["1 rank waits", "the ranks"]),
+        (Host([], SILENT, SILENT, [1]), ["1 rank waits", "the ranks"]),
+        (Host(SILENT, [1]), []),
+    ],
+    ids=["at first", "while it is waited for", "until all have come"],
+)
+async def test_of_ranks_of_a_host_that_does_not_answer_nothing_is_told(
+    watched: Callable[..., Any], second: Host, told: list[str]
+) -> None:
+    found = await watched(Host([0]), second)
+    assert len(found) == len(told)
+    assert all(message.startswith(begin) for (message, _ranks), begin in zip(found, told, strict=True))
+    assert len(second._answers) == 1
+
+
+async def test_a_host_whose_ranks_have_ended_need_not_answer(watched: Callable[..., Any]) -> None:
+    over = NodeStatus(KEY, 1, NodeState.RUNNING, exits=[ProcessExit("1", 1.0, exit_code=0)])
+    assert await watched(Host([0]), Host(SILENT), status=over) == []
 
 
 async def test_a_rank_that_has_ended_is_not_waited_for(watched: Callable[..., Any]) -> None:

@@ -73,4 +73,4 @@ def test_it_sees_all_that_was_rendered_as_the_user_who_starts_it(tmp_path: Path)
     image = words.index("t:2")
     assert words[image + 1 : image + 4] == ["python3", "-m", "torch.distributed.run"]
     readme = (out / "README.md").read_text()
-    assert "On every host there must be: `docker`, `t:2`." in readme
+    assert "On the host there must be: `docker`, `t:2`." in readme

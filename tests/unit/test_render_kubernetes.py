@@ -16,6 +16,7 @@ from kubeflow_trainer_api import models
 
 from dttui.errors import UsageError
 from dttui.inventory import Inventory
+from dttui.inventory.models import CpuResources, GpuResources, Resources
 from dttui.services.render import kubernetes
 from dttui.services.render.ejection import Ejection
 from dttui.services.render.kubernetes import render_kubernetes
@@ -134,9 +135,9 @@ def test_unequal_nodes_are_a_job_each_and_the_first_is_the_one_that_kubeflow_kno
     found = manifests(ejected(tmp_path, B, A, own, run=RUN))
     groups = [(job["name"], pod_of(job)["containers"][0]["resources"]) for job in jobs_of(found)]
     assert groups == [
-        ("node0", {"limits": {"nvidia.com/gpu": 4}}),
-        ("node1", {"limits": {"nvidia.com/gpu": 2}}),
-        ("node2", {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "3"}}),
+        ("node0", {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": "32", "memory": "256000000000"}}),
+        ("node1", {"limits": {"nvidia.com/gpu": 2}, "requests": {"cpu": "16", "memory": "128000000000"}}),
+        ("node2", {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": "3", "memory": "512000000000"}}),
     ]
     start_script = found["files.yaml"][0]["data"]["start.sh"]
     for rank in range(3):
@@ -248,6 +249,46 @@ def test_the_readme_ends_what_it_began_and_says_how_long_pods_wait_for_each_othe
     assert "kubectl delete secret gpt-small-secrets" in readme
     assert "within 300 s of the first" in readme
     assert "and the working directory, since it is small" in readme
+
+
+def test_what_a_container_has_of_its_host_becomes_of_the_pod_or_is_named(tmp_path: Path) -> None:
+    options = ("--cap-add=CAP_IPC_LOCK", "--shm-size=16g", "--cap-add=sys_nice")
+    container = Container(engine="docker", image="torch:2", mounts=("/srv/data:/data:ro", "/opt:/opt"), options=options)
+    made = ejected(tmp_path, A, run=RUN.model_copy(update={"container": container}))
+    (pod,) = pod_of(jobs_of(manifests(made))[0])["containers"]
+    assert pod["securityContext"] == {"capabilities": {"add": ["IPC_LOCK", "SYS_NICE"]}}
+    readme = next(file.text for file in render_kubernetes(made) if file.path == "README.md")
+    assert "`/data`, which is `/srv/data` of the hosts, read-only; `/opt`, which is `/opt` of the hosts." in readme
+    findings = kubernetes.check_kubernetes(made)
+    assert [(item.code, item.severity.value) for item in findings] == [
+        ("container-mounts", "warning"),
+        ("container-options", "warning"),
+    ]
+    assert findings[1].message.endswith("left out: --shm-size=16g")
+    assert kubernetes.check_kubernetes(ejected(tmp_path, A, run=RUN)) == []
+
+
+def test_pods_request_what_is_asked_for_else_what_is_declared_and_nothing_is_made_up(tmp_path: Path) -> None:
+    def told(cores: int | None, memory: int | None, **fields: Any) -> tuple[dict[str, Any], str]:
+        cpu = CpuResources(cores=cores, memory=memory)
+        one = environment("a", resources=Resources(gpu=GpuResources(count=1, type="A100"), cpu=cpu))
+        made = ejected(tmp_path, "a", inventory=Inventory(environments=(one,)), run=RUN, **fields)
+        readme = next(file.text for file in render_kubernetes(made) if file.path == "README.md")
+        return pod_of(jobs_of(manifests(made))[0])["containers"][0]["resources"].get("requests", {}), readme
+
+    asked = ResourceDefaults(cpu=CpuRequest(cores=2, memory=5 * GB))
+    requests, readme = told(8, 9 * GB, resources=asked)
+    assert requests == {"cpu": "2", "memory": str(5 * GB)}
+    assert "inventory declares" not in readme
+    assert "Nothing says" not in readme
+    requests, readme = told(8, None)
+    assert requests == {"cpu": "8"}
+    assert "it is what the inventory declares" in readme
+    assert "Nothing says how much memory `node0` need" in readme
+    assert "Nothing says how much cpu" not in readme
+    requests, readme = told(None, None)
+    assert requests == {}
+    assert "it is what the inventory declares" not in readme
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,61 @@ def test_a_service_is_ended_once_the_others_have_ended_well(tmp_path: Path) -> N
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}\n", "")
 
 
+def test_a_node_whose_processes_all_serve_runs_until_it_is_ended_and_fails_where_one_does(tmp_path: Path) -> None:
+    made = ejected(tmp_path, "a", "b", inventory=SIMULATED, framework="command", run=Run(command=("x",)))
+    (tmp_path / "out" / "node1").mkdir(parents=True)
+    script = tmp_path / "out" / "node1" / "run.sh"
+
+    def start_with(line: str) -> subprocess.Popen[str]:
+        told = {"argv": ("sh", "-c", line), "is_service": True}
+        processes = tuple(item.model_copy(update=told) for item in made.plan.nodes[1].processes)
+        script.write_text(run_script(made, made.plan.nodes[1].model_copy(update={"processes": processes})))
+        return start(tmp_path / "out", 1, INTERFACE="lo")
+
+    logs = script.parent / "logs"
+    process = start_with('touch "$DTTUI_LOGS/$RANK"; exec sleep 100')
+    wait_until(lambda: logs.is_dir() and len(os.listdir(logs)) == 2, "both services", 20)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == (143, "")
+    assert finish(start_with('[ "$RANK" = 1 ] && exit 4; exec sleep 100')) == (4, "run.sh: process 1 ended with 4\n")
+    assert "this node only serves the others" in script.read_text()
+
+
+def test_the_readme_names_the_nodes_that_end_only_when_told_to(tmp_path: Path) -> None:
+    made = ejected(tmp_path, "a", "b", inventory=SIMULATED, framework="command", run=Run(command=("x",)))
+    assert "that only serve" not in readme_of(made)
+    master, other = made.plan.nodes
+    serving = tuple(item.model_copy(update={"is_service": True}) for item in other.processes)
+    nodes = (master, other.model_copy(update={"processes": serving}))
+    text = readme_of(replace(made, plan=made.plan.model_copy(update={"nodes": nodes})))
+    assert "Nodes that only serve the others, `node1`, never end by themselves." in text
+
+
+def readme_of(made: Ejection) -> str:
+    return next(file.text for file in render_scripts(made) if file.path == "README.md")
+
+
+def test_the_readme_of_a_job_of_one_node_knows_of_no_others(tmp_path: Path) -> None:
+    text = readme_of(ejected(tmp_path, A, run=Run(script="/train.py", secrets=("TOKEN",))))
+    assert "Then start it:" in text
+    for word in ("every", "all nodes", "others", "NODE0_ADDRESS", "NCCL_IB_HCA"):
+        assert word not in text, word
+
+
+def test_the_readme_of_an_elastic_job_says_who_goes_on(tmp_path: Path) -> None:
+    options = {"elastic": {"min_nodes": 1}}
+    made = ejected(tmp_path, "a", "b", inventory=SIMULATED, run=Run(script="/x.py"), framework_options=options)
+    assert "as long as the master and 1 nodes in all are left" in readme_of(made)
+
+
+def test_the_readme_says_what_is_left_to_nccl_since_no_host_was_asked(tmp_path: Path) -> None:
+    told = "`NCCL_IB_HCA` and `NCCL_IB_DISABLE` are not set"
+    assert told in readme_of(ejected(tmp_path, A, B, run=Run(script="/train.py")))
+    assert told not in readme_of(ejected(tmp_path, A, B, run=Run(script="/x.py", env={"NCCL_IB_DISABLE": "1"})))
+    assert told not in readme_of(ejected(tmp_path, "a", "b", inventory=SIMULATED, run=Run(script="/train.py")))
+
+
 def test_a_secret_is_asked_for_by_name_and_its_value_is_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

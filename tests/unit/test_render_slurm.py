@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_nodes_that_are_alike_are_one_request_and_learn_who_they_are(tmp_path: P
         "NODE1_ADDRESS=n9",
     ]
     told = (tmp_path / "out" / "srun.args").read_text()
-    assert told == '--kill-on-bad-exit=1 --cpu-bind=none bash -c exec bash "node$SLURM_PROCID/run.sh"\n'
+    assert told == '--kill-on-bad-exit=1 --cpu-bind=none --label bash -c exec bash "node$SLURM_PROCID/run.sh"\n'
 
 
 def test_unequal_nodes_are_a_heterogeneous_job_in_order_of_rank(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_unequal_nodes_are_a_heterogeneous_job_in_order_of_rank(tmp_path: Path) 
     groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{index}": f"h{index}" for index in range(3)}
     found = start(tmp_path, SLURM_HET_SIZE="3", **groups).splitlines()
     assert found[3:] == ["NODE0_ADDRESS=h0", "NODE1_ADDRESS=h1", "NODE2_ADDRESS=h2"]
-    assert (tmp_path / "out" / "srun.args").read_text().startswith("--het-group=0-2 ")
+    assert (tmp_path / "out" / "srun.args").read_text().split()[2:4] == ["--het-group=0-2", "--label"]
 
 
 def test_simulated_gpus_are_not_asked_for_so_that_unequal_counts_need_no_groups(tmp_path: Path) -> None:
@@ -120,6 +121,34 @@ def test_jobs_that_follow_each_other_have_ports_of_their_own_where_every_node_ne
         found = start(tmp_path, SLURM_JOB_NODELIST="n1,n2", SLURM_JOB_ID=job).splitlines()
         ports += [line.partition("=")[2] for line in found if "PORT" in line]
     assert ports == ["29504", "29505", "29506", "29507"]
+
+
+def test_nodes_that_only_serve_are_a_step_of_their_own_which_is_ended_with_the_other(tmp_path: Path) -> None:
+    made = ejected(tmp_path, "a", "b", inventory=SIMULATED, run=RUN)
+    server, master = (
+        node.model_copy(update={"processes": tuple(item.model_copy(update=told) for item in node.processes)})
+        for node, told in zip(made.plan.nodes, ({"is_service": True}, {}), strict=True)
+    )
+    files = render_slurm(replace(made, plan=made.plan.model_copy(update={"nodes": (server, master)})))
+    script, readme = (next(item.text for item in files if item.path == path) for path in ("job.sbatch", "README.md"))
+    assert 'start serving srun --kill-on-bad-exit=1 --cpu-bind=none --nodelist="${hosts[0]}" --nodes=1' in script
+    assert 'start training srun --kill-on-bad-exit=1 --cpu-bind=none --nodelist="${hosts[1]}" --nodes=1' in script
+    assert "case $name in serving) ;; *) left=$((left - 1)) ;; esac" in script
+    assert "Nodes that only serve the others, `node0`, are ended" in readme
+    assert "`gpt-small-<id>-serving.out`" in readme
+
+
+def test_what_a_cluster_asks_for_besides_is_said_once_for_all_groups(tmp_path: Path) -> None:
+    files = render_slurm(ejected(tmp_path, A, B, run=RUN))
+    readme = next(item.text for item in files if item.path == "README.md")
+    assert "`sbatch --partition=NAME --time=1:00:00 job.sbatch`. That holds for all groups" in readme
+    assert "by default those that Slurm gives" in readme
+
+
+def test_the_step_of_a_job_of_one_node_has_no_labels(tmp_path: Path) -> None:
+    script = script_of(tmp_path, "a", inventory=SIMULATED)
+    assert script.endswith("srun --kill-on-bad-exit=1 --cpu-bind=none bash node0/run.sh\n")
+    assert "mapfile" not in script
 
 
 def test_it_says_so_where_it_is_submitted_from_elsewhere(tmp_path: Path) -> None:

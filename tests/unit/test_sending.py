@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,23 @@ from dtagent.errors import RpcError
 from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 
-from dttui.errors import AgentError, UsageError
+from dttui.errors import AgentError, HostUnreachableError, UsageError
+from dttui.inventory.models import Environment
+from dttui.services import jobs
 from dttui.services.agents.client import AgentClient
+from dttui.services.event_log import EventLog
+from dttui.services.gang import node_start
+from dttui.services.gang import start as gang_start
+from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.node_start import NodeStart
+from dttui.services.gang.start import GangStart
 from dttui.services.launch import sending
 from dttui.services.launch.sending import make_bundle, send
-from dttui.services.launch.upload import survey
+from dttui.services.launch.upload import Upload, survey
+from dttui.transport.questions import Nobody
+from tests.fake_transport import FakeConnection, FakeTransport
+from tests.unit.test_follow import plan_for
 
 
 class Host:
@@ -190,6 +203,69 @@ async def test_the_next_part_is_on_its_way_while_the_host_takes_one(host: Host, 
     assert most == sending.PARTS_UNDER_WAY
     assert sent == 3_200_006
     assert host.work_of(key)["large"] == (directory / "large").read_bytes()
+
+
+async def test_a_part_that_is_on_its_way_goes_out_whole_where_the_sending_is_given_up(
+    host: Host, directory: Path
+) -> None:
+    begun, gate, went_out = asyncio.Event(), asyncio.Event(), False
+    plain = host.call
+
+    async def call(method: str, *arguments: Any) -> Any:
+        nonlocal went_out
+        if method == "push":
+            begun.set()
+            await gate.wait()
+            went_out = True
+        return await plain(method, *arguments)
+
+    cast(Any, host).call = call
+    sending_files = asyncio.create_task(launch(host, directory))
+    await asyncio.wait_for(begun.wait(), 10)
+    sending_files.cancel()
+    await asyncio.wait({sending_files}, timeout=0.05)
+    assert not sending_files.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(sending_files, 10)
+    assert went_out
+
+
+async def test_files_are_looked_through_beside_the_loop(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noted(path: Path) -> Upload:
+        threads.append(threading.get_ident())
+        return survey(path)
+
+    monkeypatch.setattr(gang_start, "survey", noted)
+    job = jobs.create("job")
+    sent = plan_for("gpu1").model_copy(update={"upload": "."})
+    start = GangStart(job, AttemptLog(EventLog(job.events), 0), [], sent, directory, {})
+    bundle = await start._make_bundle()
+    assert bundle is not None
+    assert bundle.count == 4
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_a_host_that_refuses_is_asked_again_with_pauses(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_start, "SEND_PATIENCE_S", 0.1)
+    monkeypatch.setattr(node_start, "RETRY_S", 0.04)
+    asked = 0
+
+    class Refusing(FakeTransport):
+        async def connect(self, *_arguments: Any) -> FakeConnection:
+            nonlocal asked
+            asked += 1
+            raise HostUnreachableError("gpu1", "gpu1: connection refused")
+
+    environment = Environment(name="gpu1", host="gpu1")
+    planned, key, job = plan_for("gpu1").nodes[0], AttemptKey("job", 0), jobs.create("job")
+    node = NodeRun(environment, planned, key, job, Refusing({}), Nobody(), lambda: None)
+    with pytest.raises(HostUnreachableError):
+        await NodeStart(node).send(make_bundle(survey(directory).files), lambda *_: None)
+    assert 2 <= asked <= 4
 
 
 async def test_parts_grow_where_the_link_is_quick_and_shrink_where_it_is_slow() -> None:

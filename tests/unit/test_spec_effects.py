@@ -62,5 +62,4 @@ distributed_training:
         "resources.storage.local.size",
         "resources.storage.shared.type",
         "recovery.max_restarts",
-        "recovery.checkpoint.shared",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,31 @@ def test_what_was_written_keeps_the_comments_that_are_about_the_job() -> None:
     assert "# one layer is gathered at a time" in text
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_file_for_a_reader_of_chinese_has_chinese_comments_and_is_the_same_job(name: str) -> None:
+    chosen, inventory = template(name), hosts(2, 2, 2)
+    job = made_for(chosen, inventory.environments, inventory, "mine")
+    english = job_text(chosen, job)
+    try:
+        set_language("zh")
+        chinese = job_text(chosen, job)
+    finally:
+        set_language("en")
+    assert parse_job(chinese, "job.yaml") == parse_job(english, "job.yaml") == job
+    told = [line.rpartition("# ")[2] for line in chinese.splitlines() if "# " in line]
+    # What stays as it is are keys that a person may put in.
+    assert [text for text in told if text.isascii() and not re.fullmatch(r"(or )?\w+(: \S.*)?", text)] == []
+    assert len(told) > 5
+
+
+def test_a_job_that_is_called_as_a_comment_keeps_its_name(tmp_path: Path) -> None:
+    name = "a # relative to workdir"
+    assert dttui_here("--demo", "--lang", "zh", "init", "--template", "resnet", tmp_path / name).returncode == 0
+    text = (tmp_path / name / "job.yaml").read_text(encoding="utf-8")
+    assert parse_job(text, "job.yaml").name == name
+    assert "# 相对于 workdir\n" in text
+
+
 def test_init_writes_a_job_that_plans_and_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = dttui_here("--demo", "init", "--framework", "pytorch-fsdp", "--nodes", "nlp-research-lab,pytorch-dev-env")
@@ -205,6 +231,7 @@ def test_the_list_shows_each_with_its_framework(tmp_path: Path) -> None:
     lines = dttui_here("init", "--list").stdout.splitlines()
     assert [line.split()[0] for line in lines[1:]] == NAMES
     for line, item in itertools.zip_longest(lines[1:], TEMPLATES):
+        assert item.framework in line.split()
         assert get_framework(item.framework).label in line
         assert line.endswith(item.title)
     rows = json.loads(dttui_here("init", "--list", "--framework", "megatron-lm", "--output", "json").stdout)

@@ -50,6 +50,23 @@ def test_a_name_that_is_not_utf8_is_told_in_letters_that_can_be_shown(tmp_path: 
     assert names(tmp_path) == []
 
 
+def test_a_file_that_vanishes_while_it_is_looked_at_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "gone.py", "train.py")
+    looks, look = 0, Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        nonlocal looks
+        looks += path.name == "gone.py" and follow_symlinks
+        if looks > 1:
+            path.unlink(missing_ok=True)
+        return look(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert "train.py" in names(tmp_path)
+
+
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "MAX_FILES", 2)
     write(tmp_path, "a", "b", "c")

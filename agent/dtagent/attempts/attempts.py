@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from dtagent.attempts import adoption, failures, history, preparation, rendezvous
+from dtagent.attempts import adoption, failures, history, numbering, preparation, rendezvous
 from dtagent.attempts.census import Census
 from dtagent.attempts.leases import Leases
 from dtagent.attempts.preparation import is_known, key_of, was_started
 from dtagent.attempts.retention import Retention
-from dtagent.attempts.warming import WarmStarts, find_python
+from dtagent.attempts.surroundings import Surroundings, look
+from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, write_atomic
@@ -43,11 +44,8 @@ from dtagent.protocol.jobs import (
 from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.supervision import journal, supervisor
 from dtagent.system import processes, untrusted_files
-from dtagent.system.network import interface_toward
 
 LOG = logging.getLogger("dtagent")
-MAX_RANKS = 4096
-"""Of an attempt on one host, told with its status."""
 MOST_FOLDERS = 1000
 """Of checkpoints, that are looked into for a file."""
 
@@ -63,8 +61,12 @@ class Attempts:
         self.census = Census(root)
         self.retention = Retention(root, self.census, self.status)
 
-    def prepare(self, request: PrepareRequest) -> PrepareReply:
+    def prepare(self, request: PrepareRequest, found: Surroundings | None = None) -> PrepareReply:
         """Make ready for an attempt; asking again gives the same answer, and keeps what was set aside from lapsing.
+
+        Args:
+            request: what it needs.
+            found: what is here of that, where somebody has looked already.
 
         Raises:
             RpcError: REFUSED with what is missing here, or CONTENDED; WRONG_STATE once the attempt was discarded, was
@@ -81,21 +83,19 @@ class Attempts:
                 self._leases.renew(request.key)
             return reply
         self._overtake(files)
-        missing = [path for path in request.required_paths if not os.path.exists(path)]
-        if missing:
-            raise RpcError(ErrorCode.REFUSED, "there is no {paths} here", paths=", ".join(missing))
-        python = find_python(request.python)
-        interface, source = interface_toward(request.master_address)
+        found = found or look(request)
+        if found.refusal is not None:
+            raise found.refusal
         gpu_ids = self._leases.take_gpus(request)
         for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
             make_private(directory)
         _copy_payload(files.payload)
         reply = PrepareReply(
             directory=str(files.directory),
-            python=python,
+            python=found.python,
             payload=str(files.payload),
-            interface=interface,
-            source_address=source,
+            interface=found.interface,
+            source_address=found.source_address,
             master_port=self._leases.take_port(request) if request.reserve_port else None,
             gpu_ids=gpu_ids,
             user_ids=f"{os.getuid()}:{os.getgid()}",
@@ -229,7 +229,7 @@ class Attempts:
             told.state,
             reason=told.reason,
             started_at=told.started_at,
-            ranks_started=sorted(ranks)[:MAX_RANKS],
+            ranks_started=sorted(ranks)[: numbering.MAX_RANKS],
             exits=[*told.exits, *failures.clean_ends(files, known)],
             failures=failed,
             leftovers=told.leftovers,
@@ -237,6 +237,7 @@ class Attempts:
             warnings=told.warnings,
             cut_logs=told.cut_logs,
             has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
+            numbering=numbering.read(files),
         )
 
     def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from dtagent.attempts import adoption, preparation
+from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.system import untrusted_files
@@ -22,6 +23,7 @@ class Census:
         self._may_run: set[Path] | None = None
         """Directories of the attempts that run or will; `None` until those have been looked for that ran before."""
         self._local_ranks: dict[Path, dict[int, int]] = {}
+        self._slots: dict[Path, int | None] = {}
 
     def known(self) -> list[AttemptFiles]:
         """Return every attempt; one of which only checkpoints are left is none any more."""
@@ -51,6 +53,7 @@ class Census:
         with self._lock:
             self._may_run = (self._may_run or set()) - over
             self._local_ranks = {path: told for path, told in self._local_ranks.items() if path not in over}
+            self._slots = {path: told for path, told in self._slots.items() if path not in over}
         return running
 
     def running_ranks(self) -> dict[str, dict[int, RankProcess]]:
@@ -58,14 +61,16 @@ class Census:
         found: dict[str, dict[int, RankProcess]] = {}
         for files in self.running():
             ranks = found.setdefault(files.directory.parent.name, {})
-            local_ranks = self._local_ranks_of(files)
+            local_ranks, slots = self._local_ranks_of(files), self._slots.get(files.directory)
             for path in files.ranks.glob("*.json"):
                 rank = untrusted_files.rank_of(path)
                 with contextlib.suppress(OSError, ValueError):
                     body = untrusted_files.read_object(path)
                     pid, start_time = body.get("pid"), body.get("start_time")
+                    local_rank = body.get("local_rank", local_ranks.get(rank)) if rank is not None else None
                     if rank is not None and isinstance(pid, int) and isinstance(start_time, (int, type(None))):
-                        ranks[rank] = RankProcess(pid, start_time, local_ranks.get(rank))
+                        local_rank = local_rank if isinstance(local_rank, int) else None
+                        ranks[rank] = RankProcess(pid, start_time, local_rank, slots)
         return found
 
     def _candidates(self) -> list[Path]:
@@ -88,4 +93,12 @@ class Census:
                 return told
             with self._lock:
                 self._local_ranks[files.directory] = told
+                self._slots[files.directory] = _slots_of_one(files) if len(told) == 1 else None
         return told
+
+
+def _slots_of_one(files: AttemptFiles) -> int | None:
+    """Return how many simulated GPUs an attempt has here, which are all its only rank's; `None` for none."""
+    with contextlib.suppress(RpcError):
+        return preparation.read(files)[0].simulated_slots or None
+    return None

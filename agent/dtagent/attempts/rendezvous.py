@@ -25,25 +25,27 @@ def look(files: AttemptFiles, node_rank: int, port: int) -> RendezvousReply:
     supervisor = adoption.identity(files)
     family = Family(key_of(files), node_rank, supervisor.pid if supervisor is not None else None)
     is_listening = is_connected = False
-    ranks = _ranks(files)
+    ranks = _ranks(files, port)
     connected = set()
     for process in family.scan():
+        rank, store_port = ranks.get((process.pid, process.start_time), (None, port))
         with contextlib.suppress(psutil.Error, OSError):  # It has ended meanwhile.
             for link in psutil.Process(process.pid).net_connections("tcp"):
                 is_listening |= link.status == psutil.CONN_LISTEN and link.laddr.port == port
-                if link.status == psutil.CONN_ESTABLISHED and link.raddr and link.raddr.port == port:
-                    is_connected = True
-                    connected |= {rank for rank in [ranks.get((process.pid, process.start_time))] if rank is not None}
+                if link.status == psutil.CONN_ESTABLISHED and link.raddr:
+                    is_connected |= link.raddr.port == port
+                    if rank is not None and link.raddr.port == store_port:
+                        connected.add(rank)
     return RendezvousReply(is_listening, is_connected, sorted(connected))
 
 
-def _ranks(files: AttemptFiles) -> dict[tuple[int, int], int]:
-    """Return which process, by pid and start time, is which rank: as the job's own processes wrote it."""
+def _ranks(files: AttemptFiles, port: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return which process, by pid and start time, is which rank, and where its store is: as the ranks wrote it."""
     found = {}
     for path in files.ranks.glob("*.json"):
         rank = untrusted_files.rank_of(path)
         if rank is not None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 told = untrusted_files.read_object(path)
-                found[int(told["pid"]), int(told["start_time"])] = rank
+                found[int(told["pid"]), int(told["start_time"])] = rank, int(told.get("port", port))
     return found

@@ -58,7 +58,11 @@ class Retention:
         """Take away all but the checkpoints of an attempt that was `old`, unless it was started since or may run."""
         files = AttemptFiles.of(self._root, key.job_id, key.attempt)
         try:
-            if not is_old(files, time.time()) or self._status(key).state is NodeState.UNKILLABLE:
+            # Before its age is judged: where a supervisor vanished, that is found out and written only now.
+            state = self._status(key).state
+            is_being_cleared = not files.prepared.exists()
+            may_run = state in (NodeState.RUNNING, NodeState.STOPPING, NodeState.UNKILLABLE)
+            if may_run or not (is_being_cleared or is_old(files, time.time())):
                 return
             with self._moving:
                 kept = clear(files, removed_path(self._root))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from dtagent.calls import Workers
 from dtagent.checks.images import TIMEOUT_S, look_for
 from dtagent.checks.reach import reach
-from dtagent.checks.verdicts import judge
+from dtagent.checks.verdicts import clear_up, judge
 from dtagent.errors import RpcError
 from dtagent.protocol.probes import (
     MAX_LOAD_S,
@@ -47,9 +47,10 @@ _Value = TypeVar("_Value")
 
 
 class Checks:
-    """Answers for one daemon."""
+    """Answers for one daemon, the only one of its root."""
 
     def __init__(self, root: Path) -> None:
+        clear_up(root)
         self._root = root
         self._probes = Workers("probe", MAX_PROBES)
         self._looks = Workers("look", MAX_LOOKS)

@@ -76,8 +76,10 @@ class Listeners:
         return ListenReply(int(held.getsockname()[1]))
 
     async def hush(self, request: HushRequest) -> dict[str, bool]:
-        """End a listener."""
-        return {"ended": self._forget(request.token)}
+        """End a listener; its port is free afterwards."""
+        was_open = self._forget(request.token)
+        await asyncio.sleep(0)
+        return {"ended": was_open}
 
     def close(self) -> None:
         """End all."""
@@ -98,6 +100,7 @@ class _Listener:
         """How much it may still take in."""
         self.peers: set[_Peer] = set()
         self._server: asyncio.Server | None = None
+        self._is_over = False
         self._end: asyncio.TimerHandle | None = None
 
     async def open(self, held: socket.socket, seconds: float, forget: Callable[[], object]) -> None:
@@ -107,16 +110,22 @@ class _Listener:
 
     def admits(self) -> bool:
         """Whether one more may come in."""
-        if self._server is None or not self._server.is_serving():
+        if self._is_over:
             return False  # It was on its way when the listener ended.
         strangers = sum(not peer.is_known for peer in self.peers)
         return len(self.peers) < MAX_PEERS and strangers < MAX_STRANGERS
 
     def close(self) -> None:
+        """Let nobody in any more; the port is free in the next turn of the event loop."""
+        self._is_over = True
         if self._end is not None:
             self._end.cancel()
         if self._server is not None:
-            self._server.close()
+            loop = asyncio.get_running_loop()
+            for listening in self._server.sockets:
+                loop.remove_reader(listening.fileno())
+            # Not at once: whoever was accepted in this turn would be forgotten by asyncio, and wait for ever.
+            loop.call_soon(self._server.close)
         for peer in list(self.peers):
             peer.drop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,8 +19,17 @@ from dtagent.protocol.rpc import ErrorCode
 MAX_SECONDS = 60.0
 _MARK = "dtagent-verdict "
 _REQUEST = "verdict_request.json"
+_DIRECTORY = "verdict-"
+_LATE_S = 5.0
+"""How long an interpreter outlives its limit that nobody ends: the daemon was killed meanwhile."""
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 """A framework that is only imported takes no memory of the GPUs."""
+
+
+def clear_up(root: Path) -> None:
+    """Remove what a daemon left that was killed while it asked. Where one serves, it is not to be called again."""
+    for path in root.glob(f"{_DIRECTORY}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def judge(request: VerdictRequest, root: Path) -> VerdictReply:
@@ -35,12 +45,15 @@ def judge(request: VerdictRequest, root: Path) -> VerdictReply:
     for name in request.files:
         if name in ("", ".", "..", _REQUEST) or "/" in name or "\0" in name:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"not the name of a file: {name!r}")
-    found = resolve(request.python)
-    if found.error is not None or found.executable is None:
-        return VerdictReply(unseen=found.error)
+    start = [*request.prefix, os.path.expanduser(request.python)]
+    if not request.prefix:
+        found = resolve(request.python)
+        if found.error is not None or found.executable is None:
+            return VerdictReply(unseen=found.error)
+        start = [found.executable]
     seconds = min(max(request.seconds, 1.0), MAX_SECONDS)
     script = str(importlib.resources.files("dtagent.payload") / "verdict.py")
-    with tempfile.TemporaryDirectory(prefix="verdict-", dir=root, ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix=_DIRECTORY, dir=root, ignore_cleanup_errors=True) as directory:
 
         def filled(text: str) -> str:
             return text.replace("${DIRECTORY}", directory).replace("${PAYLOAD}", os.path.dirname(script))
@@ -51,10 +64,11 @@ def judge(request: VerdictRequest, root: Path) -> VerdictReply:
             "checks": request.checks,
             "argv": [filled(word) for word in request.argv],
             "world_size": request.world_size,
+            "limit_s": seconds + _LATE_S,
         }
         Path(directory, _REQUEST).write_text(json.dumps(body), encoding="utf-8")
         own = {name: filled(value) for name, value in request.env.items()}
-        argv = [found.executable, script, _MARK, _REQUEST]
+        argv = [*start, script, _MARK, _REQUEST]
         try:
             code, output, errors = run_bounded(argv, seconds, cwd=directory, env={**os.environ, **own, **_HIDDEN})
         except subprocess.TimeoutExpired:

@@ -155,7 +155,7 @@ class Lookout:
 
 def look_at(files: AttemptFiles) -> Look:
     """Look at an attempt."""
-    parts = [_size(files.journal), _count(files.ranks), _count(files.failures)]
+    parts = [_size(files.journal), *_stamp(files.ranks), *_stamp(files.failures)]
     parts += [files.start.exists(), files.discarded.exists(), adoption.is_locked(files.lock)]
     return Look(":".join(str(int(part)) for part in parts), streams.sizes(files))
 
@@ -167,8 +167,11 @@ def _size(path: os.PathLike[str]) -> int:
         return 0
 
 
-def _count(directory: os.PathLike[str]) -> int:
+def _stamp(directory: os.PathLike[str]) -> tuple[int, int]:
+    """Return how many records there are, and when the newest was written: one may take the place of another."""
     try:
-        return sum(name.endswith(".json") for name in os.listdir(directory))
+        with os.scandir(directory) as entries:
+            records = [entry for entry in entries if entry.name.endswith(".json")]
+            return len(records), max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in records), default=0)
     except FileNotFoundError:
-        return 0
+        return 0, 0

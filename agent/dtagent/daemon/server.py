@@ -13,11 +13,13 @@ import socket
 import stat
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dtagent import __version__
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.idle_gpus import idle_gpus
+from dtagent.attempts.surroundings import look
 from dtagent.attempts.warming import WarmStarts
 from dtagent.calls import Later, Method, Workers
 from dtagent.checks.checks import MAX_VERDICT_BYTES, VERDICT_LIMIT_S, Checks
@@ -33,6 +35,7 @@ from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.upkeep import Upkeep, watch_idleness
 from dtagent.errors import AgentError, RootError
 from dtagent.facts import collection
+from dtagent.facts.interpreters import Behind
 from dtagent.locations import secure_root, socket_path
 from dtagent.logs.training import Training
 from dtagent.names import ALREADY_RUNNING
@@ -239,7 +242,9 @@ class _Daemon:
         return {"time": time.time()}
 
     async def _prepare(self, request: PrepareRequest) -> PrepareReply:
-        reply = await self._changes.in_turn(self._attempts.prepare, alone=True)(request)
+        # Under no lock: a disk that hangs is not to keep everybody else's job from being prepared.
+        found = await self._changes.run(lambda: look(request))
+        reply = await self._changes.in_turn(partial(self._attempts.prepare, found=found), alone=True)(request)
         self._upkeep.remove_old_soon()  # The reply does not wait for it.
         return reply
 
@@ -257,7 +262,8 @@ class _Daemon:
         return await self._changes.run(lambda: self._warm_starts.ask(request))
 
     async def _facts(self, request: FactsRequest) -> HostFacts:
-        return await self._facts_workers.run(lambda: collection.collect(request.pythons, self._nvml))
+        behind = Behind(request.prefix, request.env, request.cwd) if request.prefix else None
+        return await self._facts_workers.run(lambda: collection.collect(request.pythons, self._nvml, behind=behind))
 
     async def _telemetry(self, request: TelemetryRequest) -> Later:
         request = replace(request, wait_s=min(request.wait_s, MAX_WAIT_S))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from dtagent.facts.interpreters import examine_all
+from dtagent.facts.interpreters import Behind, examine_all
 from dtagent.protocol.telemetry import HostFacts
 from dtagent.system import linger, processes, system_facts, users
 from dtagent.system.readings import Readings
@@ -40,13 +40,16 @@ _ARM_CORES = {
 """`CPU part` of /proc/cpuinfo where the implementer is Arm (0x41), from Arm's technical reference manuals."""
 
 
-def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S) -> HostFacts:
+def collect(
+    pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S, *, behind: Behind | None = None
+) -> HostFacts:
     """Gather the facts. Blocks for as long as the interpreters take, so not for an event loop's thread.
 
     Args:
         pythons: interpreters to examine: absolute paths, or names on PATH.
         nvml: the driver.
         driver_wait_s: how long the driver may take to answer.
+        behind: what the interpreters are to be started behind.
     """
     system = os.uname()
     kept = system_facts.or_none
@@ -67,7 +70,7 @@ def collect(pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S
         driver_version=inventory.driver_version,
         gpu_note=inventory.note,
         addresses=_addresses(),
-        pythons=examine_all(pythons),
+        pythons=examine_all(pythons, behind=behind),
         logout_kills=linger.logout_kills(),
         cpu_sockets=kept(system_facts.cpu_sockets),
         cpu_cores=kept(lambda: psutil.cpu_count(logical=False)),

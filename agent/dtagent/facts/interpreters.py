@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from dtagent.protocol.telemetry import PythonFacts
 from dtagent.system.readings import Readings
 
 TIMEOUT_S = 10.0
+BEHIND_TIMEOUT_S = 20.0
+"""Of one behind a prefix, which may have to set up a container first."""
 MOST_AT_ONCE = 16
 MAX_KNOWN = 64
 """Interpreters whose answer is remembered."""
@@ -142,11 +145,24 @@ sys.stdout.write("\\n" + sys.argv[1] + json.dumps(body) + "\\n")
 """
 
 
-def examine_all(pythons: list[str], timeout_s: float = TIMEOUT_S) -> list[PythonFacts]:
+@dataclass(frozen=True)
+class Behind:
+    """What a job puts before its interpreter, by which it may be another one than the host's."""
+
+    prefix: list[str]
+    """The words."""
+    env: dict[str, str]
+    """Variables that the job sets."""
+    cwd: str
+    """Where the job runs; the root directory counts where that is not there yet."""
+
+
+def examine_all(pythons: list[str], timeout_s: float | None = None, behind: Behind | None = None) -> list[PythonFacts]:
     """Examine interpreters side by side; the answers are in the order asked for."""
+    timeout_s = timeout_s or (TIMEOUT_S if behind is None else BEHIND_TIMEOUT_S)
     # With a deadline: on a file system that hangs, even looking whether a file is there never returns.
     begun = {
-        path: _READINGS.begin(path, partial(examine, path, timeout_s), timeout_s + 2.0)
+        path: _READINGS.begin(f"{behind} {path}", partial(examine, path, timeout_s, behind), timeout_s + 2.0)
         for path in list(dict.fromkeys(pythons))[:MOST_AT_ONCE]
     }
     answers: dict[str, PythonFacts] = {}
@@ -157,44 +173,64 @@ def examine_all(pythons: list[str], timeout_s: float = TIMEOUT_S) -> list[Python
             silent = _unusable(path, "cannot be reached: its file system does not answer")
             answers[path] = wait() or silent
     too_many = f"was not examined: at most {MOST_AT_ONCE} interpreters can be asked about at once"
-    return [answers.get(path) or _unusable(path, too_many) for path in pythons]
+    found = [answers.get(path) or _unusable(path, too_many) for path in pythons]
+    return found if behind is None else [replace(item, prefix=behind.prefix) for item in found]
 
 
-def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
+def examine(path: str, timeout_s: float = TIMEOUT_S, behind: Behind | None = None) -> PythonFacts:
     """Run one interpreter and return what it says of itself; why it cannot be used is in `error`.
 
     Args:
         path: an absolute path, `~/…`, or a bare name looked up on PATH.
         timeout_s: after which it, and all it started, is killed.
+        behind: what it is to be started behind.
     """
+    if behind is not None:
+        return _ask(path, None, timeout_s, behind)[0]
     found = resolve(path)
     if found.error is not None or found.executable is None:
         return found
     known = _CACHE.get(path, found.executable)
     if known is not None:
         return known
+    facts, directories = _ask(path, found.executable, timeout_s)
+    _CACHE.put(path, found.executable, directories, facts)
+    return facts
+
+
+def _ask(
+    path: str, executable: str | None, timeout_s: float, behind: Behind | None = None
+) -> tuple[PythonFacts, list[str]]:
+    """Return what an interpreter says of itself, and the directories it imports from."""
+    if behind is None:
+        argv, cwd, env = [executable or path, "-c", _SNIPPET], "/", None
+    else:
+        # In one line, since `conda run` takes no others; and nothing is imported for that, as the snippet explains.
+        whole = f"exec(bytes.fromhex('{_SNIPPET.encode().hex()}'))"
+        argv = [*behind.prefix, os.path.expanduser(path), "-c", whole]
+        cwd, env = behind.cwd if os.path.isdir(behind.cwd) else "/", {**os.environ, **behind.env}
     try:
-        code, output, errors = run_bounded([found.executable, "-c", _SNIPPET, _MARK, *PACKAGES], timeout_s)
+        code, output, errors = run_bounded([*argv, _MARK, *PACKAGES], timeout_s, cwd=cwd, env=env)
     except subprocess.TimeoutExpired:
-        return _unusable(path, f"gave no answer within {timeout_s:g} s")
+        return _unusable(path, f"gave no answer within {timeout_s:g} s"), []
     except FloodError:
-        return _unusable(path, "does not answer as Python does: it prints without end")
-    except OSError as error:
-        return _unusable(path, f"cannot be run: {error.strerror or error}")
+        return _unusable(path, "does not answer as Python does: it prints without end"), []
+    except (OSError, ValueError) as error:
+        return _unusable(path, f"cannot be run: {getattr(error, 'strerror', None) or error}"), []
     body = _body(output)
     if body is None:
         last = errors.strip().rpartition("\n")[2][:200]
         if code:
             ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exits with {code}"
-            return _unusable(path, f"{ended}: {last}" if last else ended)
-        return _unusable(path, "does not answer as Python does")
+            return _unusable(path, f"{ended}: {last}" if last else ended), []
+        return _unusable(path, "does not answer as Python does"), []
     version = tuple(int(part) for part in body["version"])
     too_old = None
     if version < OLDEST:
         too_old = f"{path} is Python {_dotted(version)}; {_dotted(OLDEST)} is the oldest that can be used"
     facts = PythonFacts(
         path=path,
-        executable=body["executable"] or found.executable,
+        executable=body["executable"] or executable,
         version=_dotted(version),
         packages=body["packages"],
         error=too_old,
@@ -205,8 +241,7 @@ def examine(path: str, timeout_s: float = TIMEOUT_S) -> PythonFacts:
         editable=body["editable"] or None,
         environment=body["environment"],
     )
-    _CACHE.put(path, found.executable, body["path"], facts)
-    return facts
+    return facts, body["path"]
 
 
 class _Cache:

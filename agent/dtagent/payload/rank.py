@@ -6,10 +6,13 @@ usage: rank.py SCRIPT [ARG ...] | rank.py -m MODULE [ARG ...]
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
+import fcntl
 import importlib.machinery
 import json
 import os
+import re
 import resource
 import runpy
 import sys
@@ -27,7 +30,11 @@ def main(argv: list[str]) -> None:
     rank = os.environ["RANK"]
     home = os.path.dirname(os.environ["DTTUI_LOGS"])
     _redirect(os.environ["DTTUI_LOGS"], rank)
-    _write(os.path.join(home, "ranks", f"{rank}.json"), {"pid": os.getpid(), "start_time": _start_time()})
+    record = {"pid": os.getpid(), "start_time": _start_time()}
+    if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
+        _write(os.path.join(home, "ranks", f"{rank}.json"), record)
+    else:
+        _write_in_place_of_earlier(home, rank, {**record, **_place()})
     # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
@@ -36,7 +43,9 @@ def main(argv: list[str]) -> None:
 
     def end_well() -> None:
         if os.getpid() == pid and not has_failed:
-            _write(os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time()})
+            _write(
+                os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time(), "local_rank": _local_rank()}
+            )
 
     _at_the_end(end_well)
     try:
@@ -62,6 +71,48 @@ def main(argv: list[str]) -> None:
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+def _place() -> dict[str, int]:
+    """Return where torchrun has put this rank, which numbers anew whenever it starts workers again."""
+    names = {
+        "local_rank": "LOCAL_RANK",
+        "world_size": "WORLD_SIZE",
+        "restarts": "TORCHELASTIC_RESTART_COUNT",
+        "port": "MASTER_PORT",
+    }
+    return {key: int(os.environ[name]) for key, name in names.items()}
+
+
+def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> None:
+    """Write a rank's record, and remove what an earlier process of the same local rank left, whatever rank it was.
+
+    All ranks of a node do so at once, and what one removes may be the name that another writes.
+    """
+    ranks, failures = os.path.join(home, "ranks"), os.path.join(home, "failures")
+    lock = os.open(ranks, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder in (ranks, failures):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if re.fullmatch(r"\d+(\.ended)?\.json", name) and _local_rank_in(path) == body["local_rank"]:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+        _write(os.path.join(ranks, f"{rank}.json"), body)
+    finally:
+        os.close(lock)
+
+
+def _local_rank() -> int | None:
+    told = os.environ.get("LOCAL_RANK", "")
+    return int(told) if told.isdigit() else None
+
+
+def _local_rank_in(path: str) -> object:
+    with contextlib.suppress(OSError, ValueError, AttributeError), open(path) as stream:
+        return json.load(stream).get("local_rank")
+    return None
 
 
 def _at_the_end(call: Callable[[], None]) -> None:
@@ -128,6 +179,7 @@ def _record(home: str, rank: str, code: int, error: str, text: str | None) -> No
     clipped = text[-TRACEBACK_LIMIT:] if text else None
     body = {"rank": int(rank), "exit_code": code, "time": now, "error": error, "traceback": clipped}
     body["memory_limit_mib"] = _memory_limit_mib()
+    body["local_rank"] = _local_rank()
     _write(os.path.join(home, "failures", f"{rank}.json"), body)
     elastic = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if elastic and text:

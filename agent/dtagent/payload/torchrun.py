@@ -7,16 +7,20 @@ import json
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
+LEFT = 75
+"""Exit code where this node has lost its way to a rendezvous that the others may still have."""
 TRACEBACK_LIMIT = 16 * 1024
 ERROR_LIMIT = 4 * 1024
 
 
 def main(argv: list[str]) -> int:
-    """Run torchrun; return 1 when a worker failed, 128 + N when signal N ended it."""
+    """Run torchrun; return 1 when a worker failed, `LEFT` without a rendezvous, 128 + N when signal N ended it."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.run import parse_args, run
 
     if "WARM_RANKS" in globals():  # Forked from a process that has torch imported.
@@ -27,6 +31,9 @@ def main(argv: list[str]) -> int:
         _record(failed.failures)
         sys.stderr.write(f"{failed}\n")
         return 1
+    except RendezvousError:
+        traceback.print_exc()
+        return LEFT
     except SignalException as ended:
         sys.stderr.write(f"torchrun: ended by {signal.Signals(ended.sigval).name}\n")
         return 128 + int(ended.sigval)

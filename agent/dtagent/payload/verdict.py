@@ -1,9 +1,9 @@
 """Has a framework's own code read what a job would give it, and tells what it says; starts and changes nothing.
 
-usage: verdict.py MARK FILE, the file being JSON: {"checks": […], "argv": […], "world_size": N}, in a directory with the
-job's generated files. A line MARK and JSON comes out: {check: {"refusal": TEXT} | {"unseen": WHY} | {}}, without those
-that do not apply. A check is one of `CHECKS`, or `module:function` of a package, which gets the request and returns
-the refusal, if any.
+usage: verdict.py MARK FILE, the file being JSON: {"checks": […], "argv": […], "world_size": N, "limit_s": S}, in a
+directory with the job's generated files. A line MARK and JSON comes out: {check: {"refusal": TEXT} | {"unseen": WHY} |
+{}}, without those that do not apply. A check is one of `CHECKS`, or `module:function` of a package, which gets the
+request and returns the refusal, if any.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -225,6 +226,7 @@ def main(mark: str, path: str) -> None:
     """Read the request, and answer."""
     with open(path, encoding="utf-8") as stream:
         request = json.load(stream)
+    signal.setitimer(signal.ITIMER_REAL, request["limit_s"])  # Whoever asked may be gone, and ends nobody any more.
     with contextlib.redirect_stdout(sys.stderr):  # They print when they are imported.
         found = {check: look(check, request) for check in request["checks"]}
     answer = {check: told for check, told in found.items() if told is not None}

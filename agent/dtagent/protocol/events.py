@@ -14,7 +14,8 @@ class JobState(str, Enum):
                       │           │            └───────────┴─► STOPPING → CANCELLED | FAILED
                       └───────────┴─► FAILED | CANCELLED
 
-    RUNNING → RESTARTING → LAUNCHING is a new attempt; UNKNOWN means no agent and no controller can say.
+    RUNNING → RESTARTING → LAUNCHING is a new attempt; UNKNOWN means no agent and no controller can say; and any other
+    word than these.
     """
 
     PENDING = "PENDING"
@@ -28,6 +29,10 @@ class JobState(str, Enum):
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     UNKNOWN = "UNKNOWN"
+
+    @classmethod
+    def _missing_(cls, value: object) -> JobState:
+        return cls.UNKNOWN
 
     @property
     def is_final(self) -> bool:
@@ -96,6 +101,8 @@ class EventKind(str, Enum):
     """data: code, severity, hint."""
     PROGRESS = "progress"
     """What is being done now, for a person to read."""
+    RANKS = "ranks"
+    """How torchrun has numbered a node's ranks by itself; data: as of a `Numbering`."""
     METRIC = "metric"
     """data: step, loss and what else the script reported. Only in a follower's stream, kept apart on disk."""
     METRIC_ALERT = "metric_alert"

@@ -8,6 +8,7 @@ from enum import Enum
 from dtagent.protocol.bounds import MOST, check_ports, check_range
 
 MAX_ATTEMPT = 10**6
+MAX_WORLD_SIZE = 10**7
 PROCESS_NAME = r"(?:launcher|service(?:-[a-z0-9]{1,20})?|\d{1,7})"
 """What processes of an attempt may be called, and so their logs: a pattern; a rank goes by its number."""
 
@@ -90,6 +91,8 @@ class PrepareRequest:
     """How many of them the host is said to have."""
     preferred_port: int | None = None
     """One of the range to take if it is free: the one that the other hosts were seen to reach."""
+    is_behind_prefix: bool = False
+    """Whether what is put before the interpreter decides which it is: it is not looked for on the host then."""
 
     def __post_init__(self) -> None:
         """Raise OutOfRangeError for ports that there are none of."""
@@ -105,7 +108,7 @@ class PrepareReply:
     directory: str
     """Absolute path of the attempt's directory."""
     python: str
-    """Absolute path of the interpreter."""
+    """Absolute path of the interpreter; as it was asked for where it is behind a prefix."""
     payload: str
     """Absolute path of the directory with dtagent's payload scripts."""
     interface: str | None = None
@@ -331,6 +334,28 @@ class Leftover:
 
 
 @dataclass(frozen=True)
+class Numbering:
+    """How torchrun has numbered the ranks of a node by itself: anew whenever it starts workers again."""
+
+    ranks: list[int]
+    """Global ranks, in order of local rank."""
+    world_size: int
+    """Of all nodes that take part."""
+    restarts: int
+    """How often torchrun has started the workers of this node again because some had failed."""
+    port: int
+    """Where the store of the ranks listens, on the node of rank 0; nodes that tell the same one belong together."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for numbers that no ranks have."""
+        check_range("world_size", self.world_size, 1, MAX_WORLD_SIZE)
+        check_range("restarts", self.restarts, 0, MAX_WORLD_SIZE)
+        check_range("port", self.port, 0, 65535)
+        for rank in self.ranks:
+            check_range("rank", rank, 0, self.world_size - 1)
+
+
+@dataclass(frozen=True)
 class NodeStatus:
     """An attempt on one host, now."""
 
@@ -354,6 +379,8 @@ class NodeStatus:
     has_checkpoints: bool | None = None
     """Whether anything lies in the attempt's own directory of checkpoints, once it has ended here; `None` where its
     processes were told another directory, which may be on a file system that hangs."""
+    numbering: Numbering | None = None
+    """Where torchrun numbers the ranks by itself, once all of this node have started."""
 
     @property
     def end_reason(self) -> EndReason | None:

@@ -200,6 +200,8 @@ class VerdictRequest:
     world_size: int = 1
     seconds: float = 20.0
     """How long all of it may take; importing a framework takes some."""
+    prefix: list[str] = field(default_factory=list)
+    """Words to start the interpreter behind, as the job will."""
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,8 @@ def decode(line: bytes) -> dict[str, Any]:
     try:
         # Decoded here: json.loads would also take UTF-16, UTF-32 and lone surrogates.
         message = _DECODER.decode(line.decode("utf-8"))
+        if _SURROGATE.search(line):  # An escape may stand for half a character, which nobody can write down.
+            json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise FrameError(f"not a JSON frame: {error}") from error
     if not isinstance(message, dict):
@@ -185,6 +187,7 @@ def to_wire(value: Any) -> Any:
     return value
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRINGS = re.compile(rb"\+([0-9]{1,8}) ")
 
 

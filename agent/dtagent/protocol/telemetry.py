@@ -129,6 +129,8 @@ class PythonFacts:
     """Of the packages, those installed from a directory that may change at any time."""
     environment: str | None = None
     """`conda`, `venv`, or `None` for a plain installation."""
+    prefix: list[str] | None = None
+    """Words it was started behind; `None` where it was asked by itself."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,8 @@ class RankSample:
     state: str | None = None
     """`running`, `sleeping`, `disk-sleep`, …"""
     local_rank: int | None = None
+    simulated_gpus: int | None = None
+    """How many the rank has by itself; `None` where there are none, or one for each rank."""
 
 
 @dataclass(frozen=True)
@@ -371,3 +375,9 @@ class FactsRequest:
     """Asks what a host is, and about these interpreters on it."""
 
     pythons: list[str] = field(default_factory=list)
+    prefix: list[str] = field(default_factory=list)
+    """Words to start them behind, as the job will: `conda run -n train` may lead to another interpreter."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Variables to start them with, where they are behind something."""
+    cwd: str = "/"
+    """Where to start them then, if it is there."""

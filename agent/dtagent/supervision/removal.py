@@ -18,24 +18,39 @@ ERROR_LIMIT = 500
 _LEFT = "the container of {name} may still be there, {command}: {reason}"
 _GONE = ("no such container", "no container with")
 """What engines say of one that went by itself, as `--rm` has it."""
+_GOES = "already in progress"
+"""What docker says while one is going by itself: its processes have ended, and it is there a moment longer."""
+AGAIN_S = 0.1
 
 
 def carry_out(files: AttemptFiles, specs: Iterable[ProcessSpec]) -> None:
     """Carry out `removal` of all processes of an attempt at once; what fails becomes a warning of it."""
     running = [(spec, _start(files, spec)) for spec in specs if spec.removal]
     deadline = time.monotonic() + DEADLINE_S
-    for spec, process in running:
-        if process is None:
-            continue
-        try:
-            said = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[1].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
-            continue
-        if process.returncode != 0 and not any(word in said.lower() for word in _GONE):
-            _warn(files, spec, said.strip()[:ERROR_LIMIT] or f"exit code {process.returncode}")
+    for spec, started in running:
+        process = started
+        while process is not None:
+            process = _again(files, spec, process, deadline)
+
+
+def _again(
+    files: AttemptFiles, spec: ProcessSpec, process: subprocess.Popen[bytes], deadline: float
+) -> subprocess.Popen[bytes] | None:
+    """Wait for the engine's answer; return its next run where the container is still going."""
+    try:
+        said = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[1].decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
+        return None
+    if process.returncode == 0 or any(word in said.lower() for word in _GONE):
+        return None
+    if _GOES in said.lower() and time.monotonic() < deadline - AGAIN_S:
+        time.sleep(AGAIN_S)
+        return _start(files, spec)
+    _warn(files, spec, said.strip()[:ERROR_LIMIT] or f"exit code {process.returncode}")
+    return None
 
 
 def asked_for(files: AttemptFiles) -> list[ProcessSpec]:

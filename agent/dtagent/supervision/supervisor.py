@@ -21,15 +21,14 @@ from dtagent.locations import AttemptFiles, make_private, write_atomic
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
-from dtagent.supervision.stem import Stem, WarmError, usage_of
+from dtagent.supervision.forked import KILL_DEADLINE_S, ForkedProcess, fork
+from dtagent.supervision.stem_client import StemClient
 from dtagent.system import cgroup, processes, untrusted_files
 from dtagent.system.patience import patiently
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_GRACE_S = 3.0
 """Between TERM and KILL for what remains when the attempt's own processes have ended."""
-KILL_DEADLINE_S = 10.0
-STEM_END_S = 2.0
 HANDLES_S = 60.0
 """How long this host may be short of file handles before an attempt is given up for want of them."""
 SHARED_MEMORY_NAMES = 100
@@ -47,7 +46,7 @@ WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
 """What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
 
 
-def supervise(directory: Path, warm: Stem | None = None) -> int:
+def supervise(directory: Path, warm: StemClient | None = None) -> int:
     """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
 
     Args:
@@ -64,14 +63,11 @@ def supervise(directory: Path, warm: Stem | None = None) -> int:
 
 
 class _Supervisor:
-    def __init__(self, files: AttemptFiles, request: StartRequest, warm: Stem | None) -> None:
+    def __init__(self, files: AttemptFiles, request: StartRequest, warm: StemClient | None) -> None:
         self._files = files
         self._warm = warm
         """Until a process was started by it, or could not be."""
-        self._stem: Stem | None = None
-        self._below_usage: usage.Exit | None = None
-        self._below: processes.ProcessId | None = None
-        """The process that the stem started, until it has ended."""
+        self._forked: ForkedProcess | None = None
         self._request = request
         key = request.key
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
@@ -105,8 +101,8 @@ class _Supervisor:
                 break
         stop_reason = self._wait_for_end()
         leftovers = self._end(stop_reason)
-        if not leftovers:
-            self._await_stem()
+        if not leftovers and self._forked is not None:
+            self._forked.await_stem()
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
@@ -161,27 +157,21 @@ class _Supervisor:
         warm, self._warm = self._warm, None
         if warm is None:
             return False
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            pid = warm.start(spec.argv, environment, spec.cwd, [null, out, err], self._family.cgroup)
-        except (WarmError, OSError) as error:
-            # Not those who died alone: a stem that hangs must not start anything any more.
-            if warm.id is not None:
-                processes.kill_all(dataclasses.replace(self._family, members=(warm.id,)), KILL_DEADLINE_S)
-            warm.connection.close()
-            self._warn(f"no warm start: {error}")
+        forked = fork(warm, spec, environment, (out, err), self._family, self._warn, self._forked_ended)
+        if forked is None:
             return False
-        finally:
-            os.close(null)
-        self._stem, self._below = warm, processes.identify(pid)
-        if warm.id is not None:
-            self._family = dataclasses.replace(self._family, keepers=(warm.id,))
-            self._memory.family = self._family
-            told = {"pid": warm.id.pid, "start_time": warm.id.start_time}
-            self._note("stem", **told)
-        self._children[pid] = spec.name
-        self._has_started(spec, pid, self._below)
+        self._forked = forked
+        self._family = self._memory.family = dataclasses.replace(self._family, keepers=forked.keepers)
+        for stem in forked.keepers:
+            self._note("stem", pid=stem.pid, start_time=stem.start_time)
+        self._children[forked.pid] = spec.name
+        self._has_started(spec, forked.pid, forked.id)
         return True
+
+    def _forked_ended(self, code: int, used: dict[str, Any] | None) -> None:
+        if self._forked is not None and (name := self._children.pop(self._forked.pid, None)) is not None:
+            self._family = self._memory.family = dataclasses.replace(self._family, members=self._forked.orphans)
+            self._exited(name, code, used)
 
     def _has_started(self, spec: ProcessSpec, pid: int, started: processes.ProcessId | None) -> None:
         body = {"pid": pid, "start_time": started.start_time if started else None}
@@ -234,10 +224,8 @@ class _Supervisor:
             # Only the own processes hear TERM: torchrun passes it on, and a data loader that dies of it
             # would make its rank fail before the rank has written its checkpoint.
             for pid in list(self._children):
-                if self._stem is not None and self._below is not None and self._below.pid == pid:
-                    # Another one waits for it, so its pid may be anybody's.
-                    with contextlib.suppress(OSError):
-                        processes.send(self._below, signal.SIGTERM)
+                if self._forked is not None and self._forked.pid == pid:
+                    self._forked.terminate()
                     continue
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
@@ -256,15 +244,17 @@ class _Supervisor:
         """Whether all ranks of this node have ended, and what is left is a launcher that waits for other nodes."""
         if any(spec.rank is not None for spec in self._request.processes):
             return False
-        for rank in self._request.ranks:
+        # Their names say nothing where torchrun numbers ranks by itself.
+        records = [path for path in self._files.ranks.glob("*.json") if untrusted_files.rank_of(path) is not None]
+        for path in records:
             try:
-                told = untrusted_files.read_object(self._files.ranks / f"{rank}.json")
+                told = untrusted_files.read_object(path)
                 process = processes.ProcessId(told["pid"], told["start_time"])
                 if processes.identify(process.pid) == process:
                     return False
             except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 return False
-        return bool(self._request.ranks)
+        return bool(records) and len(records) >= len(self._request.ranks)
 
     def _wait_while(self, condition: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -278,50 +268,19 @@ class _Supervisor:
     def _wait(self, timeout_s: float | None) -> None:
         """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
         due_s = self._log_cap.wait_s()
-        awaited: list[Any] = [self._wake_read, *([self._stem.connection] if self._stem is not None else [])]
+        awaited: list[Any] = [self._wake_read, *(self._forked.awaited if self._forked is not None else [])]
         select.select(awaited, [], [], due_s if timeout_s is None else min(timeout_s, due_s))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         self._log_cap.look()
         self._reap()
 
-    def _hear(self) -> None:
-        """Take what the stem tells: how the process ended that it waits for."""
-        for body in self._stem.messages() if self._stem is not None else ():
-            pid = self._below.pid if self._below is not None else 0
-            if "note" in body:
-                self._warn(f"no warm start of some processes: {body['note']}")
-            elif "exit" in body and (name := self._children.pop(pid, None)) is not None:
-                self._exited(name, int(body["exit"]), usage.of_exit(usage_of(body)))
-            elif "gone" in body:
-                self._lose_stem(pid)
-                return
-
-    def _lose_stem(self, pid: int) -> None:
-        """Take note that the stem has ended; before its time, nobody will tell any more how its child ends."""
-        if self._stem is not None:
-            self._stem.connection.close()
-            self._below_usage, self._stem = self._stem.below, None
-        if (name := self._children.pop(pid, None)) is not None:
-            self._warn("the process that had forked it died")
-            if self._below is not None:
-                self._family = dataclasses.replace(self._family, members=(self._below,))
-            self._exited(name, -signal.SIGKILL)
-
-    def _await_stem(self) -> None:
-        """Wait for the stem's end, which comes when nothing is below it, and see to it otherwise."""
-        deadline = time.monotonic() + STEM_END_S
-        while self._stem is not None and (remaining_s := deadline - time.monotonic()) > 0:
-            select.select([self._stem.connection], [], [], remaining_s)
-            self._hear()
-        if self._stem is not None and self._stem.id is not None:
-            processes.send(self._stem.id, signal.SIGKILL)
-
     def _usage(self) -> dict[str, Any]:
-        return usage.of_all(self._memory, self._stem.below if self._stem is not None else self._below_usage)
+        return usage.of_all(self._memory, self._forked.used_below if self._forked is not None else None)
 
     def _reap(self) -> None:
-        self._hear()
+        if self._forked is not None:
+            self._forked.hear()
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
@@ -402,4 +361,4 @@ def main(directory: Path, lock: int, warm: int | None = None) -> int:
     if warm is None:
         return supervise(directory)
     os.set_inheritable(warm, False)
-    return supervise(directory, Stem(socket.socket(fileno=warm)))
+    return supervise(directory, StemClient(socket.socket(fileno=warm)))

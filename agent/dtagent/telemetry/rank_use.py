@@ -20,6 +20,8 @@ class RankProcess(NamedTuple):
     start_time: int | None = None
     """Clock ticks since boot; `None` where that is not known."""
     local_rank: int | None = None
+    simulated_gpus: int | None = None
+    """How many it has by itself; `None` where there are none, or one for each rank."""
 
 
 RankProcesses = Mapping[str, Mapping[int, RankProcess]]
@@ -72,13 +74,13 @@ class RankUse:
         before, self._time, self._ticks = self._ticks, now, {}
         samples: dict[str, list[RankSample]] = {job: [] for job in wanted}
         for (job, rank), root in sorted(roots.items()):
-            samples[job].append(self._rank(rank, wanted[job][rank].local_rank, root, elapsed_s, before))
+            samples[job].append(self._rank(rank, wanted[job][rank], root, elapsed_s, before))
         return samples
 
     def _rank(
         self,
         rank: int,
-        local_rank: int | None,
+        known_as: RankProcess,
         root: ProcessStat,
         elapsed_s: float | None,
         before: dict[_Key, int],
@@ -98,7 +100,8 @@ class RankUse:
             memory_used_mib=sum(process.resident_pages for process in family) * _PAGE_BYTES // MIB,
             threads=sum(process.threads for process in family),
             state=_STATES.get(root.state),
-            local_rank=local_rank,
+            local_rank=known_as.local_rank,
+            simulated_gpus=known_as.simulated_gpus,
         )
 
 

@@ -1,9 +1,16 @@
-"""The arithmetic of batches: samples a step = micro-batch × accumulation steps × data parallel degree. Pure numbers."""
+"""The arithmetic of batches: samples a step = micro-batch × accumulation steps × data parallel degree. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+from dttui.i18n import _
+from dttui.spec.findings import Finding, warning
+from dttui.spec.models import Strategy
+from dttui.spec.problems import format_path
+
+_TOTAL = ("strategy", "data_parallel", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -72,3 +79,29 @@ def nearest_parts(degree: int, *, total: int, part: int, other: int | None = Non
     below = [size for size in divisors if size < part][-1:]
     above = [size for size in divisors if size > part][:1]
     return (*below, *above)
+
+
+def check_shares(strategy: Strategy, world_size: int) -> list[Finding]:
+    """Return a warning where a step's samples make no equal shares, which only the script knows what to do with."""
+    copy = (strategy.tensor_parallel_size or 1) * (strategy.pipeline_degree or 1)
+    total = strategy.data_parallel.batch_size if strategy.data_parallel is not None else None
+    if total is None or world_size % copy:
+        return []
+    micro = strategy.pipeline_parallel.micro_batch_size if strategy.pipeline_parallel is not None else None
+    degree = world_size // copy
+    if solve(degree, total=total, micro=micro) is not None:
+        return []
+    message = _("{total} samples a step cannot be shared out evenly among {count} copies of the model")
+    if micro is not None:
+        message = _("{total} samples a step make no whole micro-batches of {size} for {count} copies of the model")
+    message = message.format(total=total, size=micro, count=degree)
+    sizes = _(" or ").join(map(str, nearest_totals(degree, total=total, micro=micro)))
+    return [
+        warning(
+            "batch-size",
+            format_path(_TOTAL),
+            message,
+            _("What fits is {choices}.").format(choices=f"{_TOTAL[-1]}: {sizes}"),
+            path=_TOTAL,
+        )
+    ]

@@ -17,7 +17,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
     """Return the file, the same on every node. Every key is always there; what the job does not say is null.
 
     `training`, `distributed` and `resources` are the blocks of the seed DSL's own config file (its section 6.2), with
-    the world size counted in processes.
+    the world size counted in processes, and how long a rank waits for the others beside it.
     """
     job = layout.job
     data = job.strategy.data_parallel or DataParallel()
@@ -46,6 +46,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
             "backend": layout.backend,
             "world_size": layout.world_size,
             "node_count": len(layout.nodes),
+            "timeout_s": job.communication.collective_timeout_s,
         },
         "resources": {"gpu_count": sum(node.slots for node in layout.nodes if node.cuda_slots or node.simulated)},
     }

@@ -47,10 +47,12 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
     names = [*(name for name in process.env if name not in own), *layout.run.secrets]
     volumes = [_same(str(Hole.DIRECTORY)), *map(_same, _mounted(layout.job, container, paths)), *container.mounts]
     if container.engine == "apptainer":
-        gpus = ["--nv"] if _sees_gpus(process, container, node) else []
+        gpus = ["--nv"] if _sees_gpus(process, container, node) else ["--no-nv"] if container.gpus == "none" else []
         binds = [f"--bind={item}" for item in volumes]
         words = ["apptainer", "exec", *gpus, f"--pwd={process.cwd}", *binds]
-        words += [f"--env={name}={value}" for name, value in own.items()]
+        words += [f"--env={_field(f'{name}={value}')}" for name, value in own.items() if name != "HOME"]
+        # It refuses HOME there, and --home would also mount a directory, which has to be there on the host.
+        inside = ["env", f"HOME={own['HOME']}"] if "HOME" in own else []
         name = None
     else:
         name = f"dttui-{Hole.JOB_ID}-{Hole.ATTEMPT}-{node.node_rank}-{process.name}"
@@ -62,12 +64,16 @@ def contain(process: PlannedProcess, layout: JobLayout, node: NodeLayout, paths:
         words += [f"--workdir={process.cwd}", *(f"--volume={item}" for item in volumes)]
         # The image may know no user of that number, and so neither a home nor a name.
         own = {"HOME": str(Hole.DIRECTORY), "LOGNAME": "dttui", **own}
-        if container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
+        if container.gpus == "none":
+            # Else what is a default runtime of the host, and goes by what many images say of themselves, gives all.
+            own = {"NVIDIA_VISIBLE_DEVICES": "void", **own}
+        elif container.gpus == "node" and process.env.get("CUDA_VISIBLE_DEVICES") == str(Hole.GPU_IDS):
             # Inside there are only those, counted from 0.
             own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(node.cuda_slots)))
         words += [f"--env={item}" for item in names if item not in own]
         words += [f"--env={item}={value}" for item, value in own.items()]
-    words += [*container.options, container.image]
+        inside = []
+    words += [*container.options, container.image, *inside]
     return process.model_copy(
         update={
             "argv": (*words, *process.argv),
@@ -150,6 +156,11 @@ def _mounted(job: Job, container: Container, paths: Iterable[str]) -> list[str]:
 
 def _same(path: str) -> str:
     return f"{path}:{path}"
+
+
+def _field(text: str) -> str:
+    """Return a variable as apptainer reads it: with a second equals sign in it, as a line of comma-separated values."""
+    return '"' + text.replace('"', '""') + '"' if text.count("=") > 1 else text
 
 
 def _labels(node: NodeLayout) -> list[str]:

@@ -43,6 +43,8 @@ def read_options(job: Job, framework: Framework) -> tuple[Section | None, list[F
             message = _("{framework} has no option {key}").format(framework=framework.label, key=path[-1])
             listed = _("known keys: {keys}").format(keys=", ".join(known)) if known else ""
             findings.append(_error(path, message, did_you_mean(str(path[-1]), known) or listed))
+        elif detail["type"] == "missing":
+            findings.append(_error(path, _('the key "{key}" is missing').format(key=path[-1])))
         else:
             value = detail.get("input")
             near = did_you_mean(value, literal_choices(framework.options, path)) if isinstance(value, str) else ""

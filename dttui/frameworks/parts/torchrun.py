@@ -1,4 +1,4 @@
-"""One torchrun a node, on static rendezvous, so that the chosen master is rank 0: what several frameworks start by."""
+"""One torchrun a node: on static rendezvous, so that the chosen master is rank 0; elastic where a job asks for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.parts.bundle import Hole, PlannedProcess
+from dttui.frameworks.parts.elastic import Elastic, elastic_of
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_program
@@ -53,22 +54,58 @@ def torchrun(
         arguments: what the framework adds after the script's own.
         own: variables of the framework.
     """
-    run = layout.run
+    run, elastic = layout.run, elastic_of(layout)
     argv = (
         *run.prefix,
         str(Hole.PYTHON),
         f"{Hole.PAYLOAD}/torchrun.py",
+        *(_static(layout, node) if elastic is None else _dynamic(layout, node, elastic)),
+        "--",
+        RANK,
+        *program(run),
+        *arguments,
+    )
+    own = {**torch_environment(layout, node), **(own or {})}
+    if elastic is not None:
+        # Else ranks meet in a store of torchrun's, which is not always there anew once workers are started again.
+        own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    environment = process_environment(layout, node, own)
+    return PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start)
+
+
+def _static(layout: JobLayout, node: NodeLayout) -> tuple[str, ...]:
+    return (
         f"--nnodes={len(layout.nodes)}",
         f"--nproc-per-node={node.slots}",
         f"--node-rank={node.node_rank}",
         f"--master-addr={layout.master_address}",
         f"--master-port={Hole.MASTER_PORT}",
         "--max-restarts=0",
-        f"--rdzv-conf=timeout={math.ceil(2 * layout.job.communication.rendezvous_timeout_s)}",
-        "--",
-        RANK,
-        *program(run),
-        *arguments,
+        f"--rdzv-conf=timeout={_limit_s(layout)}",
     )
-    environment = process_environment(layout, node, {**torch_environment(layout, node), **(own or {})})
-    return PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start)
+
+
+def _dynamic(layout: JobLayout, node: NodeLayout, elastic: Elastic) -> tuple[str, ...]:
+    address = layout.master_address
+    settings = {
+        # Said, since torchrun's guess by host names fails where one has several.
+        "is_host": int(node.node_rank == 0),
+        "join_timeout": _limit_s(layout),
+        "read_timeout": _limit_s(layout),
+        "last_call_timeout": elastic.wait_s,
+    }
+    return (
+        f"--nnodes={elastic.min_nodes}:{len(layout.nodes)}",
+        f"--nproc-per-node={node.slots}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={f'[{address}]' if ':' in address else address}:{Hole.MASTER_PORT}",
+        f"--rdzv-id={Hole.JOB_ID}-{Hole.ATTEMPT}",
+        f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",
+        f"--local-addr={node.address}",
+        f"--max-restarts={elastic.max_restarts}",
+    )
+
+
+def _limit_s(layout: JobLayout) -> int:
+    """Return how long torchrun waits at a rendezvous: longer than dttui, which can say who is missing."""
+    return math.ceil(2 * layout.job.communication.rendezvous_timeout_s)

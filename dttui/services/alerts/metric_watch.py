@@ -23,6 +23,8 @@ RECENT = 5
 """Of them the last, by which it is told what a metric rose from: a loss falls all the while."""
 QUIET_REPORTS = 50
 """After an alert, for how many reports none of its kind follows from any rank."""
+MOST_SERIES = 8192
+"""That are watched, a few KiB each, in the order in which ranks report first: what breaks breaks in many of them."""
 LOOK_BACK_REPORTS = 2 * max(WINDOW, QUIET_REPORTS)
 """Of one rank that a watch has to be fed to be as one that saw them all: trainer and script may tell of a step both."""
 
@@ -76,6 +78,8 @@ class MetricWatch:
         for name in MIN_RISE:
             value = getattr(metric, name)
             if value is None and name not in (metric.not_finite or ()):
+                continue
+            if (metric.rank, name) not in self._series and len(self._series) >= MOST_SERIES:
                 continue
             series = self._series.setdefault((metric.rank, name), _Series())
             series.reports += 1

@@ -31,8 +31,8 @@ class HostReading:
 def check_room(plan: Plan, inventory: Inventory, readings: Mapping[str, HostReading]) -> list[Finding]:
     """Return an error for each node with fewer free GPUs than the job uses there, a warning where it is merely busy.
 
-    Of simulated GPUs every rank of another job of dttui takes one. A host without a reading, or whose driver does not
-    say who uses its GPUs, is not complained of.
+    Of simulated GPUs every rank of another job of dttui takes one, or all of its node's. A host without a reading, or
+    whose driver does not say who uses its GPUs, is not complained of.
     """
     found = []
     for node in plan.nodes:
@@ -53,7 +53,8 @@ def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
         slots: number of simulated GPUs; 0 where they are not.
     """
     if slots:
-        return max(0, slots - sum(max(1, len(ranks)) for ranks in sample.ranks.values())), slots
+        taken = sum(max(1, sum(rank.simulated_gpus or 1 for rank in ranks)) for ranks in sample.ranks.values())
+        return max(0, slots - taken), slots
     return sum(not _holders(gpu, sample) for gpu in sample.gpus), len(sample.gpus)
 
 

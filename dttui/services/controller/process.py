@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
 
-from dttui.errors import CancelledError, DttuiError, ExitCode
+from dttui.errors import CancelledError, DttuiError, ExitCode, UsageError
 from dttui.files import write_atomic
 from dttui.i18n import set_language, told
 from dttui.inventory.models import Inventory
@@ -76,6 +75,7 @@ class Controller:
         self._expects_client = expects_client
         self._numbers = itertools.count(1)
         self._questions: dict[int, _Question] = {}
+        self._attaching: set[asyncio.Task[None]] = set()
         self._typed: set[str] = set()
         """Kinds of what a person typed to let us in."""
         self._seen_at = seen_at
@@ -84,8 +84,9 @@ class Controller:
         self._retry: Callable[[], None] | None = None
         self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
-        with contextlib.suppress(OSError):
-            self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
+        if not directory.is_over():  # Else that stop is done, and says nothing of a look at what is left.
+            with contextlib.suppress(OSError):
+                self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
 
     async def run(self) -> None:
         """Run the job to its end; write the outcome as the last event."""
@@ -111,15 +112,18 @@ class Controller:
             state, message, code = self._earlier_end() or await self._job()
         except Exception as error:  # The top of the process: whatever happened, it must be told.
             LOG.exception("the controller failed")
-            message = told(
-                "internal error: {error}; see {path}",
-                error=f"{type(error).__name__}: {error}",
-                path=str(self._directory.controller_log),
-            )
+            state, code = JobState.FAILED, ExitCode.INTERNAL
+            if isinstance(error, DttuiError):
+                message, code = _with_hint(error), error.exit_code
+            else:
+                message = told(
+                    "internal error: {error}; see {path}",
+                    error=f"{type(error).__name__}: {error}",
+                    path=str(self._directory.controller_log),
+                )
             if not self._launches:
                 self._log.add(EventKind.PROGRESS, message)
                 return  # What is not known is not called a failure: the next controller may find out.
-            state, code = JobState.FAILED, ExitCode.INTERNAL
         now = time.time()
         if state is JobState.SUCCEEDED and not message:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
@@ -130,12 +134,14 @@ class Controller:
         while not self._log.flush():  # noqa: ASYNC110 - nobody tells when a disk has room again
             await asyncio.sleep(HEARTBEAT_S)
 
-    def _earlier_end(self) -> tuple[JobState, str, ExitCode] | None:
+    def _earlier_end(self) -> tuple[JobState, str, int] | None:
         """Return how the job ended where another controller had already found out, and died before it was done."""
         last = newest_event(self._directory.events, EventKind.JOB_STATE)
-        if last is None or not JobState(last.data["state"]).is_final:
+        state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
+        if last is None or not state.is_final:
             return None
-        return JobState(last.data["state"]), last.message, ExitCode(last.data["exit_code"])
+        code = last.data.get("exit_code")
+        return state, last.message, code if isinstance(code, int) else ExitCode.JOB_FAILED
 
     async def _beat(self) -> None:
         """Show that the controller is there, and runs."""
@@ -182,17 +188,14 @@ class Controller:
         question.writer = self._prompting[-1]
         question.writer.write(rpc.encode(question.message))
 
-    async def _job(self) -> tuple[JobState, str, ExitCode]:
-        launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
-        set_language(launch["language"])
-        inventory = Inventory.model_validate(launch["inventory"])
-        base = Path(launch["base"])
+    async def _job(self) -> tuple[JobState, str, int]:
+        launch = self._directory.read_launch()
+        set_language(launch.language)
+        inventory, base, file = launch.inventory, launch.base, launch.file
         try:
             if not self._launches:
-                await self._take_over(inventory, base)
-                return JobState.SUCCEEDED, "", ExitCode.OK
+                return JobState.SUCCEEDED, await self._take_over(inventory, base), ExitCode.OK
             text = self._directory.document.read_text(encoding="utf-8")
-            file = launch.get("file")
             loaded = parse_document(text, file or str(self._directory.document))
             plan = Plan.model_validate_json(self._directory.plan.read_bytes())
             watch = self._begin_watch(loaded.job, base)
@@ -209,20 +212,19 @@ class Controller:
                 ),
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},
-                ignored=frozenset(launch.get("ignored", ())),
+                ignored=frozenset(launch.ignored),
                 alerts=watch.alerts,
             )
             self._retry = gang.retry_now
             self._take_stops(lambda force: gang.request_stop(force=force))
-            await gang.run()
+            said = await gang.run()
         except CancelledError as error:
             return JobState.CANCELLED, error.message, error.exit_code
         except DttuiError as error:
-            message = told("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
-            return JobState.FAILED, message, error.exit_code
-        return JobState.SUCCEEDED, "", ExitCode.OK
+            return JobState.FAILED, _with_hint(error), error.exit_code
+        return JobState.SUCCEEDED, said, ExitCode.OK
 
-    async def _take_over(self, inventory: Inventory, base: Path) -> None:
+    async def _take_over(self, inventory: Inventory, base: Path) -> str:
         remains = Remains.read(self._directory, self._seen_at)
         alerts = AlertWatch()
         with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
@@ -240,16 +242,19 @@ class Controller:
         )
         self._retry = job.retry_now
         self._take_stops(lambda force: job.request_stop(force=force))
-        await job.run()
+        return await job.run()
 
     async def _look_again(self) -> None:
         """End what is left on hosts that were lost when the job ended."""
-        launch = json.loads(self._directory.launch.read_text(encoding="utf-8"))
-        set_language(launch["language"])
-        inventory = Inventory.model_validate(launch["inventory"])
+        try:
+            launch = self._directory.read_launch()
+        except UsageError as error:
+            self._log.add(EventKind.PROGRESS, _with_hint(error))
+            return
+        set_language(launch.language)
         forced = asyncio.Event()
         self._take_stops(lambda force: forced.set() if force else None)
-        await look_again(self._directory, self._log, inventory, self._transports, self, forced=forced)
+        await look_again(self._directory, self._log, launch.inventory, self._transports, self, forced=forced)
 
     def _begin_watch(self, job: Job, base: Path) -> EventWatch:
         """Let alerts and the job's own program hear of what happens from now on."""
@@ -303,15 +308,21 @@ class Controller:
             if question.writer is writer and not question.answer.done():
                 self._put(question)
 
+    async def _attach(self, agent_socket: str) -> None:
+        """Try silent hosts at once, with the ssh-agent of a client that came where there is no other."""
+        await asyncio.to_thread(take_agent, agent_socket)  # An agent that is stuck answers late.
+        if self._retry is not None:
+            self._retry()
+
     def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         method = message.get("method")
         if method == "attach":
             if message.get("prompts"):
                 self._prompting.append(writer)
                 self._came.set()
-            take_agent(str(message.get("agent_socket", "")))
-            if self._retry is not None:
-                self._retry()
+            attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", ""))))
+            self._attaching.add(attaching)
+            attaching.add_done_callback(self._attaching.discard)
         elif method == "stop":
             self._stop(bool(message.get("force")))
             writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
@@ -324,6 +335,10 @@ class Controller:
                 question.answer.set_result(message["value"])
                 if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
                     self._typed.add(question.message["kind"])
+
+
+def _with_hint(error: DttuiError) -> str:
+    return told("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
 
 
 def main(argv: list[str]) -> int:

@@ -29,12 +29,20 @@ _TAKEN = b"y"
 
 
 class SpareController:
-    """A controller that has no job yet; it ends by itself where none comes, and where this process dies."""
+    """A controller that has no job yet; it ends by itself where none comes, and where this process dies.
+
+    Raises:
+        OSError: this host starts no more processes.
+    """
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            _spawn([SPARE], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                _spawn([SPARE], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            except BaseException:
+                self._link.close()
+                raise
 
     def __enter__(self) -> SpareController:
         return self
@@ -95,23 +103,24 @@ def start_controller(
         launches: whether the controller is the first, and starts the job.
         expects_client: whether a client that can ask a person is about to attach.
         spare: to be used, where it is still there.
+
+    Raises:
+        OSError: it was not started.
     """
     arguments = [str(directory.path), *["--launch"] * launches, *["--expects-client"] * expects_client]
-    if lock is not None:
-        if not launches:
-            arguments.append(f"--seen-at={os.fstat(lock).st_mtime}")
-        os.utime(lock)  # It gives its first sign of life now, however long it takes to start.
-    log = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
+    with contextlib.ExitStack() as opened:
+        if lock is not None:
+            opened.callback(os.close, lock)
+            if not launches:
+                arguments.append(f"--seen-at={os.fstat(lock).st_mtime}")
+            os.utime(lock)  # It gives its first sign of life now, however long it takes to start.
+        log = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        opened.callback(os.close, log)
         if lock is None:
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         elif spare is None or not spare.take(arguments, lock, log):
             arguments.append(f"--lock={lock}")
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
-    finally:
-        os.close(log)
-        if lock is not None:
-            os.close(lock)
 
 
 def _spawn(arguments: list[str], **options: Any) -> None:

@@ -17,6 +17,10 @@ WHO_KILLS = N_("Ask who ends processes on {host}: a time limit, a scheduler, an 
 SHM = N_("Use fewer data loader workers, or have /dev/shm made larger on that host (in a container: --shm-size).")
 FREE_DISK = N_("Make room on that file system, or write checkpoints elsewhere.")
 INSTALL = N_("Install it on that host: {python} -m pip install …; or set `python` of the environment to another one.")
+INSTALL_MODULE = N_(
+    "Install what brings {module} on {host}, often by: {python} -m pip install {module}. Or set `python` of the "
+    "environment to an interpreter that has it."
+)
 SAME_VERSIONS = N_("Install the same versions on every host; the preflight's findings say who differs.")
 LOOK_AT_FIRST = N_("Look at the rank that ended first; this one only lost it.")
 NETWORK = N_("Check `address` in the inventory, and any firewall between the hosts: NCCL and gloo use any free port.")

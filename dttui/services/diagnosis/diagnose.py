@@ -29,11 +29,16 @@ from dttui.services.diagnosis.models import (
 from dttui.services.diagnosis.others import other_ranks, suspect
 from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
 from dttui.services.diagnosis.unstarted import why_unstarted
+from dttui.services.words import listed
 
 SHELL_SIGNAL = 128
 """A shell exits with this plus the number of the signal that ended its child."""
+MOST_NAMES = 4
+"""Hosts that a cause names; the others are counted."""
 CLOSE_LINES = 20
 """How near its end a log must have an exception for that to be the reason."""
+_ANY_HOST = "\0"
+"""Stands for a host's name; no text has it."""
 _GPU_DOUBT = frozenset(
     {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
 )
@@ -51,6 +56,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         headline = evidence.reason
         return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
     before = _before(first.failure, evidence)
+    first = _on_all_hosts(first, explained, evidence)
     cause = _with_readings(first, before, evidence)
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
@@ -61,16 +67,28 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return Diagnosis(evidence, first.failure.message, first, tuple(explained[1:]), cause, before, others, cause.advice)
 
 
-def _order(item: Explained) -> tuple[bool, bool, float]:
-    """Causes before consequences, then by time; what could not be cleared away comes after all."""
-    time = item.failure.time
-    return item.failure.is_aftermath, item.cause.is_consequence, float("inf") if time is None else time
+def _order(item: Explained) -> tuple[bool, bool, bool, float]:
+    """Causes before consequences, then by time; what the job survived and what could not be cleared away come last."""
+    time, failure = item.failure.time, item.failure
+    return failure.is_aftermath, failure.is_survived, item.cause.is_consequence, float("inf") if time is None else time
 
 
-def _cause_of(failure: Failed, evidence: Evidence) -> Cause:
+def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Evidence) -> Explained:
+    """Name every host in a cause of which the same is to be said of several."""
+    of_hosts = {item.failure.node: item for item in explained[::-1] if item.cause.code == first.cause.code}
+    if len(of_hosts) == 1 or first.cause.is_consequence:
+        return first
+    words = {name: _cause_of(item.failure, evidence, _ANY_HOST).words for name, item in of_hosts.items()}
+    others = [node.name for node in evidence.nodes if words.get(node.name) == words[first.failure.node]]
+    names = list(dict.fromkeys([first.failure.node, *others]))
+    return replace(first, cause=_cause_of(first.failure, evidence, listed(names, MOST_NAMES)))
+
+
+def _cause_of(failure: Failed, evidence: Evidence, host: str | None = None) -> Cause:
+    """Return the cause of a failure; `host` takes the place of its host's name."""
     if failure.is_lost or failure.is_aftermath:
         return _cause_of_node(failure)
-    fields = _fields(failure, evidence)
+    fields = _fields(failure, evidence, host)
     printed = [line.text for line in failure.lines]
     recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
     found = chain(recorded, failure.traceback, printed)
@@ -81,10 +99,10 @@ def _cause_of(failure: Failed, evidence: Evidence) -> Cause:
     if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
         confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
         if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
-            return _told(said, failure, evidence, confidence, said.index)
-        return _told(spoken, failure, evidence, confidence, found[spoken.index].index)
+            return _told(said, failure, evidence, confidence, said.index, fields)
+        return _told(spoken, failure, evidence, confidence, found[spoken.index].index, fields)
     if said is not None and not recorded and _is_near_end(said.index, printed):
-        return _told(said, failure, evidence, Confidence.LIKELY, said.index)
+        return _told(said, failure, evidence, Confidence.LIKELY, said.index, fields)
     if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
@@ -158,9 +176,11 @@ def _by_exit(failure: Failed) -> Cause:
     return Cause("exit-code", words, advice, Confidence.UNKNOWN)
 
 
-def _told(found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int) -> Cause:
+def _told(
+    found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int, fields: dict[str, str]
+) -> Cause:
     """Return what a row of the table says of a failure; `index` is that of the line it was found in."""
-    known = {**_fields(failure, evidence), **found.fields}
+    known = {**fields, **found.fields}
     has_printed = known.get("missing", "") in map(str, evidence.last_lines)
     rows = [SILENT_RANK if text == LATE_RANK and not has_printed else text for text in found.row.advice]
     advice = tuple(tell(text, known) for text in rows)
@@ -169,10 +189,10 @@ def _told(found: Recognised, failure: Failed, evidence: Evidence, confidence: Co
     return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
 
 
-def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
+def _fields(failure: Failed, evidence: Evidence, host: str | None = None) -> dict[str, str]:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
     python = node.python if node else "python"
-    return {"host": failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
+    return {"host": host or failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
 
 
 def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,14 +21,21 @@ from pydantic import TypeAdapter, ValidationError
 from dttui.planning.models import BoundPlan, Severity
 from dttui.sanitize import clean
 from dttui.services.diagnosis.exceptions import exceptions_in
-from dttui.services.diagnosis.models import AbsentNode, Evidence, Failed, LogLine, NodeEvidence, Rendezvous
+from dttui.services.diagnosis.models import (
+    AbsentNode,
+    Evidence,
+    Failed,
+    LogLine,
+    NodeEvidence,
+    Rendezvous,
+)
 from dttui.services.follow import LineReader
-from dttui.services.jobs import JobDirectory
+from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.log_marks import retold
 from dttui.services.moments import moment_or
-from dttui.services.preflight.board import Check, Verdict
+from dttui.services.preflight.board import Check, CheckStatus
 from dttui.services.redaction import redact
-from dttui.services.view import JobView, NodeView
+from dttui.services.view import NODE_OUT, JobView, NodeView
 from dttui.services.words import without_log_head
 
 MOST_LINES = 60
@@ -35,10 +44,13 @@ MOST_NODES = 16
 """Nodes whose readings and launcher are looked at, those that failed first before others."""
 MOST_RANKS = 256
 """Ranks whose last line is looked up."""
+MOST_READ = 16
+"""Failures whose logs are read, the first ones; of the others there is what was told of them."""
 MOST_CHARACTERS = 500
 """Of a line."""
 TAIL_BYTES = 64 * 1024
 LAST_LINE_BYTES = 8 * 1024
+BLOCK_BYTES = 1024 * 1024
 COUNTED_BYTES = 64 * 1024 * 1024
 """In a file that is longer, lines are not counted."""
 SAMPLE_BYTES = 1024 * 1024
@@ -55,41 +67,48 @@ _Show = Callable[[str], str]
 def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     """Return what the directory holds, of the newest attempt.
 
+    It may be called on a thread, while another one lets the view take in what is new.
+
     Args:
         directory: the job's.
         view: the same job, read to its newest event.
     """
     show = _shower(view)
     is_watched = directory.has_controller()
-    events = [event for event in view.events if event.attempt in (None, view.attempt)]
-    metrics, last_lines = _metrics(directory), _last_lines(directory, view, show)
-    failures = tuple(_failed(directory, view, event, show) for event in events if event.kind is EventKind.RANK_FAILED)
-    state, reason = view.state, show(view.reason)
+    attempt, state, reason, of_view = view.attempt, view.state, show(view.reason), dict(view.nodes)
+    events = [event for event in tuple(view.events) if event.attempt in (None, attempt)]
+    out = {str(event.data["subject"]): show(event.message) for event in events if event.data.get("code") == NODE_OUT}
+    logs = {name: directory.logs(attempt, name) for name in of_view}
+    metrics, last_lines = _metrics(directory), _last_lines(directory, logs, of_view, show)
+    failed = [event for event in events if event.kind is EventKind.RANK_FAILED]
+    failures = tuple(
+        _failed(directory, attempt, event, show, reads_logs=index < MOST_READ) for index, event in enumerate(failed)
+    )
     if not state.is_final and not is_watched:
         state = JobState.UNKNOWN
-        failures = failures or tuple(_crashed(directory, view, show))
-    lost = [name for name, node in view.nodes.items() if node.state is NodeStanding.LOST]
+        failures = failures or tuple(_crashed(directory, logs, of_view, show))
+    lost = [name for name, node in of_view.items() if node.state is NodeStanding.LOST]
     rendezvous = _rendezvous(view, events, show)
     missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
-    named = [*(item.node for item in failures), *lost, *missing, *view.nodes]
+    named = [*(item.node for item in failures), *lost, *missing, *of_view]
     looked_at = set(list(dict.fromkeys(named))[:MOST_NODES])
-    pythons, told = _pythons(directory, view.attempt), _told_of(events)
+    pythons, told = _pythons(directory, attempt), _told_of(events)
     nodes = []
-    for name, node in view.nodes.items():
+    for name, node in of_view.items():
         of_node = told.get(name, {})
         found = _node(node, of_node, pythons.get(name, node.plan.python), show)
         if name in looked_at:
             offset_s = _number(of_node.get("clock_offset_s"))
-            launcher = directory.logs(view.attempt, name) / "launcher.err"
             readings = tuple(_readings(directory.samples(name), offset_s))
-            found = replace(found, readings=readings, launcher=tuple(_tail(directory, launcher, show)))
+            launcher = _tail(directory, logs[name] / f"{LAUNCHER}.err", show)
+            found = replace(found, readings=readings, launcher=tuple(launcher))
         nodes.append(found)
     return Evidence(
         job_id=view.job_id,
         state=state,
         reason=reason,
         exit_code=view.exit_code,
-        attempt=view.attempt,
+        attempt=attempt,
         is_watched=is_watched,
         now=time.time(),
         nodes=tuple(nodes),
@@ -99,6 +118,7 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
             for event in events
             if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
         ),
+        nodes_out=out,
         metrics=metrics,
         broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
         last_lines=last_lines,
@@ -116,7 +136,7 @@ def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvo
     absent = []
     for name, item in told["missing"].items():
         reached = view.checks.get(name, {}).get(Check.MASTER)
-        has_reached = reached is not None and reached.verdict is Verdict.OK
+        has_reached = reached is not None and reached.status is CheckStatus.OK
         absent.append(
             AbsentNode(name, item.get("has_come"), without_log_head(show(str(item.get("said", "")))), has_reached)
         )
@@ -150,7 +170,7 @@ def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) 
     started = told.get("ranks_started")
     return NodeEvidence(
         name=node.plan.name,
-        ranks=node.plan.ranks,
+        ranks=node.ranks,
         state=node.state,
         message=show(node.message),
         python=python,
@@ -182,13 +202,13 @@ def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
     return {}
 
 
-def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -> Failed:
+def _failed(directory: JobDirectory, attempt: int, event: Event, show: _Show, *, reads_logs: bool) -> Failed:
     data = event.data
     service = str(data["process"]) if re.fullmatch(PROCESS_NAME, str(data.get("process"))) else None
-    name = service or ("launcher" if event.rank is None else str(event.rank))
+    name = service or (LAUNCHER if event.rank is None else str(event.rank))
     lines: list[LogLine] = []
-    if event.node:
-        logs = directory.logs(view.attempt, event.node)
+    if event.node and reads_logs:
+        logs = directory.logs(attempt, event.node)
         lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
         lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
     if not lines:
@@ -209,22 +229,31 @@ def _failed(directory: JobDirectory, view: JobView, event: Event, show: _Show) -
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),
         is_aftermath=bool(data.get("uncleared")),
+        is_survived=bool(data.get("survived")),
     )
 
 
-def _crashed(directory: JobDirectory, view: JobView, show: _Show) -> list[Failed]:
+def _crashed(
+    directory: JobDirectory, logs: Mapping[str, Path], nodes: Mapping[str, NodeView], show: _Show
+) -> list[Failed]:
     """Return the ranks whose logs end with an exception: all that a job without a controller has to tell."""
-    found = []
-    for node in view.nodes.values():
-        for rank in node.plan.ranks[:MOST_RANKS]:
-            path = directory.logs(view.attempt, node.plan.name) / f"{rank}.err"
-            lines = _tail(directory, path, show)
-            raised = exceptions_in([line.text for line in lines])
-            if raised and raised[-1].index >= len(lines) - CRASH_LINES:
-                text = raised[-1].text
-                message = f"{node.plan.name}, {rank}: {text.splitlines()[0]}"
-                found.append(Failed(node.plan.name, rank, message, path.stat().st_mtime, lines=tuple(lines)))
+    found: list[Failed] = []
+    for name, rank in islice(_ranks(nodes), MOST_RANKS):
+        path = logs[name] / f"{rank}.err"
+        lines = _tail(directory, path, show, counts=False)
+        raised = exceptions_in([line.text for line in lines])
+        if raised and raised[-1].index >= len(lines) - CRASH_LINES:
+            message = f"{name}, {rank}: {raised[-1].text.splitlines()[0]}"
+            if len(found) < MOST_READ:
+                lines = _tail(directory, path, show)
+            with contextlib.suppress(OSError):  # It was removed meanwhile.
+                found.append(Failed(name, rank, message, path.stat().st_mtime, lines=tuple(lines)))
     return found
+
+
+def _ranks(nodes: Mapping[str, NodeView]) -> Iterator[tuple[str, int]]:
+    """Yield all ranks, each with its node."""
+    return ((name, rank) for name, node in nodes.items() for rank in node.ranks)
 
 
 def _readings(path: Path, offset_s: float) -> list[HostSample]:
@@ -245,33 +274,45 @@ def _metrics(directory: JobDirectory) -> dict[int, Metric]:
     return newest
 
 
-def _last_lines(directory: JobDirectory, view: JobView, show: _Show) -> dict[int, LogLine]:
+def _last_lines(
+    directory: JobDirectory, logs: Mapping[str, Path], nodes: Mapping[str, NodeView], show: _Show
+) -> dict[int, LogLine]:
     """Return the newest line of each rank: of the stream that was written to last."""
     found: dict[int, LogLine] = {}
-    for node in view.nodes.values():
-        logs = directory.logs(view.attempt, node.plan.name)
-        for rank in node.plan.ranks:
-            if len(found) >= MOST_RANKS:
-                return found
-            written = [
-                (path.stat().st_mtime, path) for name in ("out", "err") if (path := logs / f"{rank}.{name}").exists()
-            ]
-            for _mtime, path in sorted(written, reverse=True):
-                lines = [line for line in _tail(directory, path, show, LAST_LINE_BYTES) if line.text.strip()]
-                if lines:
-                    found[rank] = lines[-1]
-                    break
+    for node, rank in _ranks(nodes):
+        if len(found) >= MOST_RANKS:
+            break
+        written = []
+        for path in (logs[node] / f"{rank}.out", logs[node] / f"{rank}.err"):
+            with contextlib.suppress(OSError):
+                written.append((path.stat().st_mtime, path))
+        for _mtime, path in sorted(written, reverse=True):
+            tail = _tail(directory, path, show, LAST_LINE_BYTES, counts=False)
+            lines = [line for line in tail if line.text.strip()]
+            if lines:
+                found[rank] = lines[-1]
+                break
     return found
 
 
-def _tail(directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | None = None) -> list[LogLine]:
-    """Return the last lines of a log with their numbers; of a progress bar that was redrawn, its last state."""
+def _tail(
+    directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | None = None, *, counts: bool = True
+) -> list[LogLine]:
+    """Return the last lines of a log; of a progress bar that was redrawn, its last state.
+
+    Args:
+        directory: the job's.
+        path: of the log.
+        show: the filter of every text.
+        limit_bytes: of how much of its end.
+        counts: whether to tell their numbers also in a log of which only the end is read.
+    """
     last_bytes = limit_bytes or TAIL_BYTES
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
             start = max(0, size - last_bytes)
-            before = _count_lines(stream, start)
+            before = _count_lines(path, stream, start) if counts or not start else None
             stream.seek(start)
             data = stream.read(last_bytes)
     except OSError:
@@ -289,19 +330,22 @@ def _tail(directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | N
     ]
 
 
-def _count_lines(stream: BinaryIO, end: int) -> int | None:
+def _count_lines(path: Path, stream: BinaryIO, end: int) -> int | None:
     """Return how many lines end before an offset; `None` where that is too far to count."""
     if end > COUNTED_BYTES:
         return None
-    stream.seek(0)
-    count, left = 0, end
-    while left > 0:
-        block = stream.read(min(left, 1 << 20))
-        if not block:
-            break
-        count += block.count(b"\n")
-        left -= len(block)
-    return count
+    blocks, inode = end // BLOCK_BYTES, os.fstat(stream.fileno()).st_ino
+    stream.seek(blocks * BLOCK_BYTES)
+    rest = stream.read(end - blocks * BLOCK_BYTES).count(b"\n")
+    return rest + sum(_lines_in_block(path, inode, block) for block in range(blocks))
+
+
+@functools.lru_cache(maxsize=4096)
+def _lines_in_block(path: Path, inode: int, block: int) -> int:
+    """Return how many lines end in a whole block of a log, which only grows: a diagnosis is made again and again."""
+    with path.open("rb") as stream:
+        stream.seek(block * BLOCK_BYTES)
+        return stream.read(BLOCK_BYTES).count(b"\n")
 
 
 def _number(value: object) -> float:

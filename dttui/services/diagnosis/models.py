@@ -10,6 +10,7 @@ from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.services.diagnosis.readings import Before
+from dttui.services.jobs import LAUNCHER
 
 ENDED_WITH_OTHERS = "ended-with-others"
 """Code of a rank that its launcher ended, since another rank had failed."""
@@ -47,7 +48,7 @@ class LogLine:
     file: str
     """Relative to the job's directory."""
     line: int | None
-    """From 1; `None` where the file is too long to count."""
+    """From 1; `None` where that was not worth counting in a long file."""
     text: str
 
     @property
@@ -81,11 +82,13 @@ class Failed:
     """A node that was lost, and has told since that nothing of the job is left there."""
     is_aftermath: bool = False
     """Processes that could not be ended afterwards."""
+    is_survived: bool = False
+    """The job went on without the node."""
 
     @property
     def process(self) -> str:
         """Name of the process, as its logs have it."""
-        return self.service or ("launcher" if self.rank is None else str(self.rank))
+        return self.service or (LAUNCHER if self.rank is None else str(self.rank))
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ class Evidence:
     failures: tuple[Failed, ...] = ()
     findings: tuple[tuple[str, str], ...] = ()
     """Errors of the preflight: message and hint."""
+    nodes_out: Mapping[str, str] = field(default_factory=dict)
+    """Node without which an elastic job went on → what was told of it."""
     metrics: Mapping[int, Metric] = field(default_factory=dict)
     """Rank → its newest."""
     broken_metrics: tuple[str, ...] = ()
@@ -229,7 +234,7 @@ class Diagnosis:
         rendezvous = self.evidence.rendezvous
         if self.first is None and rendezvous is not None and self.cause is not None:
             absent = [item for item in rendezvous.absent if item.has_come is False]
-            return (absent[0].name, "launcher.err" if absent[0].said else None) if absent else None
+            return (absent[0].name, f"{LAUNCHER}.err" if absent[0].said else None) if absent else None
         if self.first is None:
             return None
         failure = self.first.failure

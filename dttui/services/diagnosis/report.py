@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ MOST_LAST_LINES = 12
 MOST_OTHERS = 12
 MOST_ALSO = 8
 MOST_NAMED = 4
+_RANK_MARK = re.compile(r"^\[(?:rank|default)?\d{1,9}\]:")
 SHORT_TRACEBACK = 20
 SHORT_ALSO = 8
 MIB_PER_GIB = 1024
@@ -116,7 +118,8 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     """Return what there is to say of a job besides its failure: how it stands, or that nothing failed."""
     evidence = diagnosis.evidence
     if evidence.state is JobState.SUCCEEDED:
-        return [_("Nothing has failed."), *([evidence.reason] if evidence.reason else [])]
+        lines = list(evidence.nodes_out.values()) or [_("Nothing has failed.")]
+        return [*lines, *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.CANCELLED:
         return [_("Nothing has failed: the job was cancelled."), *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.FAILED:
@@ -134,7 +137,7 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     standing = _("Nothing has failed so far: the job is not over ({state}).")
     if diagnosis.first is not None:
         standing = _("The job is not over ({state}).")
-    lines = [standing.format(state=state_name(evidence.state))]
+    lines = [standing.format(state=state_name(evidence.state)), *evidence.nodes_out.values()]
     if evidence.absent_ranks and not evidence.metrics:
         ranks = rank_names(list(evidence.absent_ranks.items()), MOST_NAMED)
         lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))
@@ -204,14 +207,22 @@ def _last_lines(lines: Sequence[LogLine], shown: Sequence[str]) -> list[LogLine]
     """Return the end of its stderr, or of its stdout where that is empty, but for a traceback shown already."""
     by_file = {line.file: [item for item in lines if item.file == line.file] for line in lines}
     for own in reversed(list(by_file.values())):
-        texts = [line.text.strip() for line in own]
-        kept = own
-        if shown and texts[-len(shown) :] == [text.strip() for text in shown]:
-            kept = own[: -len(shown)]
-        kept = [line for line in kept if line.text.strip()]
+        kept = [line for line in _without(own, shown) if line.text.strip()]
         if kept:
             return kept[-MOST_LAST_LINES:]
     return []
+
+
+def _without(lines: Sequence[LogLine], shown: Sequence[str]) -> list[LogLine]:
+    """Return lines but for a traceback that is shown already; torch marks its lines by `[rank0]: `."""
+    texts = [_RANK_MARK.sub("", line.text).strip() for line in lines]
+    told = [text.strip() for text in shown]
+    for end in range(len(texts), 0, -1):
+        begin = max(0, end - len(told))
+        # What there is of the lines may begin in the middle of it.
+        if begin < end - 1 and texts[begin:end] == told[len(told) - (end - begin) :]:
+            return [*lines[:begin], *lines[end:]]
+    return list(lines)
 
 
 def _findings(diagnosis: Diagnosis) -> list[Section]:

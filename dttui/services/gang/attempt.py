@@ -78,8 +78,8 @@ class Gang:
         self._stopping.set()
         self._watch.request_stop(force=force)
 
-    async def run(self) -> None:
-        """Run the attempt to its end.
+    async def run(self) -> str:
+        """Run the attempt to its end; return what there is to say of a good one, empty where that is nothing.
 
         Raises:
             HostError: a host could not be reached; nothing was started.
@@ -106,7 +106,7 @@ class Gang:
                 self._tried_port,
             )
             try:
-                await self._watch.run(await start.run(self._unless_stopped))
+                return await self._watch.run(await start.run(self._unless_stopped))
             except DttuiError:
                 raise
             except Exception:  # A defect of ours must not leave processes behind on the hosts.
@@ -186,7 +186,7 @@ def make_nodes(
 ) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
-    shared = Shared(MetricWatch(), alerts, CopyCap(plan.log_cap_bytes), plan.slots)
+    shared = Shared(MetricWatch(), alerts, CopyCap(plan.log_cap_bytes), plan.slots, plan.min_nodes is not None)
     for planned in plan.nodes:
         environment = inventory.find(planned.name)
         if environment is None:

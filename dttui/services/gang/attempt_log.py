@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
+from dtagent.protocol.jobs import Numbering
+from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
 from dttui.planning.models import Finding
@@ -33,6 +35,8 @@ class AttemptLog:
                     unknown[event.node] = word
                 elif NodeStanding(word).is_over:
                     self._told[event.node] = f"{word} {event.message}"
+            elif event.kind is EventKind.RANKS and event.node is not None:
+                self._told[_ranks(event.node)] = _as_text(event.data)
             elif event.kind is EventKind.FINDING:
                 self._told[_name(str(event.data.get("code")), str(event.data.get("subject")))] = event.message
         for node, word in unknown.items():
@@ -48,6 +52,12 @@ class AttemptLog:
         """Tell the state of a node."""
         if self._is_new(node, f"{state.value} {message}"):
             self.add(EventKind.NODE_STATE, message, node=node, data={"state": state.value, **data})
+
+    def number(self, node: str, message: str, numbering: Numbering) -> None:
+        """Tell how torchrun has numbered the ranks of a node."""
+        data = dict(to_wire(numbering))
+        if self._is_new(_ranks(node), _as_text(data)):
+            self.add(EventKind.RANKS, message, node=node, data=data)
 
     def tell(self, finding: Finding) -> None:
         """Tell a finding."""
@@ -78,6 +88,14 @@ class AttemptLog:
             return False
         self._told[subject] = text
         return True
+
+
+def _ranks(node: str) -> str:
+    return f"ranks {node}"
+
+
+def _as_text(numbering: Mapping[str, object]) -> str:
+    return " ".join(str(numbering.get(key)) for key in ("ranks", "world_size", "restarts", "port"))
 
 
 def _name(code: str, subject: str) -> str:

@@ -52,8 +52,11 @@ class CopyCap:
             while self._total_bytes > MOST_CAPS * self._cap_bytes:
                 largest, kept_bytes = max(self._kept_bytes.items(), key=lambda item: item[1])
                 most = max(kept_bytes // 2, self._least_bytes)
-                if most >= kept_bytes or not self._trim(largest, most):
-                    break
+                try:
+                    if most >= kept_bytes or not self._trim(largest, most):
+                        break
+                except FileNotFoundError:
+                    self._forget(largest)
 
     def takes(self, path: Path) -> bool:
         """Whether a copy may grow: only where nothing can be dropped from it is there an end to it."""
@@ -71,6 +74,11 @@ class CopyCap:
         kept_bytes = size - self._dropped_bytes[path]
         self._total_bytes += kept_bytes - self._kept_bytes.get(path, 0)
         self._kept_bytes[path] = kept_bytes
+
+    def _forget(self, path: Path) -> None:
+        """Count a copy no more that somebody has removed; one that takes its place is looked at anew."""
+        self._total_bytes -= self._kept_bytes.pop(path, 0)
+        self._dropped_bytes.pop(path, None)
 
     def _trim(self, path: Path, most: int) -> bool:
         """Drop the middle of a copy so that it keeps `most` bytes; return whether that was done."""

@@ -53,7 +53,8 @@ async def look_again(
     """
     remains = Remains.read(directory, time.time())
     lost, unfetched = lost_nodes(remains.events), unfetched_nodes(remains.events)
-    shared = Shared(copy_cap=CopyCap(remains.plan.log_cap_bytes), world_size=remains.plan.slots)
+    plan = remains.plan
+    shared = Shared(copy_cap=CopyCap(plan.log_cap_bytes), world_size=plan.slots, is_elastic=plan.min_nodes is not None)
     so_far = read_metrics(directory, remains.attempt)
     looks = []
     for planned in remains.plan.nodes:
@@ -67,11 +68,10 @@ async def look_again(
 
 
 async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
-    log.add(EventKind.PROGRESS, told("looking at {host} again", host=node.name), attempt=node.key.attempt)
+    attempt_log = AttemptLog(log, node.key.attempt)
+    attempt_log.progress(told("looking at {host} again", host=node.name))
     try:
-        state, message = await _end(node, forced)
-    except asyncio.TimeoutError:
-        state, message = NodeStanding.LOST, told("it has not ended; what runs there is unknown")
+        state, message = await _end(node, attempt_log, forced)
     except HostError as error:
         state, message = NodeStanding.LOST, told("looked again: {reason}", reason=error.message)
     finally:
@@ -86,7 +86,7 @@ async def _fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     attempt_log.progress(told("fetching the rest of the logs of {host}", host=node.name))
     try:
         await node.insist("status", node.key, NodeStatus, LOOK_DEADLINE_S)
-        await _drain(node, forced)
+        await _drain(node, asyncio.create_task(node.follow()), forced)
     except HostError as error:
         if isinstance(error, AgentError) and error.code == ErrorCode.NO_SUCH_ATTEMPT:
             message = told("{host} keeps nothing of this job any more", host=node.name)
@@ -101,13 +101,30 @@ async def _fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
         await node.close()
 
 
-async def _drain(node: NodeRun, forced: asyncio.Event) -> None:
-    """Follow a node that has ended until all of its logs is here. Raises HostError where it falls silent."""
-    following = asyncio.create_task(node.follow())
+async def _end_and_drain(node: NodeRun, forced: asyncio.Event, *, force: bool, limit_s: float) -> None:
+    """Have a node end its part, and wait for its logs once it has; return where it has not within the limit.
+
+    So it does where the node is told gracefully, and there is to be no grace period any more. Raises HostError.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    ending = asyncio.create_task(node.end(force=force))
+    try:
+        while not (node.is_over or ending.done() or (forced.is_set() and not force)) and loop.time() < deadline:
+            await asyncio.wait({ending}, timeout=min(LOOK_AT_LINK_S, deadline - loop.time()))
+        if node.is_over or ending.done():
+            await _drain(node, ending, forced)
+    finally:
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+
+
+async def _drain(node: NodeRun, following: asyncio.Task[None], forced: asyncio.Event) -> None:
+    """Wait until all logs of a node that has ended are here. Raises HostError where it falls silent."""
     try:
         while not following.done():
-            await asyncio.wait({following}, timeout=LOOK_AT_LINK_S)
             node.hurries = forced.is_set()
+            await asyncio.wait({following}, timeout=LOOK_AT_LINK_S)
             if node.disk_trouble:
                 raise HostUnreachableError(node.name, node.disk_trouble)
             if node.silent_since is not None and time.time() - node.silent_since > LOOK_DEADLINE_S:
@@ -119,31 +136,34 @@ async def _drain(node: NodeRun, forced: asyncio.Event) -> None:
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _end(node: NodeRun, forced: asyncio.Event) -> tuple[NodeStanding, str]:
-    """Return the node's state afterwards, and what was found."""
+async def _end(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[NodeStanding, str]:
+    """Return the node's state afterwards, and what was found; tell where not all of its logs is here."""
     try:
         before = await node.insist("status", node.key, NodeStatus, LOOK_DEADLINE_S)
     except AgentError as error:
         if error.code != ErrorCode.NO_SUCH_ATTEMPT:
             raise
         return NodeStanding.ENDED, told("looked again: nothing of this job is there")
-    graceful = asyncio.create_task(node.end(force=forced.is_set()))
-    hurry = asyncio.create_task(forced.wait())
     try:
-        await asyncio.wait({graceful, hurry}, timeout=STOP_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
-        if not graceful.done():
-            graceful.cancel()
-            await asyncio.gather(graceful, return_exceptions=True)
-            await asyncio.wait_for(node.end(force=True), LOOK_DEADLINE_S)
-        else:
-            graceful.result()
-    finally:
-        hurry.cancel()
+        if not forced.is_set():
+            await _end_and_drain(node, forced, force=False, limit_s=STOP_DEADLINE_S)
+        if not node.is_over:
+            await _end_and_drain(node, forced, force=True, limit_s=LOOK_DEADLINE_S)
+    except HostError as error:
+        if not node.is_clean:
+            raise
+        log.tell(log_rest(node.key.job_id, node.name, told("the rest was not fetched: {reason}", reason=error.message)))
+    if node.is_cut_short:
+        log.tell(log_rest(node.key.job_id, node.name))
     status = node.status or before
+    if not status.state.is_final:
+        return NodeStanding.LOST, told("it has not ended; what runs there is unknown")
     if not node.is_clean:
         return NodeStanding.LOST, agent_text(status.reason) or told("it has not ended; what runs there is unknown")
     if before.state.is_final:
         return NodeStanding.STOPPED, told(
             "looked again: it had ended ({how})", how=ending(status) or status.state.value
         )
-    return NodeStanding.STOPPED, told("looked again: it was still there, and was ended ({how})", how=ending(status))
+    return NodeStanding.STOPPED, told(
+        "looked again: it was still there, and was ended ({how})", how=ending(status, node.told_to_end_at)
+    )

@@ -21,12 +21,11 @@ from dttui.services.gang.copy_cap import CopyCap
 from dttui.services.gang.log_copy import Cursor, LogCopy
 from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
 from dttui.services.gang.sample_copy import SampleCopy
-from dttui.services.jobs import JobDirectory
+from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.metrics import MetricStream
 
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
-LAUNCHER = "launcher"
 _STREAM = re.compile(rf"{PROCESS_NAME}\.(out|err)|metrics|trainer")
 
 
@@ -41,6 +40,12 @@ class Shared:
     copy_cap: CopyCap = field(default_factory=CopyCap)
     """The bound of all copies of logs."""
     world_size: int = 1
+    is_elastic: bool = False
+    """Whether torchrun numbers the ranks, so that a node may have any of them."""
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether the job has such a rank: scripts may claim any, and what is kept of each must stay bounded."""
+        return 0 <= rank < self.world_size
 
 
 class NodeRecord:
@@ -52,6 +57,7 @@ class NodeRecord:
         directory: of the job.
         shared: what it has in common with the others.
         on_news: called where there is something to tell.
+        ranks: tells its ranks as they are numbered by now.
     """
 
     def __init__(
@@ -61,7 +67,9 @@ class NodeRecord:
         directory: JobDirectory,
         shared: Shared,
         on_news: Callable[[], None],
+        ranks: Callable[[], Sequence[int]],
     ) -> None:
+        self._ranks = ranks
         self._planned = planned
         self._key = key
         self._directory = directory
@@ -161,18 +169,21 @@ class NodeRecord:
 
     def _is_own_stream(self, stream: str) -> bool:
         planned, name = self._planned(), stream.partition(".")[0]
-        own = {LAUNCHER, *map(str, planned.ranks), *(item.name for item in planned.processes)}
+        ranks = range(self._shared.world_size) if self._shared.is_elastic else planned.ranks
+        own = {LAUNCHER, *map(str, ranks), *(item.name for item in planned.processes)}
         return bool(_STREAM.fullmatch(stream)) and (name in own or stream in (METRICS_STREAM, TRAINER_STREAM))
 
     def _store_metrics(self, name: str, data: bytes) -> None:
         stream = self.metrics if name == METRICS_STREAM else self.trainer
         before = (stream.unreadable > 0, stream.skipped_bytes > 0)
         place, cursor = Place(self._key.attempt, self._name, name), self.logs.place(name)
-        lowest = min(self._planned().ranks, default=0)
+        lowest = min(self._ranks(), default=0)
         for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
             with contextlib.suppress(OSError):
                 append_metric(self._directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
             self.has_reported = True
+            if not self._shared.has_rank(metric.rank):
+                continue
             self.alerts += self._shared.watch.feed(metric)
             if not self.is_catching_up:
                 self._shared.alerts.see_metric(self._name, metric)

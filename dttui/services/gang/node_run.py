@@ -15,6 +15,7 @@ from dtagent.protocol.jobs import (
     FollowRequest,
     NodeState,
     NodeStatus,
+    Numbering,
     StopRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
@@ -80,6 +81,9 @@ class NodeRun:
     is_cut_short: bool = False
     """Whether the end did not wait for the rest of its logs."""
     clock_offset_s: float = 0.0
+    told_to_end_at: float | None = None
+    """Unix time, the host's clock, at which it was first told to end its part."""
+    _numbering: Numbering | None = None
     _refusals: int = 0
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -87,12 +91,27 @@ class NodeRun:
     """Set while there is a `client`."""
 
     def __post_init__(self) -> None:
-        self.record = NodeRecord(lambda: self.planned, self.key, self.directory, self.shared, lambda: self.on_change())
+        self.record = NodeRecord(
+            lambda: self.planned, self.key, self.directory, self.shared, lambda: self.on_change(), lambda: self.ranks
+        )
 
     @property
     def name(self) -> str:
         """The environment's."""
         return self.planned.name
+
+    @property
+    def numbering(self) -> Numbering | None:
+        """How torchrun has numbered its ranks last; `None` where that has not happened, or they are as planned."""
+        told = self.status.numbering if self.status is not None else None
+        if told is not None and len(told.ranks) == len(self.planned.ranks) and self.shared.has_rank(max(told.ranks)):
+            self._numbering = told
+        return self._numbering
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its global ranks, in order of local rank."""
+        return tuple(self.numbering.ranks) if self.numbering is not None else self.planned.ranks
 
     @property
     def is_over(self) -> bool:
@@ -131,7 +150,7 @@ class NodeRun:
     @property
     def has_all_ranks(self) -> bool:
         """Whether every rank runs the user's code, or has already run it."""
-        return self.status is not None and set(self.planned.ranks) <= set(self.status.ranks_started)
+        return self.status is not None and set(self.ranks) <= set(self.status.ranks_started)
 
     def here(self, moment: float) -> float:
         """Return a point in time of the host's clock on ours; where it tells of none, when it was last heard."""
@@ -162,8 +181,9 @@ class NodeRun:
 
     async def stop(self, *, force: bool) -> None:
         """Ask the host to end its part. Raises HostError."""
-        request = StopRequest(self.key, force)
-        self.status = await (await self.connect()).call("stop", request, NodeStatus)
+        client = await self.connect()
+        self.told_to_end_at = self.told_to_end_at or time.time() + self.clock_offset_s
+        self.status = await client.call("stop", StopRequest(self.key, force), NodeStatus)
 
     async def end_services(self) -> None:
         """Tell the host that nothing needs its services any more. Raises HostError."""

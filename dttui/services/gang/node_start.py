@@ -20,7 +20,7 @@ from dtagent.protocol.rpc import ErrorCode
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
-from dttui.services.gang.node_run import NodeRun, is_undecided
+from dttui.services.gang.node_run import RETRY_S, NodeRun, is_undecided
 from dttui.services.launch.sending import Bundle, send
 
 PREPARE_DEADLINE_S = 30.0
@@ -65,6 +65,7 @@ class NodeStart:
             simulated_slots=planned.slots if is_counted else 0,
             simulated_total=declared.count if planned.simulated and declared is not None else 0,
             preferred_port=preferred_port if planned.node_rank == 0 else None,
+            is_behind_prefix=bool(planned.prefix),
         )
         deadline = asyncio.get_running_loop().time() + CONTENTION_S
         while True:
@@ -120,6 +121,7 @@ class NodeStart:
                 await self.node.drop_link()
                 if asyncio.get_running_loop().time() - heard > SEND_PATIENCE_S:
                     raise
+            await asyncio.sleep(RETRY_S)
 
     async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str], log_cap_bytes: int) -> None:
         """Start the bound processes, within a deadline of its own. Raises HostError."""

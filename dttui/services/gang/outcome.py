@@ -11,18 +11,20 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, ProcessExit,
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
+from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.causes import any_is_consequence
 from dttui.services.diagnosis.exceptions import headline, shortened
 from dttui.services.follow import tail
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.jobs import JobDirectory
+from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.redaction import redact
 
-LAUNCHER = "launcher"
 TAIL_LINES = 30
 MAX_ERROR_LENGTH = 300
 MAX_LEFTOVERS, MAX_COMMAND = 16, 200
+CLOCK_SLACK_S = 1.0
+"""How much the clocks of a host and of this machine may be apart after the correction."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,13 @@ class FoundFailure:
         return float(self.data["time"])
 
 
-def ending(status: NodeStatus) -> str:
-    """Return in words why a node's part is ending or has ended: of a stop, whether it had to be killed."""
+def ending(status: NodeStatus, told_at: float | None = None) -> str:
+    """Return in words why a node's part is ending or has ended: of a stop, whether it had to be killed.
+
+    Args:
+        status: of the node.
+        told_at: Unix time of the host at which it was told to end, where that is known.
+    """
     if status.state is NodeState.UNKILLABLE:
         return told("cannot be ended: {left}", left=_left(status))
     if status.end_reason is EndReason.PROCESS_FAILED:
@@ -53,6 +60,9 @@ def ending(status: NodeStatus) -> str:
         return told("before it ran")
     if _had_ended(status):
         return told("its ranks had ended; the launcher that waited for others was killed")
+    ended_at = _ranks_ended_at(status)
+    if told_at is not None and ended_at is not None and ended_at < told_at - CLOCK_SLACK_S:
+        return told("its ranks had ended by themselves")
     return told("killed") if _was_killed(status) else told("ended by itself after SIGTERM")
 
 
@@ -74,13 +84,18 @@ def _was_killed(status: NodeStatus) -> bool:
 
 def _had_ended(status: NodeStatus) -> bool:
     """Whether all ranks ended well, and only their launcher had to be killed."""
-    well = {item.name for item in status.exits if item.exit_code == 0}
+    return _ranks_ended_at(status) is not None and any(item.signal == signal.SIGKILL for item in status.exits)
+
+
+def _ranks_ended_at(status: NodeStatus) -> float | None:
+    """Return when the last of the ranks ended, by the host's clock; `None` where not all ended well."""
+    well = {item.name: item.ended_at for item in status.exits if item.exit_code == 0}
     ranks = {str(rank) for rank in status.ranks_started}
-    return bool(ranks) and ranks <= well and any(item.signal == signal.SIGKILL for item in status.exits)
+    return max(well[rank] for rank in ranks) if ranks and ranks <= well.keys() else None
 
 
 def _left(status: NodeStatus) -> str:
-    shown = ", ".join(f"{item.pid} ({item.command[:MAX_COMMAND]})" for item in status.leftovers[:MAX_LEFTOVERS])
+    shown = ", ".join(f"{item.pid} ({clean(item.command[:MAX_COMMAND])})" for item in status.leftovers[:MAX_LEFTOVERS])
     return f"{shown}, …" if len(status.leftovers) > MAX_LEFTOVERS else shown
 
 
@@ -90,11 +105,11 @@ def last_words(node: NodeRun) -> dict[str, Any]:
     if status is None or not status.state.is_final:
         return {}
     # Whatever an agent tells, it is of the processes that it was given.
-    names = {LAUNCHER, *map(str, node.planned.ranks), *(item.name for item in node.planned.processes)}
+    names = {LAUNCHER, *map(str, node.ranks), *(item.name for item in node.planned.processes)}
     exits = [item for item in status.exits if item.name in names]
     return {
         "clock_offset_s": node.clock_offset_s,
-        "ranks_started": sorted({*status.ranks_started} & {*node.planned.ranks}),
+        "ranks_started": sorted({*status.ranks_started} & {*node.ranks}),
         "exits": {item.name: -item.signal if item.signal else item.exit_code for item in exits},
         "ended_at": {item.name: node.here(item.ended_at) for item in exits},
         "usage": to_wire(status.usage),
@@ -139,7 +154,7 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         return []
     logs = directory.logs(node.key.attempt, node.name)
     found = []
-    ranks = {str(rank): rank for rank in node.planned.ranks}
+    ranks = {str(rank): rank for rank in node.ranks}
     by_rank = {failure.rank: failure for failure in status.failures if str(failure.rank) in ranks}
     for item in status.exits:
         rank = ranks.get(item.name)

@@ -50,7 +50,7 @@ class ProcessGroupBoard:
         self._port = port
         self._call = _CALLS.get(framework, "init_process_group")
         self._own_ports = own_ports or {}
-        ranks = sum(len(node.planned.ranks) for node in nodes)
+        ranks = sum(len(node.ranks) for node in nodes)
         self._looks_twice = framework == "horovod" and ranks > SHORT_CALLERS
 
     async def watch(self) -> None:
@@ -60,7 +60,11 @@ class ProcessGroupBoard:
         before: dict[int, str] = {}
         while True:
             await asyncio.sleep(pause_s)
-            missing, waiting = await self._look()
+            seen = await self._look()
+            if seen is None:
+                pause_s = min(2 * pause_s, MOST_LOOK_S)
+                continue
+            missing, waiting = seen
             absent = {rank: name for rank, name in missing.items() if rank in before or not self._looks_twice}
             before = missing
             if absent and waiting:
@@ -74,25 +78,30 @@ class ProcessGroupBoard:
                 return
             pause_s *= 2
 
-    async def _look(self) -> tuple[dict[int, str], int]:
-        """Return the ranks that have not come, each with its node, and how many wait; no rank where all is well."""
+    async def _look(self) -> tuple[dict[int, str], int] | None:
+        """Return the ranks that have not come, each with its node, and how many wait; no rank where all is well.
+
+        `None` where a node does not say: who has come is unknown then.
+        """
         if any(node.record.has_reported for node in self._nodes):
             return {}, 0
         ports = [self._own_ports.get(node.name, self._port) for node in self._nodes]
         replies = await asyncio.gather(*map(ask, self._nodes, ports))
+        if any(reply is not None and reply.ranks_connected is None for reply in replies):
+            return {}, 0
         missing: dict[int, str] = {}
         waiting = 0
         for node, reply in zip(self._nodes, replies, strict=True):
-            if reply is not None and reply.ranks_connected is None:
-                return {}, 0
-            if reply is None or reply.ranks_connected is None or node.status is None:
+            ended = {item.name for item in node.status.exits} if node.status is not None else set()
+            if {*map(str, node.ranks)} <= ended:
                 continue
-            ended = {item.name for item in node.status.exits}
-            come = {*reply.ranks_connected} & {*node.planned.ranks}
+            if reply is None or reply.ranks_connected is None or node.silent_since is not None:
+                return None
+            come = {*reply.ranks_connected} & {*node.ranks}
             if node.name in self._own_ports:
-                come = {*node.planned.ranks} if reply.is_listening else set()
+                come = {*node.ranks} if reply.is_listening else set()
             waiting += len(come)
-            missing |= {rank: node.name for rank in node.planned.ranks if rank not in come and str(rank) not in ended}
+            missing |= {rank: node.name for rank in node.ranks if rank not in come and str(rank) not in ended}
         return missing, waiting
 
     def _tell(self, missing: dict[int, str], waiting: int, seconds: int) -> None:

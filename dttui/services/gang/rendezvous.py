@@ -16,7 +16,7 @@ from dttui.sanitize import clean
 from dttui.services.follow import tail
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.jobs import JobDirectory
+from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.words import listed, without_log_head
 
 MOST_NAMES = 3
@@ -114,7 +114,7 @@ class RendezvousBoard:
 
     def _said(self, node: NodeRun) -> str:
         folder: Path = self._directory.logs(node.key.attempt, node.name)
-        lines = [line for line in map(clean, tail(folder / "launcher.err", SAID_LINES)) if not _STACK.match(line)]
+        lines = [line for line in map(clean, tail(folder / f"{LAUNCHER}.err", SAID_LINES)) if not _STACK.match(line)]
         return without_log_head(lines[-1].strip())[:MAX_SAID] if lines else ""
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import PrepareReply
 
-from dttui.errors import CancelledError, DttuiError, HostError, LaunchError
+from dttui.errors import AgentError, CancelledError, DttuiError, HostError, LaunchError
 from dttui.files import write_atomic
 from dttui.i18n import Told, _, ntold, told
 from dttui.planning.binding import bind, checkpoint_directory
@@ -95,27 +95,33 @@ class GangStart:
         _done, pending = await asyncio.wait(cleaners, timeout=ROLLBACK_DEADLINE_S)
         for task in pending:
             task.cancel()
-        await asyncio.gather(*cleaners, return_exceptions=True)
-        unclean = [start.node for start in self._nodes if not start.node.is_clean]
-        for node in unclean:
-            status = node.status
-            is_known = status is not None and status.state.is_final and bool(status.reason)
-            unknown = told("could not be reached; what runs there is unknown")
-            self._log.note(
-                node.name, NodeStanding.LOST, agent_text(status.reason) if status is not None and is_known else unknown
-            )
+        refusals = await asyncio.gather(*cleaners, return_exceptions=True)
+        unclean = []
+        for start, refusal in zip(self._nodes, refusals, strict=True):
+            node = start.node
+            if node.is_clean:
+                continue
+            unclean.append(node)
+            why: str = told("could not be reached; what runs there is unknown")
+            if node.status is not None and node.status.state.is_final and node.status.reason:
+                why = agent_text(node.status.reason)
+            elif refusal and isinstance(refusal, str):
+                why = told("{reason}; what runs there is unknown", reason=refusal)
+            self._log.note(node.name, NodeStanding.LOST, why)
         if not unclean:
             return told("{reason}; every host was rolled back", reason=reason)
         hosts = ", ".join(node.name for node in unclean)
         return told("{reason}; what runs on {hosts} is unknown", reason=reason, hosts=hosts)
 
-    async def _clean(self, node: NodeRun) -> None:
+    async def _clean(self, node: NodeRun) -> str:
+        """Have a node end its part; return why it refuses to, for the caller to tell."""
         try:
             await node.end(force=True)
-        except HostError:
-            return  # Told as lost by the caller.
+        except HostError as error:
+            return error.message if isinstance(error, AgentError) else ""
         if node.is_clean:
             self._log.note(node.name, NodeStanding.ENDED, told("clean"))
+        return ""
 
     async def _prepare_and_start(self) -> BoundPlan:
         bundle = await self._make_bundle()
@@ -144,8 +150,8 @@ class GangStart:
     async def _make_bundle(self) -> Bundle | None:
         if self._plan.upload is None:
             return None
-        upload = survey(self._base / self._plan.upload)
-        bundle = await asyncio.to_thread(make_bundle, upload.files)
+        upload = self._base / self._plan.upload
+        bundle = await asyncio.to_thread(lambda: make_bundle(survey(upload).files))
         write_atomic(self._directory.files(self._log.attempt), bundle.text)
         return bundle
 

@@ -14,7 +14,7 @@ from dtagent.protocol.jobs import AttemptKey, EndReason, NodeState
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, CancelledError, HostError, LaunchError
-from dttui.i18n import ntold, told
+from dttui.i18n import N_, ntold, told
 from dttui.inventory.models import Inventory
 from dttui.planning.models import BoundPlan, Plan
 from dttui.services.alerts.alerts import AlertWatch
@@ -32,7 +32,7 @@ from dttui.transport.base import Prompter, Transport
 ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
 CATCH_UP_DEADLINE_S = 10.0
-_STATES = frozenset(item.value for item in JobState)
+_HALF_STARTED = N_("the controller died while the hosts were being started")
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
 
@@ -66,8 +66,7 @@ class Remains:
     @property
     def states(self) -> list[JobState]:
         """The states the attempt went through; one of another version may be anything but the first two."""
-        words = [str(event.data.get("state")) for event in self.events if event.kind is EventKind.JOB_STATE]
-        return [JobState(word) if word in _STATES else JobState.UNKNOWN for word in words]
+        return [JobState(event.data.get("state")) for event in self.events if event.kind is EventKind.JOB_STATE]
 
     @property
     def touched_hosts(self) -> bool:
@@ -89,7 +88,7 @@ class Remains:
             node.record.resume(so_far)
             node.clock_offset_s = offsets.get(node.name, 0.0)
             for place, metric in so_far.metrics:
-                if place.node == node.name:
+                if place.node == node.name and node.shared.has_rank(metric.rank):
                     node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
 
 
@@ -143,8 +142,11 @@ class TakeOver:
         for node in self._nodes:
             node.retry_now()
 
-    async def run(self) -> None:
+    async def run(self) -> str:
         """Find out how far the attempt came, and follow it to its end or clear what was never a whole gang.
+
+        Returns:
+            What there is to say of a good end, empty where that is nothing.
 
         Raises:
             LaunchError: not all of it had been started; what had been is cleared.
@@ -162,22 +164,24 @@ class TakeOver:
             self._log.enter(JobState.UNKNOWN, message, since=self._remains.seen_at)
             if self._remains.bound is None:
                 raise LaunchError(await self._start.roll_back(told("the controller died before the start")))
-            if not self._remains.started_all and not await self._all_were_started():
+            if not self._remains.started_all and (reason := await self._why_not_all_started()):
                 if self._is_stopping:
                     raise CancelledError(await self._start.roll_back(told("stopped on request before the job ran")))
-                reason = told("the controller died while the hosts were being started")
                 raise LaunchError(await self._start.roll_back(reason))
             try:
-                await self._watch.run(self._remains.bound)
+                return await self._watch.run(self._remains.bound)
             finally:
                 await asyncio.gather(*(_catch_up(node) for node in self._nodes))
         finally:
             await asyncio.gather(*(node.close() for node in self._nodes))
 
-    async def _all_were_started(self) -> bool:
-        """Ask every host; false where one was not started, or is not heard of long after the others."""
+    async def _why_not_all_started(self) -> str:
+        """Ask every host; return why the gang is not whole, empty where it is.
+
+        It is not where one was not started, cannot tell, or is not heard of long after the others.
+        """
         loop = asyncio.get_running_loop()
-        asking = [asyncio.create_task(_was_started(node)) for node in self._nodes]
+        asking = [asyncio.create_task(_why_not_started(node)) for node in self._nodes]
         for task in asking:
             task.add_done_callback(lambda _task: self._changed.set())
         deadline: float | None = None
@@ -189,15 +193,15 @@ class TakeOver:
                 self._changed.clear()
                 self._watch.report()
                 known = [task.result() for task in asking if task.done()]
-                if self._is_stopping or not all(known):
-                    return False
+                if self._is_stopping or any(known):
+                    return next(filter(None, known), told(_HALF_STARTED))
                 if any(node.needs_person for node in self._nodes):
                     deadline = None  # It is us who cannot get in; that says nothing of the host.
                 elif known:
                     deadline = deadline or loop.time() + ASK_DEADLINE_S
                 if deadline is not None and loop.time() > deadline:
-                    return False
-            return all(task.result() for task in asking)
+                    return told(_HALF_STARTED)
+            return next(filter(None, (task.result() for task in asking)), "")
         finally:
             for task in asking:
                 task.cancel()
@@ -246,14 +250,13 @@ class ResumedWatch(GangWatch):
             super()._tell_failure(failure)
 
 
-async def _was_started(node: NodeRun) -> bool:
+async def _why_not_started(node: NodeRun) -> str:
+    """Return why a node's part is not known to have been started; empty where it was."""
     try:
         status = await node.await_status()
     except AgentError as error:
-        if error.code != ErrorCode.NO_SUCH_ATTEMPT:
-            raise
-        return False
-    return status.state not in (NodeState.PREPARED, NodeState.DISCARDED)
+        return told(_HALF_STARTED) if error.code == ErrorCode.NO_SUCH_ATTEMPT else error.message
+    return told(_HALF_STARTED) if status.state in (NodeState.PREPARED, NodeState.DISCARDED) else ""
 
 
 async def _catch_up(node: NodeRun) -> None:

@@ -1,10 +1,11 @@
-"""Watching one attempt from its start to its end: what the nodes say is told, and the first failure ends them all."""
+"""Watching one attempt from its start to its end: what the nodes say is told, and a failure ends all that need it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
@@ -12,14 +13,14 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 
 from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
-from dttui.planning.models import BoundPlan, Finding, Severity
-from dttui.services.agents.words import agent_text
-from dttui.services.alerts.metric_watch import alert_message
+from dttui.planning.models import BoundPlan, Finding
 from dttui.services.gang.attempt_log import AttemptLog
+from dttui.services.gang.elastic import Membership
 from dttui.services.gang.lost_nodes import LOG_REST
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import FoundFailure, ending, last_words, rank_failures, stopped_on_request
 from dttui.services.gang.process_group import ProcessGroupBoard
+from dttui.services.gang.remarks import Remarks
 from dttui.services.gang.rendezvous import RendezvousBoard
 from dttui.services.gang.start import GRACE_S, MOST_NAMES
 from dttui.services.gang.stop_order import StopOrder, Word
@@ -30,9 +31,6 @@ from dttui.spec.findings import warning
 STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
 FORCED_STOP_DEADLINE_S = 8.0
-MOST_WARNINGS = 20
-"""Of one node's agent that are passed on."""
-MOST_WARNING_CHARACTERS = 500
 
 
 class GangWatch:
@@ -71,12 +69,13 @@ class GangWatch:
         """Node → why it could no longer be followed."""
         self._unstopped: dict[str, str] = {}
         """Node that could be reached and did not end → why."""
-        self._warned: dict[str, set[str]] = {}
-        """Node → what its agent warned of."""
+        self._remarks = Remarks(log)
         self._has_ended_services = False
         """Whether it was told that services end."""
         self._silent: set[str] = set()
         """Nodes that were told to be silent, and not yet to be back."""
+        self._membership: Membership | None = None
+        """Of an elastic attempt, who takes part."""
 
     def request_stop(self, *, force: bool) -> None:
         """Stop the job: gracefully, or at once."""
@@ -86,14 +85,16 @@ class GangWatch:
             node.hurries = self._force
         self._changed.set()
 
-    async def run(self, bound: BoundPlan) -> None:
-        """Follow the nodes to their end.
+    async def run(self, bound: BoundPlan) -> str:
+        """Follow the nodes to their end; return what there is to say of a good one, empty where that is nothing.
 
         Raises:
             JobFailedError: it failed, or what became of a part of it is not known.
             CancelledError: it was stopped on request.
         """
-        size = bound.plan.world_size
+        size, least = bound.plan.world_size, bound.plan.min_nodes
+        if least is not None:
+            self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
         self._enter(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
@@ -111,28 +112,25 @@ class GangWatch:
                 await self._wait_for_change(stop_deadline, board.wait_s if self._is_waiting else None)
                 self._give_up_broken(followers)
                 self.report()
-                if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
-                    self._enter(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
+                if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
+                    self._enter(JobState.RUNNING, message)
                 if self._state is JobState.RUNNING and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
-                broken = (
-                    self._late is not None
-                    or any(node.has_failed or node.is_lost for node in self._nodes)
-                    or bool(self._broken)
-                )
-                if broken or self._is_stopping:
-                    grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
-                    now = asyncio.get_running_loop().time
-                    stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
+                is_ending = self._late is not None or self._is_broken() or self._is_stopping
+                if is_ending:
                     self._stop_all()
                     if group_watch is not None:
                         group_watch.cancel()
+                else:
+                    self._end_services()
+                if is_ending or self._has_left_some_behind(followers):
+                    grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+                    now = asyncio.get_running_loop().time
+                    stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
                     if now() > stop_deadline:
                         self._give_up_rest(followers)
                         stop_deadline = None  # It was for none of those of whom now only logs are still to come.
-                else:
-                    self._end_services()
         finally:
             await asyncio.gather(*(order.close() for order in self._orders.values()))
             boards = [task for task in (group_watch, self._looking) if task is not None]
@@ -142,6 +140,45 @@ class GangWatch:
             await asyncio.gather(*tasks, return_exceptions=True)
         self.report()
         self._conclude()
+        return self._membership.outcome() or "" if self._membership is not None else ""
+
+    def _new_round(self, size: int) -> Told | None:
+        """Return what to tell once all ranks run; of an elastic attempt, once all of a new round do."""
+        if self._membership is not None:
+            self._membership.learn()
+            return self._membership.new_round()
+        if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
+            return ntold("the rank runs", "all {count} ranks run", size)
+        return None
+
+    def _is_broken(self) -> bool:
+        """Whether the attempt cannot go on; where it can, nodes that are out of it are told to end."""
+        if self._membership is None:
+            return any(self._has_failed(node) for node in self._nodes)
+        found = self._membership.newly_out(self._broken)
+        for node in found:
+            self._orders[node.name].give(Word.STOP, insists=True)
+        if found and self._state is JobState.RUNNING and self._membership.end is None:
+            hosts = listed(list(self._membership.out), MOST_NAMES)
+            self._enter(JobState.RUNNING, told("torchrun starts all ranks again, without {hosts}", hosts=hosts))
+        return self._membership.end is not None
+
+    def _has_failed(self, node: NodeRun) -> bool:
+        return node.has_failed or node.is_lost or node.name in self._broken
+
+    def _has_left_some_behind(self, followers: Sequence[asyncio.Task[None]]) -> bool:
+        """Whether all that is left of an elastic attempt are nodes that are out; of those, give up who is silent."""
+        if self._membership is None:
+            return False
+        for node in self._membership.left_behind():
+            self._orders[node.name].give(Word.STOP, insists=True)
+        if not all(node.is_over for node in self._membership.members):
+            return False
+        for node, follower in zip(self._nodes, followers, strict=True):
+            if not node.is_over and node.silent_since is not None:
+                node.is_lost = True
+                follower.cancel()
+        return True
 
     @property
     def _is_waiting(self) -> bool:
@@ -178,12 +215,12 @@ class GangWatch:
 
     def _stop_all(self) -> None:
         """Have every node told. Called after each change: a host that was silent hears of the stop when it is back."""
-        failed = next(
-            (node.name for node in self._nodes if node.has_failed or node.is_lost or node.name in self._broken), None
-        )
+        survived = self._membership.survived if self._membership is not None else set()
+        failed = next((node.name for node in self._nodes if self._has_failed(node) and node.name not in survived), None)
         if self._state is not JobState.STOPPING:
             why = told("a failure on {host} ends all", host=failed) if failed else told("stopping on request")
-            self._enter(JobState.STOPPING, self._late or why)
+            over = self._membership.end if self._membership is not None else None
+            self._enter(JobState.STOPPING, self._late or over or why)
             self._cancelled = failed is None and self._late is None
         for node in self._nodes:
             order = self._orders[node.name]
@@ -238,7 +275,7 @@ class GangWatch:
     def report(self) -> None:
         """Say what is new about each node."""
         for node in self._nodes:
-            if node.is_lost:
+            if node.is_lost or (node.silent_since is not None and self._is_out(node)):
                 continue
             if node.silent_since is not None:
                 seconds = node.silent_since - node.heard_at
@@ -255,64 +292,30 @@ class GangWatch:
                 if node.name in self._silent:
                     self._silent.discard(node.name)
                     self._log.progress(told("{host} is back", host=node.name))
-                self._log.note(node.name, _standing(node.status), ending(node.status), **last_words(node))
+                self._log.note(
+                    node.name, _standing(node.status), ending(node.status, node.told_to_end_at), **last_words(node)
+                )
             if node.disk_trouble:
                 message = told("what comes from {host} cannot be kept here: {reason}; it is fetched again",
                                host=node.name, reason=node.disk_trouble)  # fmt: skip
                 self._log.tell(warning("copy-behind", node.name, message))
-            self._report_metrics(node)
-            self._report_warnings(node)
-            self._report_cuts(node)
+            self._remarks.tell(node)
             if node.is_cut_short:
                 self._log.tell(log_rest(self._directory.job_id, node.name))
 
-    def _report_metrics(self, node: NodeRun) -> None:
-        """Tell of alarming reports, and of those that nobody can plot: at the first, and all of them at the end."""
-        alerts, node.record.alerts = node.record.alerts, []
-        for alert in alerts:
-            data = {**alert.data, "severity": Severity.WARNING.value}
-            message = alert_message(node.name, alert)
-            self._log.add(EventKind.METRIC_ALERT, message, node=node.name, rank=alert.rank, data=data)
-        metrics = node.record.metrics
-        found = {}
-        if node.record.trainer.skipped_bytes:
-            found["metrics-skipped"] = told(
-                "{host} printed more than could be searched for metrics; some may be missing", host=node.name
-            )
-        if metrics.unreadable and (node.is_over or not self._log.has_told("metrics-unreadable", node.name)):
-            found["metrics-unreadable"] = ntold(
-                "{count} line of metrics of {host} could not be read: {line}",
-                "{count} lines of metrics of {host} could not be read; the first: {line}",
-                metrics.unreadable,
-                host=node.name,
-                line=metrics.first_unreadable,
-            )
-        for code, message in found.items():
-            self._log.tell(warning(code, node.name, message))
-
-    def _report_warnings(self, node: NodeRun) -> None:
-        """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
-        warned = self._warned.setdefault(node.name, set())
-        for whole in node.status.warnings if node.status is not None else ():
-            text = agent_text(whole[:MOST_WARNING_CHARACTERS])
-            if text not in warned and len(warned) < MOST_WARNINGS:
-                warned.add(text)
-                self._log.tell(
-                    warning("agent-records", node.name, told("{host}: {message}", host=node.name, message=text))
-                )
-
-    def _report_cuts(self, node: NodeRun) -> None:
-        """Tell of each rank whose output has passed the cap."""
-        streams = node.status.cut_logs if node.status is not None else ()
-        for rank in node.planned.ranks:
-            if f"{rank}.out" in streams or f"{rank}.err" in streams:
-                message = told("the output of rank {rank} on {host} passed its cap", rank=rank, host=node.name)
-                hint = told("The host keeps its beginning and its end; monitoring.log_cap sets how much.")
-                self._log.tell(warning("log-cut", f"{node.name}, {rank}", message, hint))
-
     def _conclude(self) -> None:
-        """Raise what says how the attempt ended; return when every rank of every node ended well."""
+        """Raise what says how the attempt ended; return when every rank ended well of every node that was needed."""
+        members = self._membership
+        if members is not None and members.has_succeeded and not self._cancelled:
+            return
         failures = rank_failures(self._directory, self._nodes, self._secrets)
+        if members is not None:
+            survived = members.survived
+            failures = [
+                replace(item, data={**item.data, "survived": True}) if item.node in survived else item
+                for item in failures
+            ]
+            failures.sort(key=lambda failure: failure.node in survived)
         lost = [node.name for node in self._nodes if node.is_lost]
         uncleared = [item for item in failures if item.data.get("uncleared")]
         if self._cancelled and not lost and not uncleared:
@@ -335,7 +338,9 @@ class GangWatch:
                 told("What runs there is unknown; look at the host when it is back."),
             )
         if uncleared or failures:
-            raise JobFailedError((uncleared or failures)[0].message)
+            message = (uncleared or failures)[0].message
+            over = members.end if members is not None else None
+            raise JobFailedError(told("{what}; {why}", what=message, why=over) if over else message)
         if lost:
             raise JobFailedError(
                 told("{hosts} could not be reached", hosts=", ".join(lost)),
@@ -345,16 +350,19 @@ class GangWatch:
         if unwell is not None:
             raise JobFailedError(told("{host} did not end well", host=unwell.name))
 
+    def _is_out(self, node: NodeRun) -> bool:
+        return self._membership is not None and node.name in self._membership.out
+
     def _tell_failure(self, failure: FoundFailure) -> None:
         fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
 
 
-def log_rest(job_id: str, host: str) -> Finding:
-    """Return what tells that the rest of a node's logs was left on the host."""
-    message = told("the stop was forced: the rest of the logs of {host} was not fetched", host=host)
+def log_rest(job_id: str, host: str, message: str = "") -> Finding:
+    """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
+    forced = told("the stop was forced: the rest of the logs of {host} was not fetched", host=host)
     hint = told("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
-    return warning(LOG_REST, host, message, hint)
+    return warning(LOG_REST, host, message or forced, hint)
 
 
 def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:

@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dtagent.protocol.tree import decode_tree
 
@@ -25,6 +24,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.services.jobs import JobDirectory
+from dttui.services.launch.launch_file import LaunchFile
 from dttui.services.launch.sending import make_bundle
 from dttui.services.launch.upload import survey
 from dttui.spec import parse_document
@@ -54,7 +54,7 @@ def identity(job: Job, plan: Plan, inventory: Inventory, base: Path) -> str:
 
 def find_running(wanted: str) -> JobDirectory | None:
     """Return a job of this identity that is being started or runs under a controller, the newest of several."""
-    return next((directory for directory, launch in _running() if launch.get("identity") == wanted), None)
+    return next((directory for directory, launch in _running() if launch.identity == wanted), None)
 
 
 def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[str]] | None:
@@ -66,8 +66,8 @@ def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[st
         file: what the person calls it.
     """
     for directory, launch in _running():
-        name = launch.get("file")
-        if name is None or launch.get("base") != str(base) or Path(name).name != Path(file).name:
+        name = launch.file
+        if name is None or launch.base != base or Path(name).name != Path(file).name:
             continue
         with contextlib.suppress(OSError, UsageError):
             before = parse_document(directory.document.read_text(encoding="utf-8"), name).job
@@ -86,7 +86,7 @@ def _differing(one: object, other: object, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _running() -> Iterator[tuple[JobDirectory, dict[str, Any]]]:
+def _running() -> Iterator[tuple[JobDirectory, LaunchFile]]:
     """Yield the jobs that are being started or run under a controller, and what was written at their launch."""
     found = []
     for launch in locations.jobs_directory().glob("*/launch.json"):
@@ -94,11 +94,10 @@ def _running() -> Iterator[tuple[JobDirectory, dict[str, Any]]]:
             found.append((launch.stat().st_mtime, launch))
     for _written_at, launch in sorted(found, reverse=True):
         directory = JobDirectory(launch.parent)
-        with contextlib.suppress(OSError, ValueError):
-            said = json.loads(launch.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, UsageError):
             is_there = directory.has_controller() or _is_starting(launch)
-            if isinstance(said, dict) and is_there and not directory.is_over():
-                yield directory, said
+            if is_there and not directory.is_over():
+                yield directory, directory.read_launch()
 
 
 @contextlib.contextmanager

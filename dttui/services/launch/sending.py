@@ -151,7 +151,8 @@ async def _push(client: AgentClient, key: AttemptKey, data: Iterator[bytes], on_
                 given += len(part)
                 await asyncio.sleep(0)  # It goes out before the next part is read.
             elif under_way:
-                taken = await under_way.popleft()
+                taken = await asyncio.shield(under_way[0])
+                del under_way[0]
                 on_sent(taken)
             else:
                 return taken

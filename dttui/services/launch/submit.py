@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ from dttui.services.controller.starting import SpareController, start_controller
 from dttui.services.jobs import JobDirectory
 from dttui.services.known_hardware import KnownHardware, known_hardware
 from dttui.services.launch.command_line import files_of
+from dttui.services.launch.launch_file import LaunchFile
 from dttui.services.launch.same_job import find_running, identity
+from dttui.services.launch.script_imports import check_imports
 from dttui.services.launch.upload import UploadFile, check_script, survey
 from dttui.services.words import listed
 from dttui.spec import dump_job
@@ -74,7 +76,10 @@ def make_local_plan(
     plan = make_plan(job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time())
     found = [*plan.findings, *known.findings, *submission.notes]
     if plan.upload is not None:
-        found.extend(_check_upload(job.run, Path(os.path.normpath(submission.base / plan.upload))))
+        directory = Path(os.path.normpath(submission.base / plan.upload))
+        found.extend(_check_upload(job.run, directory))
+        if plan.framework and job.run is not None:
+            found.extend(check_imports(plan.framework, job.run, directory))
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
     for index, name in enumerate(plan.secrets):
@@ -111,27 +116,38 @@ def submit(
     """
     if plan.errors:
         raise UsageError(plan.errors[0].message, plan.errors[0].hint)
-    directory = jobs.create(submission.job.name)
     inventory = _chosen(submission, plan)
-    launch = {
-        "identity": identity(submission.job, plan, inventory, submission.base),
-        "inventory": inventory.model_dump(mode="json"),
-        "base": str(submission.base),
-        "file": submission.file,
-        "language": language(),
-        "ignored": list(submission.ignored),
-    }
+    launch = LaunchFile(
+        identity=identity(submission.job, plan, inventory, submission.base),
+        inventory=inventory,
+        base=submission.base,
+        file=submission.file,
+        language=language(),
+        ignored=submission.ignored,
+    )
+    directory = jobs.create(submission.job.name)
+    lock: int | None = None
     try:
         lock = directory.claim()  # From the first, so that nobody takes the job for one whose controller has died.
         write_atomic(directory.document, submission.text or dump_job(submission.job))
         write_atomic(directory.plan, plan.model_dump_json(indent=2))
-        write_atomic(directory.launch, json.dumps(launch, ensure_ascii=False))
-    except OSError as refusal:
+        write_atomic(directory.launch, launch.model_dump_json())
+    except BaseException as fault:
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(directory.path, ignore_errors=True)
+        if not isinstance(fault, OSError):
+            raise
         raise UsageError(
-            _("cannot write to {path}: {reason}").format(path=directory.path, reason=refusal.strerror),
+            _("cannot write to {path}: {reason}").format(path=directory.path, reason=fault.strerror),
             _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
-        ) from refusal
-    start_controller(directory, lock, launches=True, expects_client=expects_client, spare=spare)
+        ) from fault
+    try:
+        start_controller(directory, lock, launches=True, expects_client=expects_client, spare=spare)
+    except OSError as fault:  # Whatever else comes, Ctrl-C say: a controller may have the job by then.
+        shutil.rmtree(directory.path, ignore_errors=True)
+        message = _("the controller of the job cannot be started: {reason}")
+        raise UsageError(message.format(reason=fault.strerror or str(fault))) from fault
     return directory
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,12 +69,15 @@ def survey(directory: Path) -> Upload:
         if not is_wanted:
             left_out.append(_shown(relative))
             continue
-        if not path.is_file():
+        try:
+            info = path.stat()
+        except OSError:  # It is gone by now, or a link to nothing.
+            continue
+        if not stat.S_ISREG(info.st_mode):
             continue
         if problem_of(relative):
             misnamed.append(_shown(relative))
             continue
-        info = path.stat()
         total += info.st_size
         by_part[relative.partition("/")[0]] += info.st_size
         files.append(UploadFile(path, relative, info.st_size, bool(info.st_mode & 0o100)))

@@ -10,6 +10,7 @@ from enum import Enum
 from dttui.errors import HostError, PreflightError, UsageError
 from dttui.i18n import _
 from dttui.planning.models import Finding, Plan, Severity
+from dttui.services.preflight.folding import folded
 from dttui.spec.findings import errors_first
 
 IGNORABLE = frozenset(
@@ -72,7 +73,7 @@ class Check(str, Enum):
     PEERS = "peers"
 
 
-class Verdict(str, Enum):
+class CheckStatus(str, Enum):
     """What a check came to."""
 
     PENDING = "pending"
@@ -84,14 +85,14 @@ class Verdict(str, Enum):
     ERROR = "error"
 
 
-_BADNESS = tuple(Verdict)
+_BADNESS = tuple(CheckStatus)
 
 
 @dataclass(frozen=True)
 class Cell:
     """One check of one node."""
 
-    verdict: Verdict
+    status: CheckStatus
     text: str = ""
     """What was seen, in a few words."""
     seconds: float | None = None
@@ -104,7 +105,7 @@ class Judgement:
 
     text: str = ""
     findings: tuple[Finding, ...] = ()
-    verdict: Verdict = Verdict.OK
+    status: CheckStatus = CheckStatus.OK
     """Where no finding is worse."""
 
 
@@ -156,7 +157,7 @@ class Board:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            self.rows[name] = dict.fromkeys(Check, Cell(Verdict.PENDING))
+            self.rows[name] = dict.fromkeys(Check, Cell(CheckStatus.PENDING))
 
     def put(self, name: str, judgements: Mapping[Check, Judgement], seconds: float | None = None) -> None:
         """Write what checks of a node came to; a check that is judged again keeps its time."""
@@ -164,10 +165,10 @@ class Board:
         for check, judgement in judgements.items():
             found = tuple(self._weighed(finding) for finding in judgement.findings)
             self._found[name, check] = found
-            verdicts = [judgement.verdict, *(_VERDICT_OF[finding.severity] for finding in found)]
+            statuses = [judgement.status, *(_STATUS_OF[finding.severity] for finding in found)]
             before = self.rows[name][check]
-            took = seconds if before.verdict is Verdict.PENDING else before.seconds
-            cell = Cell(max(verdicts, key=_BADNESS.index), judgement.text, took)
+            took = seconds if before.status is CheckStatus.PENDING else before.seconds
+            cell = Cell(max(statuses, key=_BADNESS.index), judgement.text, took)
             if cell != before:
                 changed[check] = self.rows[name][check] = cell
         if changed and self.on_change is not None:
@@ -194,8 +195,8 @@ class Board:
             if name in self.unreachable:
                 raise self.unreachable[name]
         if self.errors:
-            first = self.errors[0]
-            more = _(" (and {count} more)").format(count=len(self.errors) - 1) if len(self.errors) > 1 else ""
+            first, *others = folded(self.errors)
+            more = _(" (and {count} more)").format(count=len(others)) if others else ""
             raise PreflightError(first.message + more, first.hint)
 
     def _weighed(self, finding: Finding) -> Finding:
@@ -206,7 +207,7 @@ class Board:
         return finding.model_copy(update={"severity": Severity.WARNING, "message": message, "hint": ""})
 
 
-_VERDICT_OF = {Severity.INFO: Verdict.OK, Severity.WARNING: Verdict.WARNING, Severity.ERROR: Verdict.ERROR}
+_STATUS_OF = {Severity.INFO: CheckStatus.OK, Severity.WARNING: CheckStatus.WARNING, Severity.ERROR: CheckStatus.ERROR}
 
 
 def check_name(check: Check) -> str:
@@ -227,19 +228,19 @@ def check_name(check: Check) -> str:
 
 
 SYMBOLS = {
-    Verdict.PENDING: "·",
-    Verdict.NONE: "–",
-    Verdict.OK: "✓",
-    Verdict.UNKNOWN: "?",
-    Verdict.WARNING: "⚠",
-    Verdict.ERROR: "✗",
+    CheckStatus.PENDING: "·",
+    CheckStatus.NONE: "–",
+    CheckStatus.OK: "✓",
+    CheckStatus.UNKNOWN: "?",
+    CheckStatus.WARNING: "⚠",
+    CheckStatus.ERROR: "✗",
 }
 
 
 def cell_text(cell: Cell) -> str:
     """Return symbol and time of a check in at most 5 cells: `✓ .02`, `⚠ 1.2`, `✗ 20`."""
-    symbol = SYMBOLS[cell.verdict]
-    if cell.seconds is None or cell.verdict in (Verdict.PENDING, Verdict.NONE):
+    symbol = SYMBOLS[cell.status]
+    if cell.seconds is None or cell.status in (CheckStatus.PENDING, CheckStatus.NONE):
         return symbol
     for least, digits in ((9.95, 0), (0.995, 1), (0.0, 2)):
         if cell.seconds >= least:
@@ -247,10 +248,14 @@ def cell_text(cell: Cell) -> str:
     return symbol
 
 
+_STATUS = "verdict"
+"""What a status is called in events and in JSON, which other versions and programs read."""
+
+
 def cells_to_data(cells: Mapping[Check, Cell]) -> dict[str, dict[str, object]]:
     """Return cells as plain data, for an event."""
     return {
-        check.value: {"verdict": cell.verdict.value, "seconds": cell.seconds, "text": cell.text}
+        check.value: {_STATUS: cell.status.value, "seconds": cell.seconds, "text": cell.text}
         for check, cell in cells.items()
     }
 
@@ -258,10 +263,10 @@ def cells_to_data(cells: Mapping[Check, Cell]) -> dict[str, dict[str, object]]:
 def cells_from_data(data: object) -> dict[Check, Cell]:
     """Read cells back; what is not understood, as of another version, is left out."""
     found: dict[Check, Cell] = {}
-    known, verdicts = {item.value for item in Check}, {item.value for item in Verdict}
+    known, statuses = {item.value for item in Check}, {item.value for item in CheckStatus}
     for name, body in data.items() if isinstance(data, dict) else ():
-        if name in known and isinstance(body, dict) and body.get("verdict") in verdicts:
+        if name in known and isinstance(body, dict) and body.get(_STATUS) in statuses:
             seconds = body.get("seconds")
             took = float(seconds) if isinstance(seconds, (int, float)) else None
-            found[Check(name)] = replace(Cell(Verdict(body["verdict"]), seconds=took), text=str(body.get("text", "")))
+            found[Check(name)] = replace(Cell(CheckStatus(body[_STATUS]), seconds=took), text=str(body.get("text", "")))
     return found

@@ -9,7 +9,8 @@ from dttui.planning.models import Plan
 from dttui.services.known_hardware import known_hardware
 from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.services.preflight.board import Board, Changed
-from dttui.services.preflight.run import CheckedHost, Preflight
+from dttui.services.preflight.nodes import CheckedHost
+from dttui.services.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport
 
 

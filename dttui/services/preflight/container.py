@@ -9,7 +9,7 @@ from dtagent.protocol.probes import ImageReply
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text
-from dttui.services.preflight.board import Drift, Judgement, Verdict, drift_of
+from dttui.services.preflight.board import CheckStatus, Drift, Judgement, drift_of
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, error, warning
 
@@ -43,7 +43,7 @@ def judge_image(name: str, container: Container, reply: ImageReply) -> Judgement
         found = (warning("container-image", name, message, _("Write the whole path of the file.")),)
     short = _short(reply)
     told = f"{engine} · {image}" + (f" · {short}" if short else "")
-    return Judgement(told, found, Verdict.OK)
+    return Judgement(told, found, CheckStatus.OK)
 
 
 def image_drift(images: Mapping[str, ImageReply]) -> tuple[Drift, ...]:

@@ -9,12 +9,13 @@ from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 
 from dttui import __version__
+from dttui.frameworks.parts.elastic import MOST_CLOCK_SKEW_S
 from dttui.i18n import _, joined, ngettext
 from dttui.planning.models import Finding, PlannedNode
 from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text, gpu_note_text
 from dttui.services.launch.command_line import needs_on_host
-from dttui.services.preflight.board import Judgement, Verdict
+from dttui.services.preflight.board import CheckStatus, Judgement
 from dttui.services.preflight.software import check_logout
 from dttui.spec.findings import error, warning
 
@@ -49,15 +50,17 @@ def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Jud
     """Say whether the GPUs that the job gets report errors; `unknown` where one does not tell all kinds of them."""
     name = node.name
     if not facts.gpus:
-        return Judgement(_("no GPUs"), verdict=Verdict.NONE)
+        return Judgement(_("no GPUs"), status=CheckStatus.NONE)
     if not sample.gpus:
-        return Judgement(gpu_note_text(facts.gpu_note or "") or _("the driver says nothing"), verdict=Verdict.UNKNOWN)
+        return Judgement(
+            gpu_note_text(facts.gpu_note or "") or _("the driver says nothing"), status=CheckStatus.UNKNOWN
+        )
     gpus = _of_the_job(node, sample)
     if not gpus:
-        return Judgement(_("none used"), verdict=Verdict.NONE)
+        return Judgement(_("none used"), status=CheckStatus.NONE)
     found, untold = _gpu_findings(name, gpus), _untold(gpus)
     if untold:
-        return Judgement(_("not told: {what}").format(what=untold), tuple(found), Verdict.UNKNOWN)
+        return Judgement(_("not told: {what}").format(what=untold), tuple(found), CheckStatus.UNKNOWN)
     return Judgement(_("no errors") if not found else "", tuple(found))
 
 
@@ -83,7 +86,7 @@ def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoin
             message = _("{host}: /dev/shm has {size}; data loaders and NCCL may run out of it")
             hint = _("Give a container more: --shm-size=8g or --ipc=host.")
             found.append(warning("shm-small", name, message.format(host=name, size=_gib(facts.shm_total_mib)), hint))
-    return Judgement(joined(" · ", told), tuple(found), Verdict.OK if told else Verdict.UNKNOWN)
+    return Judgement(joined(" · ", told), tuple(found), CheckStatus.OK if told else CheckStatus.UNKNOWN)
 
 
 def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgement:
@@ -91,7 +94,7 @@ def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgem
     name, limits = node.name, facts.limits
     found = check_logout(node, facts)
     if limits is None:
-        return Judgement("", tuple(found), Verdict.UNKNOWN)
+        return Judgement("", tuple(found), CheckStatus.UNKNOWN)
     files = OPEN_FILES_BASE + OPEN_FILES_PER_RANK * world_size
     if limits.open_files is not None and limits.open_files < files:
         message = _("{host}: a process may open {limit} files; {wanted} are likely to be needed")
@@ -115,7 +118,9 @@ def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgem
     return Judgement(_("{count} files").format(count=told), tuple(found))
 
 
-def judge_clock(name: str, offset_s: float, round_trip_s: float, everyone: Sequence[float]) -> Judgement:
+def judge_clock(
+    name: str, offset_s: float, round_trip_s: float, everyone: Sequence[float], *, is_elastic: bool = False
+) -> Judgement:
     """Compare a host's clock with what most clocks say, the login node's among them.
 
     Args:
@@ -123,12 +128,16 @@ def judge_clock(name: str, offset_s: float, round_trip_s: float, everyone: Seque
         offset_s: its clock minus the login node's.
         round_trip_s: of the measurement; half of it is the uncertainty.
         everyone: offsets of all nodes.
+        is_elastic: whether torchrun will compare the clocks of the nodes.
     """
     text = f"{_span(offset_s)} ± {_span(round_trip_s / 2).lstrip('+')}"
     skew_s = offset_s - median([0.0, *everyone])
     if abs(skew_s) - round_trip_s / 2 <= CLOCK_WANTED_S:
         return Judgement(text)
     message = _("{host}: its clock is off by {skew}").format(host=name, skew=_span(skew_s))
+    if is_elastic and abs(skew_s) - round_trip_s / 2 > MOST_CLOCK_SKEW_S:
+        why = _("An elastic job takes a host for dead by its clock: let NTP or chrony set it, or leave elastic out.")
+        return Judgement(text, (error("elastic-clock", name, message, why),))
     hint = _("Let NTP or chrony set it: logs of several hosts are hard to compare, and certificates may fail.")
     return Judgement(text, (warning("clock-skew", name, message, hint),))
 
@@ -148,9 +157,9 @@ def judge_paths(node: PlannedNode, reply: PathsReply) -> Judgement:
             found.append(error("command-missing", name, message, hint))
     wanted = [item for item in reply.paths if item.path in node.required_paths]
     if not node.required_paths:
-        verdict = Verdict.OK if programs or files else Verdict.NONE
+        status = CheckStatus.OK if programs or files else CheckStatus.NONE
         text = _("all is sent with the job") if not files else _("{count} looked at").format(count=len(files))
-        return Judgement(text, tuple(found), verdict)
+        return Judgement(text, tuple(found), status)
     for item in wanted:
         if item.exists is False:
             message = _("{host}: there is no {path}").format(host=name, path=item.path)

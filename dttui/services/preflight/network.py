@@ -34,7 +34,7 @@ from dttui.planning.models import Finding
 from dttui.sanitize import clean
 from dttui.services.agents.client import AgentClient
 from dttui.services.known_hardware import record_links
-from dttui.services.preflight.board import Judgement, Verdict
+from dttui.services.preflight.board import CheckStatus, Judgement
 from dttui.spec.findings import error, warning
 
 Value = TypeVar("Value")
@@ -111,7 +111,7 @@ class Network:
         listening = await self._open_main(peer, client)
         peer.main.set_result(listening)
         if listening is None:
-            return self._no_port or Judgement(verdict=Verdict.UNKNOWN)
+            return self._no_port or Judgement(status=CheckStatus.UNKNOWN)
         return Judgement(_("port {port}").format(port=listening.port))
 
     async def listen(self, name: str, client: AgentClient, usual_address: str) -> None:
@@ -142,7 +142,7 @@ class Network:
             if peer is self._master and self._no_port is not None:
                 return self._no_port
             if listening is None or address is None or peer.client is None:
-                return Judgement(_("{host} does not listen").format(host=self._master.name), verdict=Verdict.UNKNOWN)
+                return Judgement(_("{host} does not listen").format(host=self._master.name), status=CheckStatus.UNKNOWN)
             found = peer.to_master = await self._reach(peer.client, address, listening, 0)
             source = found.source
         finally:
@@ -155,7 +155,7 @@ class Network:
         peer, master = self.peers[name], self._master
         found, listening = peer.to_master, _done(master.main)
         if found is None or listening is None:
-            return Judgement(verdict=Verdict.UNKNOWN)
+            return Judgement(status=CheckStatus.UNKNOWN)
         where = f"{name} → {master.name}:{listening.port}"
         is_wrong_loopback = _is_loopback(found.address) and (
             found.outcome is not Reach.REACHED or (peer is master and self._is_reached_from_afar())
@@ -178,7 +178,7 @@ class Network:
         listening = await _within(target.ephemeral, WAIT_S)
         address = await _within(target.address, WAIT_S)
         if listening is None or address is None or peer.client is None:
-            return Judgement(_("{host} does not listen").format(host=target.name), verdict=Verdict.UNKNOWN)
+            return Judgement(_("{host} does not listen").format(host=target.name), status=CheckStatus.UNKNOWN)
         found = peer.to_next = await self._reach(peer.client, address, listening, self._load_bytes)
         if found.outcome is Reach.REACHED:
             return Judgement(f"{target.name} {_route(found)}")

@@ -7,41 +7,33 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsRequest, VerdictReply
+from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsRequest
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
+from dtagent.protocol.telemetry import HostFacts, HostSample
 
 from dttui.errors import AgentError, HostError
 from dttui.frameworks.parts.bundle import holes_in
 from dttui.i18n import _, joined
-from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.models import Inventory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agents.client import AgentClient
-from dttui.services.compose.occupation import HostReading, check_room, count_free
+from dttui.services.compose.occupation import HostReading
 from dttui.services.launch.command_line import needs_on_host
 from dttui.services.preflight import hosts
-from dttui.services.preflight.board import Board, Changed, Check, Judgement, Verdict, check_name, forbidding
+from dttui.services.preflight.board import Board, Changed, Check, CheckStatus, Judgement, check_name, forbidding
 from dttui.services.preflight.container import image_drift, judge_image
+from dttui.services.preflight.frameworks import FrameworkCheck
 from dttui.services.preflight.network import Network, record
-from dttui.services.preflight.software import differences, drift_findings, judge_software
-from dttui.services.preflight.verdicts import (
-    TIMEOUT_S,
-    judge_verdict,
-    request_for,
-    shape_of,
-    unread,
-    versions_of,
-)
+from dttui.services.preflight.nodes import Checked
+from dttui.services.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus, read_sample, wait_for_room
+from dttui.services.preflight.software import differences, drift_findings, facts_request, judge_software
+from dttui.services.preflight.verdicts import shape_of, unread
 from dttui.spec.findings import error, warning
-from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 FACTS_TIMEOUT_S = 30.0
-SAMPLE_WAIT_S = 5.0
-GPU_WAIT_S = 8.0
-"""How long the first reading of the GPUs may take."""
 PATHS_S = 5.0
 PATHS_TIMEOUT_S = 8.0
 IMAGE_TIMEOUT_S = 20.0
@@ -49,48 +41,9 @@ PING_TIMEOUT_S = 5.0
 CLOCK_PINGS = 3
 NETWORK_TIMEOUT_S = 50.0
 """More than the wait for the other side and a probe of it, which end with a reason."""
-ROOM_WAIT_S = 2.5
-"""How long GPUs that are taken are looked at again before the job is refused."""
 
 Value = TypeVar("Value")
 Replan = Callable[[Inventory, dict[str, HostFacts]], Plan]
-
-
-class Checked(Protocol):
-    """A node to check."""
-
-    environment: Environment
-    planned: PlannedNode
-    clock_offset_s: float
-
-    async def connect(self) -> AgentClient:
-        """Connect, or return the connection there is. Raises HostError."""
-
-
-class CheckedHost:
-    """A node that is checked, and nothing else."""
-
-    def __init__(self, environment: Environment, planned: PlannedNode, transport: Transport, prompter: Prompter):
-        self.environment = environment
-        self.planned = planned
-        self.clock_offset_s = 0.0
-        self._transport = transport
-        self._prompter = prompter
-        self._client: AgentClient | None = None
-
-    async def connect(self) -> AgentClient:
-        """Connect, or return the connection there is. Raises HostError."""
-        if self._client is None:
-            self._client = await AgentClient.connect(
-                self.environment, self._transport, self._prompter, CONNECT_TIMEOUT_S
-            )
-        return self._client
-
-    async def close(self) -> None:
-        """Let go of the connection."""
-        if self._client is not None:
-            with contextlib.suppress(HostError):
-                await self._client.close()
 
 
 class Preflight:
@@ -123,9 +76,7 @@ class Preflight:
         self._images: dict[str, ImageReply] = {}
         """Node → what its engine says of the job's image."""
         self._is_thorough = is_thorough
-        self._asked: dict[object, str] = {}
-        """Versions of packages → the node that is asked what it says."""
-        self._verdicts: dict[str, VerdictReply] = {}
+        self._frameworks = FrameworkCheck(is_thorough=is_thorough)
         self._network = Network(self.board.names, plan.port_range, measures_bandwidth=measures_bandwidth)
         self._measures_bandwidth = measures_bandwidth
         self._master_address: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -146,9 +97,10 @@ class Preflight:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._network.close()
         before = self._plan
-        plan = self._plan = self._replan(self._with_addresses(), dict(self._facts))
-        if self._verdicts and shape_of(plan) != shape_of(before):
-            await asyncio.gather(*(self._ask_framework(self._nodes[name]) for name in self._verdicts))
+        # It looks through the files to be sent, which may be many and lie on a slow disk.
+        plan = self._plan = await asyncio.to_thread(self._replan, self._with_addresses(), dict(self._facts))
+        if shape_of(plan) != shape_of(before):
+            await asyncio.gather(*map(self._ask_framework, self._frameworks.answered))
         address = await self._master_address
         for name in self.board.names:
             if name not in self.board.unreachable:
@@ -156,7 +108,7 @@ class Preflight:
             if address is not None and self._network.peers[name].to_master is not None:
                 # By what the other nodes saw meanwhile.
                 self.board.put(name, {Check.MASTER: self._network.judge_master(name, address)})
-        await self._wait_for_room()
+        await wait_for_room(self.board, self._look_again)
         self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
         found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(plan, self.board.drift)]
         zones = {node.name: node.zone for node in plan.nodes}
@@ -202,10 +154,10 @@ class Preflight:
         self.board.unreachable[name] = failure
         found = error("unreachable", name, failure.message, failure.hint)
         row = self.board.rows[name]
-        where = Check.REACH if row[Check.REACH].verdict is Verdict.PENDING else Check.SOFTWARE
+        where = Check.REACH if row[Check.REACH].status is CheckStatus.PENDING else Check.SOFTWARE
         self.board.put(name, {where: Judgement(_("failed"), (found,))}, seconds)
-        open_checks = [check for check, cell in row.items() if cell.verdict is Verdict.PENDING]
-        self.board.put(name, dict.fromkeys(open_checks, Judgement(verdict=Verdict.UNKNOWN)))
+        open_checks = [check for check, cell in row.items() if cell.status is CheckStatus.PENDING]
+        self.board.put(name, dict.fromkeys(open_checks, Judgement(status=CheckStatus.UNKNOWN)))
 
     async def _check_clock(self, node: Checked, client: AgentClient) -> None:
         name = node.planned.name
@@ -234,55 +186,29 @@ class Preflight:
         """Ask what the host is and does. Raises HostError where it does not say what it is."""
         name = node.planned.name
         began = time.monotonic()
-        request = FactsRequest([node.planned.python])
+        request = facts_request(self._plan, node.planned)
         self._facts[name] = facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
         took_s = time.monotonic() - began
         self._judge(name, took_s)
         await asyncio.gather(self._check_gpus(node, client, facts), self._check_framework(node, facts))
 
     async def _check_framework(self, node: Checked, facts: HostFacts) -> None:
-        """Have what the framework would be given read by itself, on one node of those with the same versions."""
-        versions = versions_of(node.planned, facts)
-        if versions is not None and self._asked.setdefault(versions, node.planned.name) == node.planned.name:
-            await self._ask_framework(node)
+        if await self._frameworks.check(node, self._plan, facts):
+            self._judge(node.planned.name)
 
-    async def _ask_framework(self, node: Checked) -> None:
-        name = node.planned.name
-        request = request_for(self._plan, self._planned(name), thorough=self._is_thorough)
-        if request is None:
-            return
-        try:
-            client = await node.connect()
-            self._verdicts[name] = await client.call("verdict", request, VerdictReply, TIMEOUT_S)
-        except AgentError as failure:
-            is_old = failure.code == ErrorCode.UNKNOWN_METHOD
-            reason = _("its agent is too old for this check") if is_old else failure.message
-            self._verdicts[name] = VerdictReply(unseen=reason)
-        except HostError as failure:  # A host that is gone is told of by the other checks.
-            self._verdicts[name] = VerdictReply(unseen=failure.message)
+    async def _ask_framework(self, name: str) -> None:
+        """Ask again, since the plan is another one by what the hosts say."""
+        await self._frameworks.ask(self._nodes[name], self._planned(name), self._plan)
         self._judge(name)
 
     async def _check_gpus(self, node: Checked, client: AgentClient, facts: HostFacts) -> None:
         name = node.planned.name
         measured = await self._timed(
-            name, Check.GPUS, self._read_sample(client, facts, None), GPU_WAIT_S + SAMPLE_WAIT_S, also=Check.HEALTH
+            name, Check.GPUS, read_sample(client, facts, None), GPU_WAIT_S + SAMPLE_WAIT_S, also=Check.HEALTH
         )
         if measured is not None:
             self._samples[name], seconds = measured
             self._judge(name, seconds)
-
-    async def _read_sample(self, client: AgentClient, facts: HostFacts, after: int | None) -> HostSample:
-        deadline = time.monotonic() + GPU_WAIT_S
-        while True:
-            samples = await client.telemetry(after, SAMPLE_WAIT_S)
-            sample = samples[-1] if samples else None
-            is_late = time.monotonic() > deadline
-            # A daemon that is only just starting has not heard from the GPUs' driver yet.
-            if sample is not None and (sample.gpus or not facts.gpus or is_late):
-                return sample
-            if is_late:
-                raise AgentError(client.name, _("{host}: the agent does not read its host").format(host=client.name))
-            after = sample.seq if sample is not None else after
 
     async def _check_paths(self, node: Checked, client: AgentClient) -> None:
         name = node.planned.name
@@ -315,7 +241,7 @@ class Preflight:
     async def _check_network(self, node: Checked, client: AgentClient) -> None:
         name = node.planned.name
         if len(self.board.names) == 1:
-            only = Judgement(_("one node"), verdict=Verdict.NONE)
+            only = Judgement(_("one node"), status=CheckStatus.NONE)
             self.board.put(name, {Check.PEERS: only})
             await self._probe(name, Check.MASTER, self._network.try_port(name, client), PATHS_TIMEOUT_S)
             return
@@ -358,10 +284,10 @@ class Preflight:
             reason, hint = failure.message, failure.hint
         message = _("{host}: {check} could not be checked: {reason}")
         message = message.format(host=name, check=check_name(check), reason=reason)
-        found = Judgement(reason, (warning("unchecked", name, message, hint),), Verdict.UNKNOWN)
+        found = Judgement(reason, (warning("unchecked", name, message, hint),), CheckStatus.UNKNOWN)
         self.board.put(name, {check: found}, time.monotonic() - began)
         if also is not None:
-            self.board.put(name, {also: Judgement(reason, verdict=Verdict.UNKNOWN)}, time.monotonic() - began)
+            self.board.put(name, {also: Judgement(reason, status=CheckStatus.UNKNOWN)}, time.monotonic() - began)
         return None
 
     def _judge(self, name: str, seconds: float | None = None) -> None:
@@ -376,16 +302,18 @@ class Preflight:
         found: dict[Check, Judgement] = {}
         if name in self._offsets:
             everyone = [offset_s for offset_s, _trip_s in self._offsets.values()]
-            found[Check.CLOCK] = hosts.judge_clock(name, *self._offsets[name], everyone)
+            found[Check.CLOCK] = hosts.judge_clock(
+                name, *self._offsets[name], everyone, is_elastic=self._plan.min_nodes is not None
+            )
         if paths is not None:
             found[Check.PATHS] = hosts.judge_paths(planned, paths)
         if facts is not None:
             if self._plan.container is None:
-                found[Check.SOFTWARE] = self._judge_software(planned, facts)
+                found[Check.SOFTWARE] = self._frameworks.add_to(judge_software(self._plan, planned, facts), planned)
             found[Check.LIMITS] = hosts.judge_limits(planned, facts, self._plan.world_size)
             if sample is not None:
                 found[Check.HEALTH] = hosts.judge_health(planned, facts, sample)
-                found[Check.GPUS] = self._judge_gpus(planned, HostReading(facts, sample))
+                found[Check.GPUS] = judge_gpus(self._plan, self._inventory, planned, HostReading(facts, sample))
             if paths is not None:
                 found[Check.ROOM] = hosts.judge_room(planned, facts, paths, _checkpoints(planned))
         if self._plan.container is not None and name in self._images:
@@ -394,37 +322,11 @@ class Preflight:
             found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, told)))
         self.board.put(name, found, seconds)
 
-    def _judge_software(self, planned: PlannedNode, facts: HostFacts) -> Judgement:
-        judged = judge_software(self._plan, planned, facts)
-        if planned.name not in self._verdicts:
-            return judged
-        said, found = judge_verdict(planned, self._verdicts[planned.name])
-        return replace(judged, text=joined(" · ", filter(None, (judged.text, said))), findings=judged.findings + found)
-
-    def _judge_gpus(self, planned: PlannedNode, reading: HostReading) -> Judgement:
-        environment = self._nodes[planned.name].environment
-        declared = environment.resources.gpu
-        slots = declared.count if planned.simulated and declared is not None else 0
-        found = check_room(self._plan, self._inventory, {planned.name: reading})
-        free, every = count_free(reading.sample, slots)
-        if not every:
-            return Judgement(_("no GPUs"), tuple(found), Verdict.NONE if not found else Verdict.OK)
-        return Judgement(_("{free} of {all} free").format(free=free, all=every), tuple(found))
-
-    async def _wait_for_room(self) -> None:
-        """Look again where GPUs are taken: a job that has only just ended may be in the first reading still."""
-        deadline = time.monotonic() + ROOM_WAIT_S
-        while time.monotonic() < deadline:
-            taken = [finding.subject for finding in self.board.errors if finding.code == "gpus-taken"]
-            if not taken:
-                return
-            await asyncio.gather(*(self._look_again(name) for name in taken), return_exceptions=True)
-
     async def _look_again(self, name: str) -> None:
         with contextlib.suppress(HostError):  # The first reading stands.
             client = await self._nodes[name].connect()
             after = self._samples[name].seq
-            self._samples[name] = await self._read_sample(client, self._facts[name], after)
+            self._samples[name] = await read_sample(client, self._facts[name], after)
             self._judge(name)
 
     def _planned(self, name: str) -> PlannedNode:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 
-from dtagent.protocol.telemetry import HostFacts, PythonFacts
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
 
 from dttui.frameworks import get_framework
+from dttui.frameworks.parts.bundle import holes_in
 from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agents.words import agent_text
-from dttui.services.preflight.board import Drift, Judgement, drift_of
+from dttui.services.preflight.board import CheckStatus, Drift, Judgement, drift_of
 from dttui.spec.findings import error, warning
 
 _Told = Callable[[HostFacts, PythonFacts], str | None]
@@ -26,11 +28,32 @@ def check_logout(node: PlannedNode, facts: HostFacts) -> list[Finding]:
     return [error("logout-kills", node.name, message, hint)]
 
 
+def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
+    """Return what to ask of a node's host: of its interpreter behind the words that the job puts before it."""
+    if not node.prefix:
+        return FactsRequest([node.python])
+    if any(holes_in(word) for word in node.prefix):
+        return FactsRequest()  # Only a start fills them.
+    process = next(iter(node.processes), None)
+    told = process.env if process is not None else {}
+    env = {name: told[name] for name in plan.own_variables if name in told and not holes_in(told[name])}
+    cwd = process.cwd if process is not None and not holes_in(process.cwd) else "/"
+    return FactsRequest([node.python], list(node.prefix), env, cwd)
+
+
+def python_of(node: PlannedNode, facts: HostFacts) -> PythonFacts | None:
+    """Return what a host says of a node's interpreter: of the one that the job will start."""
+    told = (item for item in facts.pythons if item.path == node.python and tuple(item.prefix or ()) == node.prefix)
+    return next(told, None)
+
+
 def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement:
     """Say whether a host has the interpreter and packages of the job."""
-    name, python = node.name, _python(facts, node.python)
+    name, python = node.name, python_of(node, facts)
     if python is None or python.error:
         reason = agent_text(python.error) if python and python.error else _("nothing is known of it")
+        if node.prefix:
+            return _unseen(node, reason)
         message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
         hint = (
             _("Set `python` of this environment in the inventory.")
@@ -58,6 +81,14 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
         if package not in python.packages
     )
     return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
+
+
+def _unseen(node: PlannedNode, reason: str) -> Judgement:
+    """Say that nobody could look behind the prefix, which may be ready only when the job starts."""
+    message = _("{host}: the interpreter behind run.prefix could not be looked at: {reason}")
+    hint = _("Try there: {command}").format(command=shlex.join([*node.prefix, node.python, "--version"]))
+    found = warning("python-unknown", node.name, message.format(host=node.name, reason=reason), hint)
+    return Judgement(node.python, (found,), CheckStatus.UNKNOWN)
 
 
 def _check_nccl(plan: Plan, node: PlannedNode, python: PythonFacts) -> tuple[Finding, ...]:
@@ -93,7 +124,7 @@ def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]
     pairs = {
         node.name: (facts[node.name], python)
         for node in plan.nodes
-        if node.name in facts and (python := _python(facts[node.name], node.python)) and not python.error
+        if node.name in facts and (python := python_of(node, facts[node.name])) and not python.error
     }
     found = []
     for item, tell in items.items():
@@ -126,7 +157,3 @@ def _may_use_torch(plan: Plan) -> bool:
 
 def _package(name: str) -> _Told:
     return lambda _host, python: python.packages.get(name)
-
-
-def _python(facts: HostFacts, path: str) -> PythonFacts | None:
-    return next((item for item in facts.pythons if item.path == path), None)

@@ -13,6 +13,7 @@ from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text
+from dttui.services.preflight.software import python_of
 from dttui.spec.findings import error
 
 SECONDS = 20.0
@@ -44,6 +45,7 @@ def request_for(plan: Plan, node: PlannedNode, *, thorough: bool) -> VerdictRequ
         files={file.path: fill(file.text, values) for file in node.files if "/" not in file.path},
         world_size=plan.world_size,
         seconds=SECONDS,
+        prefix=list(node.prefix),
     )
 
 
@@ -61,8 +63,10 @@ def checks_of(framework: str) -> Sequence[str]:
 
 def versions_of(node: PlannedNode, facts: HostFacts) -> object:
     """Return what must be equal for two hosts' frameworks to say the same; `None` without the interpreter."""
-    python = next((item for item in facts.pythons if item.path == node.python and item.error is None), None)
-    return None if python is None else (python.version, tuple(sorted(python.packages.items())))
+    python = python_of(node, facts)
+    return (
+        None if python is None or python.error is not None else (python.version, tuple(sorted(python.packages.items())))
+    )
 
 
 def shape_of(plan: Plan) -> object:

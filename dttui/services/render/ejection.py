@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from dttui.services.launch.submit import Submission, make_local_plan
 from dttui.services.launch.upload import UploadFile, survey
 from dttui.services.render.plain import plain_command
 from dttui.services.render.shell import IPV6_MARK, RENDERED
+from dttui.spec.findings import Finding, errors_first
 from dttui.spec.models import Job
+from dttui.spec.places import with_places
 
 _OF_LAUNCH = {"secret-missing"}
 """Errors that only a launch from here has: the script asks for secrets where it runs."""
@@ -65,11 +68,28 @@ class Ejection:
         cores = next((item.cores for item in places if item is not None and item.cores is not None), None)
         return cores, next((item.memory for item in places if item is not None and item.memory is not None), None)
 
+    def declared_for(self, node: PlannedNode) -> tuple[int | None, int | None]:
+        """Return the cores and the bytes of memory that the inventory says a node has: the least of all nodes alike.
+
+        Those are alike that use as many GPUs; so what is asked for where the job says nothing does not set them apart.
+        """
+        alike = [item for item in self.plan.nodes if item.cuda_slots == node.cuda_slots]
+        found = [cpu for cpu in (self.environments[item.node_rank].resources.cpu for item in alike) if cpu is not None]
+        cores = min((cpu.cores for cpu in found if cpu.cores is not None), default=None)
+        return cores, min((cpu.memory for cpu in found if cpu.memory is not None), default=None)
+
 
 def plan_to_eject(submission: Submission) -> Plan:
     """Return the plan of a job with what there is to say about it; to be ejected, it must have no errors."""
     plan = make_local_plan(submission)
     return plan.model_copy(update={"findings": tuple(item for item in plan.findings if item.code not in _OF_LAUNCH)})
+
+
+def told_of(submission: Submission, plan: Plan, findings: Sequence[Finding]) -> Plan:
+    """Return a plan with what a target has to say of it, at its place in the job's file."""
+    if submission.text is not None and submission.file is not None:
+        findings = with_places(findings, submission.text, submission.file)
+    return plan.model_copy(update={"findings": errors_first([*plan.findings, *findings])})
 
 
 def eject(submission: Submission, plan: Plan, target: Path, image: str | None = None) -> Ejection:

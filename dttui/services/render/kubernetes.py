@@ -22,6 +22,7 @@ from dttui.services.render.kubernetes_readme import kubernetes_readme
 from dttui.services.render.rendered import Rendered
 from dttui.services.render.run_script import run_script
 from dttui.services.render.shell import comment, default
+from dttui.spec.findings import Finding, warning
 
 MOST_BYTES = 768 * 1024
 """Of files in one ConfigMap, which may have 1 MiB in all; a larger working directory gets a volume.
@@ -60,10 +61,29 @@ class _Group:
     first: int
     count: int
     request: Mapping[str, str]
-    """Of cpu and memory, where the job says something."""
+    """Of cpu and memory, where the job or the inventory says something."""
     gpus: int
     only_serves: bool
     """Whether nothing on these nodes ends by itself."""
+
+
+def check_kubernetes(ejection: Ejection) -> list[Finding]:
+    """Return what of the job's container no pod has."""
+    container, (_capabilities, options) = ejection.plan.container, _options(ejection)
+    found = []
+    if container is not None and container.mounts:
+        message = _("pods do not see directories of hosts: {mounts}").format(mounts=", ".join(container.mounts))
+        found.append(
+            ("mounts", message, _("Add a volume for each to jobset.yaml and trainjob.yaml; the README says where."))
+        )
+    if options:
+        message = _("options of the engine mean nothing to Kubernetes and are left out: {options}")
+        hint = _("Write what they stand for into jobset.yaml and trainjob.yaml.")
+        found.append(("options", message.format(options=", ".join(options)), hint))
+    return [
+        warning(f"container-{key}", f"run.container.{key}", message, hint, path=("run", "container", key))
+        for key, message, hint in found
+    ]
 
 
 def render_kubernetes(ejection: Ejection) -> list[Rendered]:
@@ -85,6 +105,7 @@ class _Manifests:
         self._ejection = replace(ejection, plan=plan.model_copy(update={"nodes": nodes, "container": None}))
         self._name = ejection.name if ejection.name[0].isalpha() else f"job-{ejection.name}"
         self._groups = _groups(self._ejection)
+        self._capabilities, _others = _options(ejection)
         self._has_volume = ejection.work is not None and not _is_small([file.size for file in ejection.work])
 
     def files(self) -> list[Rendered]:
@@ -172,6 +193,8 @@ class _Manifests:
             "env": variables,
             "volumeMounts": mounts,
         }
+        if self._capabilities:
+            container["securityContext"] = {"capabilities": {"add": list(self._capabilities)}}
         resources: dict[str, dict[str, Any]] = {"limits": {"nvidia.com/gpu": group.gpus}} if group.gpus else {}
         resources |= {"requests": dict(group.request)} if group.request else {}
         container |= {"resources": resources} if resources else {}
@@ -258,17 +281,30 @@ def _image(ejection: Ejection) -> str:
     return image
 
 
+def _options(ejection: Ejection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the capabilities that the engine's options give the container, and the options that give none."""
+    container = ejection.plan.container
+    options = container.options if container is not None else ()
+    mark = "--cap-add="
+    return (
+        tuple(item.removeprefix(mark).upper().removeprefix("CAP_") for item in options if item.startswith(mark)),
+        tuple(item for item in options if not item.startswith(mark)),
+    )
+
+
 def _python(ejection: Ejection) -> str:
     return ejection.plan.python or DEFAULT_PYTHON
 
 
 def _groups(ejection: Ejection) -> tuple[_Group, ...]:
     def kind(node: PlannedNode) -> tuple[int, tuple[tuple[str, str], ...], bool]:
-        cores, memory_bytes = ejection.asked_of(node)
+        cores, memory_bytes = (
+            asked if asked is not None else declared
+            for asked, declared in zip(ejection.asked_of(node), ejection.declared_for(node), strict=True)
+        )
         request = {"cpu": str(cores)} if cores is not None else {}
         request |= {"memory": str(memory_bytes)} if memory_bytes is not None else {}
-        serves = bool(node.processes) and all(item.is_service for item in node.processes)
-        return node.cuda_slots, tuple(request.items()), serves
+        return node.cuda_slots, tuple(request.items()), node.serves_only
 
     found: list[_Group] = []
     same = [(key, list(nodes)) for key, nodes in groupby(ejection.plan.nodes, kind)]

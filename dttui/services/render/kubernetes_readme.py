@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.readme import code, section, table
+from dttui.services.render.readme import code, left_to_nccl, section, table
+from dttui.services.words import listed
 
+MAX_NAMES = 8
 _APPLY = "kubectl apply --server-side -f"
 
 
@@ -21,9 +23,12 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
         has_volume: whether the working directory is on a volume that has to be filled first.
     """
     plan = ejection.plan
-    what = _(
+    what = ngettext(
         "{job}, as `dttui render --target kubernetes` has written it: {framework}, backend {backend}, "
-        "world size {size}, {count} pods of the image `{image}`."
+        "world size {size}, {count} pod of the image `{image}`.",
+        "{job}, as `dttui render --target kubernetes` has written it: {framework}, backend {backend}, "
+        "world size {size}, {count} pods of the image `{image}`.",
+        len(plan.nodes),
     ).format(
         job=clean(plan.job_name),
         framework=plan.framework,
@@ -56,7 +61,7 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
                 [
                     f"kubectl logs --tail=-1 -f -l jobset.sigs.k8s.io/jobset-name={name},"
                     f"jobset.sigs.k8s.io/replicatedjob-name={first},batch.kubernetes.io/job-completion-index=0",
-                    "kubectl delete -f files.yaml -f trainjob.yaml  # jobset.yaml",
+                    "kubectl delete -f files.yaml -f trainjob.yaml  # or jobset.yaml",
                     *([f"kubectl delete secret {name}-secrets"] if plan.secrets else []),
                 ]
             ),
@@ -88,6 +93,7 @@ def _needs(ejection: Ejection) -> str:
     if paths:
         told = _("In every pod there must be {paths}: in the image, or on a volume that you add to the manifests.")
         lines.append(told.format(paths=", ".join(f"`{clean(path)}`" for path in paths)))
+    lines += _of_hosts(ejection)
     if ejection.job.recovery.checkpoint is None:
         lines.append(_("Checkpoints go with the pod: name a volume by recovery.checkpoint.dir to keep them."))
     else:
@@ -99,8 +105,43 @@ def _needs(ejection: Ejection) -> str:
             "raise communication.rendezvous_timeout, or use a scheduler that starts them together (gang scheduling)."
         )
         lines.append(told.format(seconds=plan.rendezvous_timeout_s))
+    lines += filter(None, [left_to_nccl(plan)])
     if plan.secrets:
         lines.append(
             _("Values of secrets are in no file: the command above takes them from your shell, which is bash or zsh.")
         )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _of_hosts(ejection: Ejection) -> list[str]:
+    """Return what the job has of its hosts, and pods have or have not."""
+    lines = []
+    container = ejection.job.run.container if ejection.job.run is not None else None
+    if container is not None and container.mounts:
+        volumes = []
+        for source, path, *mode in (item.split(":") for item in container.mounts):
+            told = (
+                _("`{path}`, which is `{source}` of the hosts")
+                if mode != ["ro"]
+                else _("`{path}`, which is `{source}` of the hosts, read-only")
+            )
+            volumes.append(told.format(path=clean(path), source=clean(source)))
+        told = _("Pods do not see directories of hosts: add a volume to the manifests for each of {volumes}.")
+        lines.append(told.format(volumes="; ".join(volumes)))
+    known = [(node.node_rank, ejection.asked_of(node), ejection.declared_for(node)) for node in ejection.plan.nodes]
+    if any(a is None and b is not None for _rank, *places in known for a, b in zip(*places, strict=True)):
+        lines.append(
+            _(
+                "Where resources.cpu of the job does not say how much cpu and memory pods request, it is what the "
+                "inventory declares: lower it in the manifests where no node of the cluster has so much to give."
+            )
+        )
+    lacking = _(
+        "Nothing says how much {what} {nodes} need, so their pods request none: write resources.cpu into the job, or "
+        "requests into the manifests."
+    )
+    for index, what in enumerate(("cpu", "memory")):
+        nodes = [f"`node{rank}`" for rank, *places in known if all(place[index] is None for place in places)]
+        if nodes:
+            lines.append(lacking.format(what=what, nodes=listed(nodes, MAX_NAMES)))
+    return lines

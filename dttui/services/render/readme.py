@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dttui.frameworks.parts.bundle import Hole
-from dttui.i18n import _
+from dttui.frameworks.parts.nccl import RDMA_VARIABLES
+from dttui.i18n import _, ngettext
+from dttui.planning.models import Plan
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection
 
 
-def readme(ejection: Ejection, start: str) -> str:
-    """Return the text; `start` says how it is started."""
+def readme(ejection: Ejection, start: str, *, by_slurm: bool = False) -> str:
+    """Return the text.
+
+    Args:
+        ejection: the job.
+        start: says how it is started.
+        by_slurm: whether hosts and ports are those that Slurm's job has, not the inventory's.
+    """
     plan = ejection.plan
     what = _(
         "{job}, as `dttui render` has written it: {framework}, backend {backend}, world size {size}. It runs with bash "
@@ -22,20 +30,33 @@ def readme(ejection: Ejection, start: str) -> str:
         what,
         _nodes(ejection),
         section(_("Start"), start),
-        section(_("What can be changed"), _variables(ejection)),
+        section(
+            _("What can be changed"),
+            "\n\n".join(filter(None, [_variables(ejection, by_slurm=by_slurm), left_to_nccl(plan)])),
+        ),
         section(_("What is in it"), _contents(ejection)),
     ]
     if plan.secrets:
         names = ", ".join(f"`{name}`" for name in plan.secrets)
-        told = _("Export {names} on every host before run.sh starts; it stops where one is missing.")
+        told = _("Export {names} where run.sh is started, before it is; it stops where one is missing.")
         parts.append(section(_("Secrets"), told.format(names=names)))
     needed = {path: None for node in plan.nodes for path in node.required_paths}
     if plan.container is not None:
         needed = {plan.container.engine: None, plan.container.image: None, **needed}
     if needed:
-        told = _("On every host there must be: {paths}.").format(paths=", ".join(f"`{clean(item)}`" for item in needed))
-        parts.append(section(_("What it needs"), told))
+        told = ngettext("On the host there must be: {paths}.", "On every host there must be: {paths}.", len(plan.nodes))
+        parts.append(section(_("What it needs"), told.format(paths=", ".join(f"`{clean(item)}`" for item in needed))))
     return "\n\n".join(parts) + "\n"
+
+
+def left_to_nccl(plan: Plan) -> str | None:
+    """Return which settings of NCCL nobody could derive, since no host was asked; `None` where there are none."""
+    if plan.backend != "nccl" or len(plan.nodes) < 2 or RDMA_VARIABLES & set(plan.own_variables):
+        return None
+    return _(
+        "No host was asked which InfiniBand and RoCE ports it has: `NCCL_IB_HCA` and `NCCL_IB_DISABLE` are not set, "
+        "and NCCL chooses by itself. Where nodes have unequal ports, write one of them into run.env of the job."
+    )
 
 
 def section(heading: str, text: str) -> str:
@@ -57,46 +78,54 @@ def _nodes(ejection: Ejection) -> str:
     return table((_("directory"), _("node"), _("address"), _("ranks"), "GPUs"), rows)
 
 
-def _variables(ejection: Ejection) -> str:
+def _variables(ejection: Ejection, *, by_slurm: bool) -> str:
     """Return the table of what `run.sh` takes from outside."""
     plan = ejection.plan
-    addresses = " ".join(f"`NODE{node.node_rank}_ADDRESS`" for node in plan.nodes)
-    rows = [
-        (addresses, _("addresses of the nodes, those of the inventory by default; the same on every node")),
-        (
-            f"`{Hole.MASTER_PORT.value}`",
-            _("a port that is free on the master, {port} by default; the same on every node").format(
-                port=plan.port_range[0]
-            ),
-        ),
-    ]
-    if ports := [f"`NODE{node.node_rank}_PORT`" for node in plan.nodes if node.port_range is not None]:
+    is_alone = len(plan.nodes) == 1
+    rows = []
+    if not is_alone:
+        addresses = " ".join(f"`NODE{node.node_rank}_ADDRESS`" for node in plan.nodes)
+        told = _("addresses of the nodes, those of the inventory by default; the same on every node")
+        rows.append((addresses, _("addresses of the nodes, by default those that Slurm gives") if by_slurm else told))
+    told = _("a port that is free on the master, {port} by default; the same on every node")
+    if by_slurm:
+        told = _("a port that is free on the master, by default drawn from the number of Slurm's job")
+    elif is_alone:
+        told = _("a port that is free there, {port} by default")
+    rows.append((f"`{Hole.MASTER_PORT.value}`", told.format(port=plan.port_range[0])))
+    ports = [f"`NODE{node.node_rank}_PORT`" for node in plan.nodes if node.port_range is not None]
+    if ports and not is_alone:
         rows.append((" ".join(ports), _("a port that is free on the node; the same on every node")))
-    rows += [
-        (f"`{Hole.PYTHON.value}`", _("the interpreter of a node")),
-        (
-            f"`{Hole.INTERFACE.value}`",
-            _("the network interface of a node, by default the one that leads to the master"),
-        ),
-    ]
+    leading = _("the network interface of a node, by default the one that leads to the master")
+    interface = _("the network interface, by default loopback") if is_alone else leading
+    told_of = {Hole.PYTHON: _("the interpreter of a node"), Hole.INTERFACE: interface}
+    rows += [(f"`{hole.value}`", what) for hole, what in told_of.items() if _is_used(plan, hole)]
     if any(node.cuda_slots for node in plan.nodes):
         rows.append((f"`{Hole.GPU_IDS.value}`", _("GPUs of a node, by default CUDA_VISIBLE_DEVICES or the first ones")))
     rows.append((f"`{Hole.JOB_ID.value}` `{Hole.ATTEMPT.value}`", _("what the script is told of itself")))
-    told = _(
-        "Set them from outside, as in `MASTER_PORT=29600 bash node0/run.sh`. All else stands in run.sh, to be edited."
+    told = _("Set them from outside, as in `{command}`. All else stands in run.sh, to be edited.").format(
+        command="MASTER_PORT=29600 " + ("sbatch job.sbatch" if by_slurm else "bash node0/run.sh")
     )
     return f"{told}\n\n" + table((_("variable"), _("what")), rows)
 
 
+def _is_used(plan: Plan, hole: Hole) -> bool:
+    """Whether what runs on the master, which is like the others, depends on it."""
+    processes = plan.nodes[0].processes
+    return any(str(hole) in text for item in processes for text in (*item.argv, *item.env.values()))
+
+
 def _contents(ejection: Ejection) -> str:
-    lines = [_("`node<k>/run.sh` writes the generated files beside itself, sets the environment and starts the node.")]
+    one = "node0" if len(ejection.plan.nodes) == 1 else "node<k>"
+    told = _("`{node}/run.sh` writes the generated files beside itself, sets the environment and starts the node.")
+    lines = [told.format(node=one)]
     if ejection.work is not None:
-        lines.append(_("`work` is the working directory as dttui would have sent it; `node<k>/work` leads there."))
+        told = _("`work` is the working directory as dttui would have sent it; `{node}/work` leads there.")
+        lines.append(told.format(node=one))
     if ejection.payload:
         lines.append(_("`payload` holds scripts that the framework is started by; they need Python alone."))
-    lines.append(
-        _("What a run leaves is in `node<k>`: metrics.jsonl, and checkpoints where the job names no other place.")
-    )
+    told = _("What a run leaves is in `{node}`: metrics.jsonl, and checkpoints where the job names no other place.")
+    lines.append(told.format(node=one))
     lines.append(_("A script may resume from checkpoints of an earlier run there: remove them for a fresh start."))
     lines.append(_("Nothing secret is in it: of secrets the names, of the working directory nothing that is private."))
     return "\n".join(f"- {line}" for line in lines)

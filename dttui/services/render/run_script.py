@@ -67,6 +67,7 @@ class _Script:
             self._files(),
             environment(self._node.processes, self._shell),
             self._directories(),
+            self._how_it_ends(),
             start(self._node.processes, self._shell),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -102,7 +103,8 @@ class _Script:
             for node, member in zip(plan.nodes, ejection.environments, strict=True)
         }
         first = str(plan.port_range[0])
-        settings[Hole.MASTER_PORT] = default(Hole.MASTER_PORT.value, first), _("free on the master, alike on all nodes")
+        alike = _("free on the master, alike on all nodes") if len(plan.nodes) > 1 else _("free on this host")
+        settings[Hole.MASTER_PORT] = default(Hole.MASTER_PORT.value, first), alike
         for node in plan.nodes:
             name = port_hole(node.node_rank)
             port = "$MASTER_PORT" if node.node_rank == 0 else str(ejection.default_port(node))
@@ -200,6 +202,15 @@ class _Script:
         words = map(self._shell.word, wanted)
         made = f"cd {self._shell.word(cwd)}\nmkdir -p -- {' '.join(words)} || true"
         return "\n".join([made, *(self._resumed(path) for path in wanted if self._is_of_a_run(path))])
+
+    def _how_it_ends(self) -> str:
+        """Return what tells a person at a terminal that this node waits for one; all others end such a node."""
+        if not self._node.serves_only:
+            return ""
+        told = self._shell.word(
+            "run.sh: " + _("this node only serves the others: end it once they have ended (Ctrl-C)")
+        )
+        return f"if [ -t 2 ]; then echo {told} >&2; fi"
 
     def _is_of_a_run(self, path: str) -> bool:
         """Whether a directory is for checkpoints and the job names no place for them, so that resuming may surprise."""

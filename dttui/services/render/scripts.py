@@ -34,30 +34,42 @@ def node_files(ejection: Ejection) -> list[Rendered]:
 
 def _start(ejection: Ejection) -> str:
     """Return the commands that bring the directory to each host and start it there."""
-    name = ejection.name
+    name, nodes = ejection.name, ejection.plan.nodes
+    is_alone = len(nodes) == 1
     remote = [item for item in ejection.environments if not item.local]
     copies = [f"tar -c . | {_ssh(item)} 'mkdir -p {name} && tar -x -C {name}'" for item in remote]
     if copies:
-        parts = [_("Copy this directory to every host. Here, in this directory:"), code(copies)]
+        copying = _("Copy this directory to every host. Here, in this directory:")
+        if is_alone:
+            copying = _("Copy this directory to the host. Here, in this directory:")
+        parts = [copying, code(copies)]
     else:
-        parts = [_("All nodes are on this machine.")]
-    limit_s = ejection.plan.rendezvous_timeout_s
-    parts.append(
-        _("Then start every node in a terminal of its own, in any order, within {seconds:g} seconds:").format(
-            seconds=limit_s
-        )
+        parts = [_("The node is this machine.") if is_alone else _("All nodes are on this machine.")]
+    starting = _("Then start every node in a terminal of its own, in any order, within {seconds:g} seconds:").format(
+        seconds=ejection.plan.rendezvous_timeout_s
     )
+    parts.append(_("Then start it:") if is_alone else starting)
     starts = []
-    for node, item in zip(ejection.plan.nodes, ejection.environments, strict=True):
+    for node, item in zip(nodes, ejection.environments, strict=True):
         script = f"node{node.node_rank}/run.sh"
         starts.append(f"bash {script}" if item.local else f"{_ssh(item, '-t')} bash {name}/{script}")
     parts.append(code(starts))
-    parts.append(
-        _(
-            "Ctrl-C ends a node. Where one fails, end the others too: nobody does that for you here, and they would "
-            "wait for it."
-        )
+    ending = _(
+        "Ctrl-C ends a node. Where one fails, end the others too: nobody does that for you here, and they would "
+        "wait for it."
     )
+    if ejection.plan.min_nodes is not None:
+        ending = _(
+            "Ctrl-C ends a node. The others begin anew without one that has ended, as long as the master and {count} "
+            "nodes in all are left."
+        ).format(count=ejection.plan.min_nodes)
+    parts.append(_("Ctrl-C ends it.") if is_alone else ending)
+    if serving := [f"`node{node.node_rank}`" for node in nodes if node.serves_only]:
+        told = _(
+            "Nodes that only serve the others, {nodes}, never end by themselves. Once the others have ended, end them, "
+            "too: by Ctrl-C, or TERM to their run.sh."
+        )
+        parts.append(told.format(nodes=", ".join(serving)))
     return "\n\n".join(parts)
 
 

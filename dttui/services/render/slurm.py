@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -11,10 +12,11 @@ from dttui.frameworks.parts.bundle import Hole, address_hole, port_hole
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.readme import readme
+from dttui.services.render.readme import code, readme
 from dttui.services.render.rendered import Rendered
 from dttui.services.render.scripts import node_files
-from dttui.services.render.shell import comment
+from dttui.services.render.shell import comment, in_quotes
+from dttui.services.render.starting import several
 
 _HOSTS = """\
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")"""
@@ -23,6 +25,8 @@ mapfile -t hosts < <(for ((group = 0; group < SLURM_HET_SIZE; group++)); do
   list=SLURM_JOB_NODELIST_HET_GROUP_$group
   scontrol show hostnames "${!list}"
 done)"""
+_SRUN = "srun --kill-on-bad-exit=1 --cpu-bind=none"
+_SERVING_OUTPUT = "$SLURM_JOB_NAME-$SLURM_JOB_ID-serving.out"
 
 
 @dataclass(frozen=True)
@@ -41,36 +45,34 @@ class _Request:
         return " ".join(words)
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Nodes, one after the other, for which the same is asked: one part of a heterogeneous job, or all of another."""
+
+    request: _Request
+    nodes: tuple[PlannedNode, ...]
+
+
 def render_slurm(ejection: Ejection) -> list[Rendered]:
     """Return the directories of all nodes, the batch script, and a README."""
     return [
         *node_files(ejection),
         Rendered("job.sbatch", _batch_script(ejection), executable=True),
-        Rendered("README.md", readme(ejection, _start())),
+        Rendered("README.md", readme(ejection, _start(ejection), by_slurm=True)),
     ]
 
 
 def _batch_script(ejection: Ejection) -> str:
-    """Return the script; where nodes ask for unequal things, a heterogeneous job, whose groups are in order of rank."""
-    requests = (_request(ejection, node) for node in ejection.plan.nodes)
-    groups = [(request, len(list(same))) for request, same in groupby(requests)]
+    groups = _groups(ejection)
     lines = [
         "#!/usr/bin/env bash",
         f"#SBATCH --job-name={ejection.name} --output=%x-%j.out",
-        f"#SBATCH {groups[0][0].options(groups[0][1])}",
+        f"#SBATCH {groups[0].request.options(len(groups[0].nodes))}",
     ]
-    for request, count in groups[1:]:
-        lines += ["#SBATCH hetjob", f"#SBATCH {request.options(count)}"]
-    why = _("What your cluster asks for besides, such as --partition and --time, goes into the lines above.")
+    for group in groups[1:]:
+        lines += ["#SBATCH hetjob", f"#SBATCH {group.request.options(len(group.nodes))}"]
+    why = _("What your cluster asks for besides goes before it: sbatch --partition=NAME --time=1:00:00 job.sbatch")
     misplaced = shlex.quote("job.sbatch: " + _("submit it from the directory in which it lies"))
-    is_mixed = len(groups) > 1
-    step = [
-        "srun",
-        *([f"--het-group=0-{len(groups) - 1}"] if is_mixed else []),
-        "--kill-on-bad-exit=1",
-        "--cpu-bind=none",
-        "bash -c 'exec bash \"node$SLURM_PROCID/run.sh\"'",
-    ]
     cpus = _(
         "CPUs: what the job asks for, else what the inventory declares, else one a rank. Slurm itself would give one."
     )
@@ -82,13 +84,66 @@ def _batch_script(ejection: Ejection) -> str:
         f"[ -f node0/run.sh ] || {{ echo {misplaced} >&2; exit 2; }}",
         "",
         comment(_("What run.sh of each node is to know of this allocation. Set from outside, each of these wins.")),
-        _HOSTS_OF_GROUPS if is_mixed else _HOSTS,
+        *([_HOSTS_OF_GROUPS if len(groups) > 1 else _HOSTS] if len(ejection.plan.nodes) > 1 else []),
         *_exports(ejection),
         "",
-        comment(_("One task a node, on all CPUs that the job has there; the first that fails ends the others.")),
-        " ".join(step),
+        *_steps(ejection, groups),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _groups(ejection: Ejection) -> list[_Group]:
+    """Return the nodes by what is asked for them; where that differs, they are a heterogeneous job, in order of rank.
+
+    A step of such a job is of whole groups: there, nodes that only serve are groups of their own.
+    """
+    asked = [(_request(ejection, node), node) for node in ejection.plan.nodes]
+    is_mixed = len({request for request, _node in asked}) > 1
+    found = groupby(asked, lambda item: (item[0], is_mixed and item[1].serves_only))
+    return [_Group(request, tuple(node for _request, node in same)) for (request, _serves), same in found]
+
+
+def _steps(ejection: Ejection, groups: Sequence[_Group]) -> list[str]:
+    """Return what starts all nodes; those that only serve in a step of their own, which ends with the other."""
+    nodes = ejection.plan.nodes
+    serving = [node for node in nodes if node.serves_only]
+    if not serving:
+        het = [f"--het-group=0-{len(groups) - 1}"] if len(groups) > 1 else []
+        told = _("One task a node, on all CPUs that the job has there; the first that fails ends the others.")
+        if len(nodes) == 1:
+            return [comment(_("One task, on all CPUs that the job has there.")), f"{_SRUN} bash node0/run.sh"]
+        run = "bash -c 'exec bash \"node$SLURM_PROCID/run.sh\"'"
+        return [comment(told), " ".join([_SRUN, *het, "--label", run])]
+    told = _("One task a node, on all CPUs that the job has there; the first that fails ends all.")
+    apart = _(
+        "Nodes that only serve the others are a step of their own, which is ended once the others have ended well."
+    )
+    output = f'"{_SERVING_OUTPUT}"'
+    commands = {
+        "serving": f"{_step(serving, groups)} >{output} 2>&1",
+        "training": _step([node for node in nodes if not node.serves_only], groups),
+    }
+    failed = "job.sbatch: " + in_quotes(
+        _("step {name} ended with {code}; what nodes that only serve said is in {file}")
+    )
+    return [
+        comment(told),
+        comment(apart),
+        several(commands, ["serving"], failed.format(name="$name", code="$code", file=_SERVING_OUTPUT)),
+    ]
+
+
+def _step(nodes: Sequence[PlannedNode], groups: Sequence[_Group]) -> str:
+    """Return what starts some of the nodes; tasks of a step are in the order of its hosts, which is that of ranks."""
+    if len(groups) > 1:
+        chosen = [str(index) for index, group in enumerate(groups) if group.nodes[0] in nodes]
+        where = f"--het-group={','.join(chosen)}"
+    else:
+        hosts = ",".join(f"${{hosts[{node.node_rank}]}}" for node in nodes)
+        where = f'--nodelist="{hosts}" --nodes={len(nodes)} --ntasks={len(nodes)}'
+    ranks = " ".join(str(node.node_rank) for node in nodes)
+    run = 'nodes=("$@"); exec bash "node${nodes[SLURM_PROCID]}/run.sh"'
+    return f"{_SRUN} {where} --label \\\n  bash -c '{run}' bash {ranks}"
 
 
 def _exports(ejection: Ejection) -> list[str]:
@@ -111,19 +166,33 @@ def _exports(ejection: Ejection) -> list[str]:
 def _request(ejection: Ejection, node: PlannedNode) -> _Request:
     """Return what the job asks of a node; what the node itself does not say, the job's `resources` do."""
     cores, memory = ejection.asked_of(node)
-    cores = _cores(ejection, node) if cores is None else cores
+    # The same for all nodes with so many GPUs, so that they are one group.
+    alike = (item.slots for item in ejection.plan.nodes if item.cuda_slots == node.cuda_slots)
+    cores = cores or ejection.declared_for(node)[0] or max(alike)
     return _Request(node.cuda_slots, cores, math.ceil(memory / 2**20) if memory is not None else None)
 
 
-def _cores(ejection: Ejection, node: PlannedNode) -> int:
-    """Return what to ask for where the job says nothing: the same for all nodes with so many GPUs."""
-    alike = [item for item in ejection.plan.nodes if item.cuda_slots == node.cuda_slots]
-    declared = [ejection.environments[item.node_rank].resources.cpu for item in alike]
-    found = [cpu.cores for cpu in declared if cpu is not None and cpu.cores is not None]
-    return min(found) if found else max(item.slots for item in alike)
-
-
-def _start() -> str:
+def _start(ejection: Ejection) -> str:
+    """Return how it is submitted, and where what it writes will be."""
+    nodes = ejection.plan.nodes
     where = _("Have this directory on a file system that all nodes see, and in it run:")
-    then = _("Slurm chooses the hosts: the addresses above do not count. `squeue` and `scancel` go on from there.")
-    return f"{where}\n\n    sbatch job.sbatch\n\n{then}"
+    then = _("Slurm chooses the hosts: the addresses above do not count.")
+    output = _("What nodes write is in `{file}`, each line after the number of its node.")
+    if len(nodes) == 1:
+        where = _("Have this directory on a file system that the node sees, and in it run:")
+        then = _("Slurm chooses the host: the address above does not count.")
+        output = _("What the job writes is in `{file}`.")
+    more = _("What your cluster asks for besides goes before it: `sbatch --partition=NAME --time=1:00:00 job.sbatch`.")
+    if len(_groups(ejection)) > 1:
+        more += " " + _(
+            "That holds for all groups of this heterogeneous job; in job.sbatch each would have to have it."
+        )
+    then += " " + _("`squeue` and `scancel` go on from there.")
+    parts = [where, code(["sbatch job.sbatch"]), more, then, output.format(file=f"{ejection.name}-<id>.out")]
+    if serving := [f"`node{node.node_rank}`" for node in nodes if node.serves_only]:
+        told = _(
+            "Nodes that only serve the others, {nodes}, are ended once these have ended well. What they write, numbered"
+            " among themselves, is in `{file}`."
+        )
+        parts.append(told.format(nodes=", ".join(serving), file=f"{ejection.name}-<id>-serving.out"))
+    return "\n\n".join(parts)

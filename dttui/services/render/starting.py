@@ -1,8 +1,8 @@
-"""How `run.sh` starts the process of a node, or several of them, the first failure of which ends the others."""
+"""How a script starts the process of a node, or several at once, the first failure of which ends the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dttui.frameworks.parts.bundle import Hole, PlannedProcess
 from dttui.i18n import _
@@ -49,7 +49,7 @@ left={count}  # {what}
 while ((left > 0)); do
   read -ru 3 name code
   if ((code != 0)); then
-    echo "run.sh: {failed}" >&2
+    echo "{failed}" >&2
     finish "$code"
   fi
   {counting}
@@ -68,21 +68,36 @@ def start(processes: Sequence[PlannedProcess], shell: Shell) -> str:
     """Return what starts the processes, and ends with them."""
     if len(processes) == 1:
         return "exec " + lines_of(_words(processes[0], processes, shell))
-    services = [process.name for process in processes if process.is_service]
+    commands = {shell.word(item.name): lines_of(_words(item, processes, shell)) for item in processes}
+    services = [shell.word(item.name) for item in processes if item.is_service]
+    failed = "run.sh: " + in_quotes(_("process {name} ended with {code}")).format(name="$name", code="$code")
+    return several(commands, services, failed)
+
+
+def several(commands: Mapping[str, str], services: Collection[str], failed: str) -> str:
+    """Return what starts commands beside each other, and ends with the last of them.
+
+    Args:
+        commands: by name, which is one word.
+        services: names of those that are ended once all others have ended well. Where there are no others, they are
+            ended from outside.
+        failed: what is said of the first that fails, of whose `$name` and `$code` it may tell.
+    """
     helpers = _SEVERAL.format(
         groups=_("a group for each process, so that all of it can be ended"),
         pipe=_("by it each process tells how it has ended"),
         finish=_("ends what still runs, and this script with the code given"),
         tenths=GRACE_S * 10,
     )
-    starts = [f"start {shell.word(item.name)} " + lines_of(_words(item, processes, shell)) for item in processes]
+    starts = [f"start {name} {command}" for name, command in commands.items()]
     counting = "left=$((left - 1))"
-    if services:
-        counting = f"case $name in {'|'.join(map(shell.word, services))}) ;; *) {counting} ;; esac"
+    awaited = len(commands) - len(services)
+    if awaited and services:
+        counting = f"case $name in {'|'.join(services)}) ;; *) {counting} ;; esac"
     waiting = _WAIT.format(
-        count=len(processes) - len(services),
+        count=awaited or len(commands),
         what=_("that all end well; the first that fails ends the others"),
-        failed=in_quotes(_("process {name} ended with {code}")).format(name="$name", code="$code"),
+        failed=failed,
         counting=counting,
     )
     return "\n\n".join([helpers + "\n" + "\n".join(starts), waiting])

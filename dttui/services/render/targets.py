@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.kubernetes import render_kubernetes
+from dttui.services.render.kubernetes import check_kubernetes, render_kubernetes
 from dttui.services.render.rendered import Rendered
 from dttui.services.render.scripts import render_scripts
 from dttui.services.render.slurm import render_slurm
+from dttui.spec.findings import Finding, error
 from dttui.spec.problems import did_you_mean
 
-Target = Callable[[Ejection], list[Rendered]]
-"""Makes the files of a directory; raises UsageError where the job cannot be had so."""
+
+def _nothing(_ejection: Ejection) -> list[Finding]:
+    return []
+
+
+def _refuse_elastic(ejection: Ejection) -> list[Finding]:
+    """Return an error for a job that is to go on without nodes that are lost, where one ends all."""
+    if ejection.plan.min_nodes is None:
+        return []
+    message = _("this target ends all of a job with its first node, and the job is elastic")
+    hint = _("Leave elastic out, or render for scripts.")
+    path = ("framework_options", "elastic")
+    return [error("framework-option", "framework_options.elastic", message, hint, path=path)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A way to run a job without dttui."""
+
+    render: Callable[[Ejection], list[Rendered]]
+    """Makes the files of a directory; raises UsageError where the job cannot be had so."""
+    check: Callable[[Ejection], list[Finding]] = _nothing
+    """Returns what the files leave out of the job; with an error, none are written."""
+
 
 TARGETS: Mapping[str, Target] = {
-    "scripts": render_scripts,
-    "slurm": render_slurm,
-    "kubernetes": render_kubernetes,
+    "scripts": Target(render_scripts),
+    "slurm": Target(render_slurm, _refuse_elastic),
+    "kubernetes": Target(render_kubernetes, lambda ejection: [*check_kubernetes(ejection), *_refuse_elastic(ejection)]),
 }
 
 

@@ -19,6 +19,7 @@ from textual.widgets import Button, Static, Tab, Tabs
 
 from dttui.errors import DttuiError, UsageError
 from dttui.frameworks import frameworks
+from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
@@ -26,12 +27,13 @@ from dttui.planning.models import Finding, Plan
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
 from dttui.services.compose.draft import Outlook
+from dttui.services.event_log import read_events
 from dttui.services.fleet import Fleet
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission
 from dttui.services.preflight.board import Board, Changed
 from dttui.spec import Job
-from dttui.tui import cost_dialogs, job_files, words
+from dttui.tui import cost_dialogs, job_files, run_dialogs, words
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line
 from dttui.tui.draft_watch import DraftWatch
@@ -68,6 +70,7 @@ _FIELDS = {
     "framework-missing": "#framework",
     "script-missing": "#program",
     "arguments-invalid": "#arguments",
+    "prefix-invalid": "#prefix",
 }
 """Where to go to put right what `ComposeState.validate` finds."""
 
@@ -96,9 +99,18 @@ class ComposeScreen(Screen[None]):
         ),
         Binding("e", "estimate", N_("estimate"), id="compose.estimate", tooltip=N_("Show what the job costs, and why")),
         Binding("w", "model", N_("model"), show=False, id="compose.model", tooltip=N_("Say how large the model is")),
+        Binding("t", "options", N_("options"), id="compose.options", tooltip=N_("Say what the framework is told")),
         Binding("s", "sort", N_("sort"), id="compose.sort", tooltip=N_("Sort in another way")),
         Binding(
             "f", "framework", N_("framework"), show=False, id="compose.framework", tooltip=N_("Choose the framework")
+        ),
+        Binding(
+            "i",
+            "container",
+            N_("container"),
+            show=False,
+            id="compose.container",
+            tooltip=N_("Choose the image to run in"),
         ),
         Binding(
             "r", "retry", N_("retry"), show=False, id="compose.retry", tooltip=N_("Try to reach the environment again")
@@ -183,14 +195,12 @@ class ComposeScreen(Screen[None]):
         self.query_one(Tabs).can_focus = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer to change the view only where one view is shown at a time, and list commands only with a list."""
-        if action == "view":
-            return self.has_class("-narrow")
+        """Offer list commands only with a list."""
         if action == "leave":
             is_elsewhere = self.focused is not None and self.focused.id != "environments"
             return is_elsewhere and bool(self._inventory.environments)
-        if action == "framework":
-            return self.state.is_distributed
+        if action in ("framework", "options"):
+            return bool(self.state.selected)
         if action in ("filter", "sort", "retry"):
             return bool(self._inventory.environments)
         return True
@@ -221,8 +231,9 @@ class ComposeScreen(Screen[None]):
         framework = next(item for item in frameworks() if item.name == event.name)
         if framework.available and framework.name != self.state.framework:
             self._become(self.state.choose_framework(framework.name))  # type: ignore[arg-type]  # a Literal and what is added to it
-        elif not framework.available:
-            self.notify(_("{framework} cannot be used.").format(framework=framework.label), markup=False)
+        elif isinstance(framework, Unavailable):
+            title = _("{framework} cannot be used.").format(framework=framework.label)
+            self.notify(clean(framework.reason), title=clean(title), markup=False)
             self._become(self.state)
 
     @on(FormEdited)
@@ -235,6 +246,8 @@ class ComposeScreen(Screen[None]):
                 program=values.program,
                 arguments=values.arguments,
                 workdir=values.workdir,
+                python=values.python,
+                prefix=values.prefix,
                 dataset=values.dataset,  # type: ignore[arg-type]  # a DatasetRef, "none" or None
             ),
             from_form=True,
@@ -265,7 +278,11 @@ class ComposeScreen(Screen[None]):
         self.query_one(EnvironmentPane).sort_otherwise()
 
     def action_view(self) -> None:
-        """Show the other page of a narrow screen."""
+        """Go from the list to the fields of the job, or back; a narrow screen shows one of them."""
+        if not self.has_class("-narrow"):
+            at_list = self.focused is not None and self.focused.id == "environments"
+            self._go_to("#task-name" if at_list else "#environments")
+            return
         tabs = self.query_one(Tabs)
         tabs.active = "page-job" if tabs.active == "page-environments" else "page-environments"
 
@@ -319,6 +336,16 @@ class ComposeScreen(Screen[None]):
             return None
         return outlook.plan
 
+    @work(exclusive=True, group="run")
+    async def action_options(self) -> None:
+        """Ask what the framework is told."""
+        self._become(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
+
+    @work(exclusive=True, group="run")
+    async def action_container(self) -> None:
+        """Ask for the image to run in."""
+        self._become(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
+
     @work(exclusive=True, group="costs")
     async def action_model(self) -> None:
         """Ask for the model."""
@@ -360,7 +387,8 @@ class ComposeScreen(Screen[None]):
         self._show_readiness()
         self._go_to("#environments")
         title, description = success_message(state, self._inventory, plan.aggregate)
-        if any(event.time < asked_at for event in directory.read_events()[:1]):
+        first = next(read_events(directory.events), None)
+        if first is not None and first.time < asked_at:
             self.notify(_("This job runs already: here it is."), markup=False)
         else:
             self.notify(clean(description), title=clean(title), markup=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -20,6 +21,9 @@ from dttui.sanitize import clean
 from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
+
+FOLLOW_S = 0.5
+"""How often a question that follows something is asked anew."""
 
 ResultT = TypeVar("ResultT")
 
@@ -50,37 +54,80 @@ class Dialog(ModalScreen[ResultT]):
         self.dismiss(None)
 
 
-class ChoiceDialog(Dialog[str]):
-    """Asks for one of a few choices; escape chooses none. The first is under the cursor, and so harmless."""
+Choices = Sequence[tuple[str, str, ButtonVariant]]
+"""Value, label and look of each button of a question; the first is under the cursor, and so harmless."""
 
-    def __init__(self, title: str, text: Content | str, choices: Sequence[tuple[str, str, ButtonVariant]]) -> None:
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked while something else may change what there is to ask."""
+
+    text: str
+    choices: Choices
+
+
+class ChoiceDialog(Dialog[str]):
+    """Asks for one of a few choices; escape chooses none."""
+
+    def __init__(
+        self,
+        title: str,
+        text: Content | str,
+        choices: Choices,
+        *,
+        follow: Callable[[], Awaitable[Question | None]] | None = None,
+    ) -> None:
         """Ask.
 
         Args:
             title: of the box.
             text: what is asked.
-            choices: value, label and look of each button.
+            choices: the buttons.
+            follow: tells now and then what is to be asked by now; `None` from it closes the dialog without an answer.
         """
         super().__init__()
         self._title = title
         self._text = text if isinstance(text, Content) else Content(text)
         self._choices = choices
+        self._follow = follow
 
     def compose(self) -> ComposeResult:
         """Lay out the question and its buttons."""
         with self.box(self._title):
             yield Prose(self._text, classes="dialog-text")
             with ButtonRow():
-                for value, label, variant in self._choices:
-                    yield Button(Content(label), id=value, variant=variant, compact=True)
+                yield from self._buttons()
 
     def on_mount(self) -> None:
         """Begin at the first button."""
         self.query(Button).first().focus()
+        if self._follow is not None:
+            self.set_interval(FOLLOW_S, self._ask_anew)
 
     @on(Button.Pressed)
     def _chosen(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id)
+
+    def _buttons(self) -> ComposeResult:
+        for value, label, variant in self._choices:
+            yield Button(Content(label), id=value, variant=variant, compact=True)
+
+    @work(exclusive=True)
+    async def _ask_anew(self) -> None:
+        question = await self._follow() if self._follow is not None else None
+        if not self.is_current:
+            return
+        if question is None:
+            self.dismiss(None)
+            return
+        self.query_one(".dialog-text", Prose).show(Content(question.text))
+        if list(question.choices) != list(self._choices):
+            self._choices = question.choices
+            row = self.query_one(ButtonRow)
+            await row.remove_children()
+            await row.mount(*self._buttons())
+            # Not where the cursor was: that may be another button now.
+            self.query(Button).first().focus()
 
 
 class PathDialog(Dialog[str]):

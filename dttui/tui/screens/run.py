@@ -22,6 +22,7 @@ from dttui.sanitize import clean
 from dttui.services.curves import speed_of
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
+from dttui.services.diagnosis.models import Diagnosis
 from dttui.services.follow import JobFollower
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_window import LogWindow
@@ -35,11 +36,11 @@ from dttui.tui.event_lines import event_line
 from dttui.tui.messages import LogChosen
 from dttui.tui.plots import show_plots
 from dttui.tui.rows import line, node_row
-from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.log_panel import LogPanel
+from dttui.tui.widgets.log_panel import LogPanel, LogSource
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from dttui.tui.widgets.prose import Prose
@@ -86,6 +87,8 @@ class RunScreen(Screen[None]):
         self._log_attempt = 0
         self._progress = ""
         self._opened_why = False
+        self._asks_why = False
+        self._is_diagnosing = False
         self._is_checking = False
         self._has_plots = False
         self._silence = ""
@@ -146,7 +149,11 @@ class RunScreen(Screen[None]):
         if self._follower.is_over:
             self.notify(_("The job is over already."), markup=False)
             return
-        answer = await self.app.push_screen_wait(self._stop_dialog())
+        question = self._stop_question()
+        title = _("Stop the job")
+        answer = await self.app.push_screen_wait(
+            ChoiceDialog(title, question.text, question.choices, follow=self._still_stoppable)
+        )
         if answer not in ("graceful", "force"):
             return
         try:
@@ -157,7 +164,14 @@ class RunScreen(Screen[None]):
             told = _("Asked to stop at once.") if answer == "force" else _("Asked to stop gracefully.")
             self.notify(told, markup=False)
 
-    def _stop_dialog(self) -> ChoiceDialog:
+    async def _still_stoppable(self) -> Question | None:
+        """Return what to ask by now; `None` for a job that has ended meanwhile."""
+        if self._follower.is_over:
+            self.notify(_("The job is over already."), markup=False)
+            return None
+        return self._stop_question()
+
+    def _stop_question(self) -> Question:
         choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]
         if self.view.state is JobState.STOPPING:
             text = _("{name} is stopping: the script has a little time to save a checkpoint.")
@@ -165,7 +179,7 @@ class RunScreen(Screen[None]):
         else:
             text = _("Stop {name}? The script has a little time to save a checkpoint, unless it is stopped at once.")
             choices[:0] = [("cancel", _("Keep running"), "default"), ("graceful", _("Stop the job"), "primary")]
-        return ChoiceDialog(_("Stop the job"), text.format(name=self._job_name()), choices)
+        return Question(text.format(name=self._job_name()), choices)
 
     @work
     async def _listen(self) -> None:
@@ -292,7 +306,29 @@ class RunScreen(Screen[None]):
                 self.action_tab("loss")
 
     def _show_why(self) -> None:
-        found = diagnose(read_evidence(self.directory, self.view))
+        """Have it found out why the job failed, or how it stands; asked for meanwhile, once more after that."""
+        self._asks_why = True
+        if not self._is_diagnosing:
+            self._is_diagnosing = True
+            self._diagnose()
+
+    @work(group="why")
+    async def _diagnose(self) -> None:
+        try:
+            while self._asks_why:
+                self._asks_why = False
+                seen = self._standing()
+                found = await asyncio.to_thread(lambda: diagnose(read_evidence(self.directory, self.view)))
+                # What the job has come to meanwhile is told by the next one.
+                if self._standing() == seen and self.is_attached:
+                    self._tell_why(found)
+        finally:
+            self._is_diagnosing = False
+
+    def _standing(self) -> tuple[object, ...]:
+        return self.view.state, self.view.attempt, len(self.view.failures), self._follower.is_over
+
+    def _tell_why(self, found: Diagnosis) -> None:
         self.query_one("#run-why", Prose).show(why(found))
         if found.log is not None:
             self._offer_logs()
@@ -318,7 +354,15 @@ class RunScreen(Screen[None]):
             self.query_one(LogPanel).clear()
 
     def _offer_logs(self) -> None:
-        nodes = [(name, line(node.plan.name), node.plan.ranks) for name, node in self.view.nodes.items()]
+        nodes = [
+            LogSource(
+                name,
+                line(node.plan.name),
+                node.logged_ranks,
+                tuple(process.name for process in node.plan.processes if process.rank is None),
+            )
+            for name, node in self.view.nodes.items()
+        ]
         self.query_one(LogPanel).offer(nodes)
 
     def _read_log(self) -> None:

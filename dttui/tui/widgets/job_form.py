@@ -1,4 +1,4 @@
-"""The fields of a job: name, program, arguments, working directory, dataset."""
+"""The fields of a job: its name, what runs, where and by what, and the dataset."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Input, Label, Select
+from textual.widgets import Button, Input, Label, Select, Static
 
 from dttui.i18n import _
 from dttui.inventory.models import Dataset
 from dttui.planning.compose import ProgramKind
 from dttui.sanitize import clean
-from dttui.spec.models import DatasetRef
+from dttui.spec.models import Container, DatasetRef
 from dttui.tui.messages import FormEdited
 
 NO_DATASET = ""
@@ -32,6 +32,8 @@ class FormValues:
     program: str
     arguments: str
     workdir: str
+    python: str
+    prefix: str
     dataset: DatasetRef | str | None
     """A dataset, `none`, or nothing chosen yet."""
 
@@ -50,11 +52,24 @@ class JobForm(Vertical):
         example = _("e.g. {example}")
         yield from _field(_("Task name"), _input("task-name", example.format(example="gpt-small")))
         yield from _field(_("Script"), _input("program", example.format(example="train.py")), label_id="program-label")
-        optional = _("optional, e.g. {example}").format(example="--epochs 3")
-        yield from _field(_("Arguments"), _input("arguments", optional))
+        optional = _("optional, e.g. {example}")
+        yield from _field(_("Arguments"), _input("arguments", optional.format(example="--epochs 3")))
         yield from _field(_("Work dir"), _input("workdir", _("optional; sent if relative")))
+        yield from _field(_("Python"), _input("python", _("optional: the interpreter")))
+        yield from _field(_("Prefix"), _input("prefix", optional.format(example="numactl --localalloc")))
+        with Horizontal(classes="field"):
+            yield Label(_("Container"), classes="field-label")
+            yield Static(id="container-text")
+            yield Button(_("Edit"), id="container", action="screen.container", compact=True)
         select: Select[str] = Select(self._options(), id="dataset", prompt=_("choose a dataset, or none"), compact=True)
         yield from _field(_("Dataset"), select)
+
+    def show_container(self, container: Container | None) -> None:
+        """Show in which image everything runs."""
+        text = Content.styled(_("none: on the host"), "italic $muted")
+        if container is not None:
+            text = Content(clean(f"{container.engine} · {container.image}"))
+        self.query_one("#container-text", Static).update(text)
 
     def show(self, values: FormValues, kind: ProgramKind) -> None:
         """Fill the fields in."""
@@ -66,6 +81,8 @@ class JobForm(Vertical):
                 ("#program", values.program),
                 ("#arguments", values.arguments),
                 ("#workdir", values.workdir),
+                ("#python", values.python),
+                ("#prefix", values.prefix),
             ):
                 field = self.query_one(name, Input)
                 if field.value != text:
@@ -86,6 +103,8 @@ class JobForm(Vertical):
             program=self.query_one("#program", Input).value,
             arguments=self.query_one("#arguments", Input).value,
             workdir=self.query_one("#workdir", Input).value,
+            python=self.query_one("#python", Input).value,
+            prefix=self.query_one("#prefix", Input).value,
             dataset=dataset,
         )
 

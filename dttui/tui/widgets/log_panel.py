@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,6 +17,20 @@ from dttui.tui.messages import LogChosen
 MAX_LINES = 5000
 ALL_STREAMS = ""
 """The value of all streams together; a stream's name is never empty."""
+SERVICE = "service-"
+"""What the names of processes begin with that serve the ranks."""
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """A node and what writes logs there."""
+
+    key: str
+    name: str
+    """As it is shown."""
+    ranks: tuple[int, ...]
+    others: tuple[str, ...]
+    """Names of the processes that are no ranks: what starts them, and what serves them."""
 
 
 class LogPanel(Vertical):
@@ -23,7 +38,7 @@ class LogPanel(Vertical):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._ranks: dict[str, tuple[int, ...]] = {}
+        self._sources: dict[str, LogSource] = {}
         self._is_chosen = False
         """Whether a person has chosen a log."""
 
@@ -37,21 +52,25 @@ class LogPanel(Vertical):
         yield Static(Content.styled(_("Nothing has been written yet."), "$muted"), id="log-empty")
         yield Log(id="log", max_lines=MAX_LINES, highlight=False)
 
-    def offer(self, nodes: Sequence[tuple[str, str, tuple[int, ...]]]) -> None:
-        """Offer nodes as (key, name, ranks), the master first."""
-        ranks = {key: node_ranks for key, _name, node_ranks in nodes}
-        if ranks == self._ranks or not nodes:
+    def offer(self, nodes: Sequence[LogSource]) -> None:
+        """Offer nodes, the master first; what is shown already stays, where it still is one of them."""
+        found = {node.key: node for node in nodes}
+        if found == self._sources or not nodes:
             return
-        self._ranks = ranks
-        select = self.query_one("#log-node", Select)
-        with self.prevent(Select.Changed):
-            select.set_options([(Content(name), key) for key, name, _ranks in nodes])
-            select.value = nodes[0][0]
-        self._offer_streams(nodes[0][0])
+        select, streams = self.query_one("#log-node", Select), self.query_one("#log-stream", Select)
+        kept, stream = select.value, streams.value
+        is_new = list(found) != list(self._sources)
+        self._sources = found
+        if is_new:
+            with self.prevent(Select.Changed):
+                select.set_options([(Content(node.name), node.key) for node in nodes])
+                select.value = kept if isinstance(kept, str) and kept in found else nodes[0].key
+        chosen = stream if isinstance(stream, str) and select.value == kept else ALL_STREAMS
+        self._offer_streams(str(select.value), chosen)
 
     def open_at(self, node: str, stream: str | None) -> None:
         """Show a stream of a node, or all of them, unless a person has chosen a log or it is shown already."""
-        if self._is_chosen or node not in self._ranks:
+        if self._is_chosen or node not in self._sources:
             return
         select = self.query_one("#log-node", Select)
         if (select.value, self.query_one("#log-stream", Select).value) == (node, stream or ALL_STREAMS):
@@ -86,11 +105,13 @@ class LogPanel(Vertical):
 
     def _offer_streams(self, node: str, chosen: str = ALL_STREAMS) -> None:
         streams = [(_("all ranks"), ALL_STREAMS)]
-        for rank in self._ranks[node]:
+        for rank in self._sources[node].ranks:
             streams.append((_("rank {rank} output").format(rank=rank), f"{rank}.out"))
             streams.append((_("rank {rank} errors").format(rank=rank), f"{rank}.err"))
-        streams.append((_("launcher output"), "launcher.out"))
-        streams.append((_("launcher errors"), "launcher.err"))
+        for name in self._sources[node].others:
+            shown = _("launcher") if name == "launcher" else name.removeprefix(SERVICE)
+            streams.append((_("{process} output").format(process=shown), f"{name}.out"))
+            streams.append((_("{process} errors").format(process=shown), f"{name}.err"))
         select = self.query_one("#log-stream", Select)
         with self.prevent(Select.Changed):
             select.set_options([(Content(label), value) for label, value in streams])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dttui.i18n import N_
-from dttui.services.diagnosis.advice import INSTALL, NOT_SENT
+from dttui.services.diagnosis.advice import INSTALL, INSTALL_MODULE, NOT_SENT
 from dttui.services.diagnosis.recogniser import Recogniser
 
 ROWS: tuple[Recogniser, ...] = (
@@ -26,7 +26,7 @@ ROWS: tuple[Recogniser, ...] = (
     Recogniser(
         "missing-module",
         N_("{python} on {host} has no module {module}."),
-        (INSTALL,),
+        (INSTALL_MODULE,),
         r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.]+)'?",
         r"^\S*python[\d.]*: No module named (?P<module>\S+)$",
     ),

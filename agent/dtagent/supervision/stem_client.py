@@ -44,8 +44,8 @@ class ChildUsage:
     ru_maxrss: int = 0
 
 
-class Stem:
-    """One stem, from the supervisor's first word to its end.
+class StemClient:
+    """What the supervisor knows of one stem, from its first word to its end.
 
     Args:
         connection: what the daemon handed over; a template is at the other end, or a refusal lies in it.

@@ -6,19 +6,19 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from dtagent.supervision import stem as stems
-from dtagent.supervision.stem import ChildUsage, Stem, usage_of
+from dtagent.supervision import stem_client
+from dtagent.supervision.stem_client import ChildUsage, StemClient, usage_of
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Stem, socket.socket]]:
+def ends() -> Iterator[tuple[StemClient, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(20.0)
-        yield Stem(ours), theirs
+        yield StemClient(ours), theirs
 
 
-def test_the_end_and_the_use_of_what_it_waited_for_are_told(ends: tuple[Stem, socket.socket]) -> None:
+def test_the_end_and_the_use_of_what_it_waited_for_are_told(ends: tuple[StemClient, socket.socket]) -> None:
     stem, theirs = ends
     theirs.sendall(b'{"usage": [1, 2.5, 1024]}\n{"note": "x"}\n{"exit": -9, "usage": [3, 4, 5]}\n{"exit": 0, "us')
     assert list(stem.messages()) == [{"usage": [1, 2.5, 1024]}, {"note": "x"}, {"exit": -9, "usage": [3, 4, 5]}]
@@ -48,7 +48,7 @@ def test_the_end_and_the_use_of_what_it_waited_for_are_told(ends: tuple[Stem, so
         b"[" * 100_000,
     ],
 )
-def test_one_that_tells_nonsense_is_taken_for_gone(ends: tuple[Stem, socket.socket], said: bytes) -> None:
+def test_one_that_tells_nonsense_is_taken_for_gone(ends: tuple[StemClient, socket.socket], said: bytes) -> None:
     stem, theirs = ends
     theirs.sendall(said + b"\n")
     assert list(stem.messages()) == [{"gone": True}]
@@ -56,9 +56,9 @@ def test_one_that_tells_nonsense_is_taken_for_gone(ends: tuple[Stem, socket.sock
 
 
 def test_one_that_talks_without_end_is_taken_for_gone(
-    ends: tuple[Stem, socket.socket], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[StemClient, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stems, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stem_client, "MOST_BYTES", 1000)
     stem, theirs = ends
     theirs.sendall(b"x" * 2000)
     assert list(stem.messages()) == [{"gone": True}]

@@ -1,0 +1,37 @@
+"""How torchrun has numbered a node's ranks, where it does so by itself: what the ranks wrote when they started."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+from dtagent.locations import AttemptFiles
+from dtagent.protocol.jobs import Numbering
+from dtagent.system import untrusted_files
+
+MAX_RANKS = 4096
+"""Of an attempt on one host, whose records are read."""
+_KEYS = ("local_rank", "world_size", "restarts", "port")
+
+
+def read(files: AttemptFiles) -> Numbering | None:
+    """Return the numbering; `None` where it is as planned, or the ranks are just being started anew."""
+    found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    for path in itertools.islice(files.ranks.glob("*.json"), 2 * MAX_RANKS):
+        rank = untrusted_files.rank_of(path)
+        if rank is None:
+            continue
+        try:
+            body = untrusted_files.read_object(path)
+            local_rank, *common = (body[key] for key in _KEYS)
+        except (OSError, ValueError, KeyError):
+            return None
+        if not all(isinstance(value, int) for value in (local_rank, *common)) or local_rank in found:
+            return None
+        found[local_rank] = rank, tuple(common)
+    if not found or sorted(found) != list(range(len(found))) or len({common for _rank, common in found.values()}) > 1:
+        return None
+    world_size, restarts, port = found[0][1]
+    with contextlib.suppress(ValueError):
+        return Numbering([found[local_rank][0] for local_rank in range(len(found))], world_size, restarts, port)
+    return None

@@ -1,0 +1,139 @@
+"""Whether the script that is sent was written for the framework that was chosen: told by what it imports."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dttui.frameworks import get_framework
+from dttui.frameworks.base import ScriptImports
+from dttui.i18n import _
+from dttui.spec.findings import Finding, warning
+from dttui.spec.models import Run
+
+MOST_FILES = 64
+"""The script and modules beside it, that are read."""
+MOST_BYTES = 1024 * 1024
+"""Of one."""
+
+_Name = tuple["int | None", str]
+"""Level of an import and what it names; `None` for a name that is used, and leads to no file."""
+
+
+def check_imports(framework: str, run: Run, directory: Path) -> list[Finding]:
+    """Return a warning where a script uses nothing of its framework; nothing where that cannot be told.
+
+    Args:
+        framework: that was chosen.
+        run: what it starts.
+        directory: that is sent.
+    """
+    # One that another package brings may be older than this.
+    expected: ScriptImports | None = getattr(get_framework(framework), "script_imports", None)
+    script = _script(run, directory)
+    if expected is None or script is None:
+        return []
+    found = imports_of(script, directory)
+    if found is None or any(_is_below(name, module) for name in found for module in expected.modules):
+        return []
+    message = _("{script} does not import {module}: {consequence}").format(
+        script=script.relative_to(directory), module=expected.modules[0], consequence=expected.otherwise
+    )
+    hint = _(
+        "Choose the framework that it was written for, or see what `dttui init --framework {framework}` writes. Where "
+        "a package of yours does so, nothing is wrong."
+    )
+    return [warning("script-imports", "framework", message, hint.format(framework=framework), path=("framework",))]
+
+
+def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
+    """Return the modules that a script, and those in the directory that it imports, speak of; `None` if one is unread.
+
+    Args:
+        script: a Python file.
+        directory: where its own modules are, beside those that lie next to it.
+    """
+    found: set[str] = set()
+    waiting, seen = [script], {script}
+    while waiting:
+        path = waiting.pop()
+        names = _names_in(path)
+        if names is None or len(seen) > MOST_FILES:
+            return None
+        found |= {name for level, name in names if not level}
+        for level, name in names:
+            if level is None:
+                continue
+            # A relative import begins above its own package, a usual one wherever modules are looked for.
+            places = [path.parents[level - 1]] if 0 < level <= len(path.parents) else [script.parent, directory]
+            local = {module for place in places for module in _modules(place, name)} - seen
+            seen |= local
+            waiting.extend(sorted(local))
+    return frozenset(found)
+
+
+def _script(run: Run, directory: Path) -> Path | None:
+    if run.script is not None:
+        candidates = [run.script]
+    elif run.module is not None:
+        place = run.module.replace(".", "/")
+        candidates = [f"{place}.py", f"{place}/__main__.py"]
+    else:
+        return None
+    paths = (directory / candidate for candidate in candidates if not os.path.isabs(candidate))
+    return next((path for path in paths if path.is_file() and path.is_relative_to(directory)), None)
+
+
+def _modules(place: Path, name: str) -> Iterator[Path]:
+    """Yield the files of a dotted name that lie below a directory, those of its packages among them."""
+    for part in name.split("."):
+        place = place / part
+        yield from (path for path in (place.with_name(f"{part}.py"), place / "__init__.py") if path.is_file())
+
+
+def _names_in(path: Path) -> tuple[_Name, ...] | None:
+    """Return what a file imports or uses, remembered until it changes; `None` where it cannot be read."""
+    try:
+        info = path.stat()
+        return _read(path, info.st_mtime_ns) if info.st_size <= MOST_BYTES else None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+@functools.lru_cache(maxsize=4 * MOST_FILES)
+def _read(path: Path, _changed_at: int) -> tuple[_Name, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # What Python has to say of a script it says where that runs.
+        tree = ast.parse(path.read_bytes())
+    return tuple(dict.fromkeys(_names(ast.walk(tree))))
+
+
+def _names(nodes: Iterable[ast.AST]) -> Iterator[_Name]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            prefix = f"{node.module}." if node.module else ""
+            yield from ((node.level, prefix + alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute):  # `torch.distributed.fsdp.…` with no more than `import torch`.
+            yield None, _dotted(node)
+        elif isinstance(node, ast.Call) and _dotted(node.func).endswith("import_module"):
+            named = (word.value for word in node.args if isinstance(word, ast.Constant))
+            yield from ((None, word) for word in named if isinstance(word, str))
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `a.b.c`; empty for what is no plain name."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+def _is_below(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")

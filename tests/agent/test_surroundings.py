@@ -1,0 +1,64 @@
+"""What a prepare finds on a host where disks hang, paths are missing, or the interpreter is behind something."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dtagent.attempts import surroundings
+from dtagent.attempts.attempts import Attempts
+from dtagent.errors import RpcError
+from dtagent.protocol.jobs import AttemptKey, PrepareRequest
+
+
+def request(python: str = "sh", *paths: str, is_behind_prefix: bool = False) -> PrepareRequest:
+    key = AttemptKey("job", 0)
+    return PrepareRequest(
+        key, 0, python, "127.0.0.1", False, (29500, 29999), 0, list(paths), is_behind_prefix=is_behind_prefix
+    )
+
+
+@pytest.fixture
+def dead_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A directory that nobody gets an answer about."""
+    is_over = threading.Event()
+    exists = os.path.exists
+
+    def hang(path: str) -> bool:
+        return is_over.wait(20) if path.startswith("/dead") else exists(path)
+
+    monkeypatch.setattr("dtagent.attempts.surroundings.os.path.exists", hang)
+    monkeypatch.setattr(surroundings, "LIMIT_S", 0.2)
+    yield "/dead/data"
+    is_over.set()
+
+
+def test_a_disk_that_hangs_is_named_and_waited_for_no_longer_than_the_limit(dead_disk: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = surroundings.look(request("sh", str(tmp_path), dead_disk))
+    assert str(found.refusal) == "the file system of /dead/data does not answer"
+    assert str(surroundings.look(request("sh", dead_disk, "/no/dir")).refusal) == "there is no /no/dir here"
+    assert time.monotonic() - began < 5
+
+
+def test_what_was_looked_at_is_not_looked_at_again_where_others_wait(dead_disk: str, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path, list)
+    found = surroundings.look(request("sh"))
+    assert attempts.prepare(request("sh", dead_disk), found).python == found.python
+    with pytest.raises(RpcError, match="does not answer"):
+        Attempts(tmp_path / "other", list).prepare(request("sh", dead_disk))
+
+
+def test_an_interpreter_behind_a_prefix_is_nothing_that_the_host_has_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/li")
+    assert str(surroundings.look(request("/no/python")).refusal) == "there is no interpreter /no/python here"
+    for python, told in (("/no/python", "/no/python"), ("python3", "python3"), ("~/bin/python", "/home/li/bin/python")):
+        found = surroundings.look(request(python, is_behind_prefix=True))
+        assert (found.python, found.refusal) == (told, None)
+    assert Attempts(tmp_path, list).prepare(request("/no/python", is_behind_prefix=True)).python == "/no/python"

@@ -1,0 +1,1 @@
+"""Jobs in containers of real docker, podman and apptainer, by root and by an ordinary user."""

@@ -1,0 +1,63 @@
+"""A small model on data of its own, trained by any number of ranks; goes on from the newest checkpoint of all nodes.
+
+usage: elastic_training.py STEPS PAUSE_S
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+CHECKPOINT_EVERY = 5
+
+
+def main() -> None:
+    steps, pause_s = int(sys.argv[1]), float(sys.argv[2])
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    print(f"local rank {os.environ['LOCAL_RANK']} is rank {rank} of {size}", flush=True)
+    limit_s = json.loads(Path(os.environ["DTTUI_CONFIG"]).read_text())["distributed"]["timeout_s"]
+    dist.init_process_group("gloo", timeout=timedelta(seconds=limit_s or 1800))
+    torch.manual_seed(1)
+    model = DistributedDataParallel(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    wanted = torch.arange(8.0).unsqueeze(1)
+    kept = Path(os.environ["DTTUI_CHECKPOINT_DIR"])
+    # Every node has its own, and one that was stopped a little earlier does not have the newest.
+    last = torch.tensor(max((int(path.stem) for path in kept.glob("*.pt")), default=0))
+    dist.all_reduce(last, dist.ReduceOp.MIN)
+    if last:
+        model.load_state_dict(torch.load(kept / f"{last}.pt"))
+        print(f"goes on after step {last}", flush=True)
+    for step in range(int(last) + 1, steps + 1):
+        inputs = torch.randn(32, 8, generator=torch.Generator().manual_seed(step * 100 + rank))
+        loss = torch.nn.functional.mse_loss(model(inputs), inputs @ wanted)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        if rank == 0:
+            report(step, float(loss))
+        if os.environ["LOCAL_RANK"] == "0" and step % CHECKPOINT_EVERY == 0:
+            torch.save(model.state_dict(), kept / f"{rank}.new")
+            (kept / f"{rank}.new").rename(kept / f"{step}.pt")
+        time.sleep(pause_s)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def report(step: int, loss: float) -> None:
+    with open(os.environ["DTTUI_METRICS"], "ab", buffering=0) as stream:
+        stream.write(json.dumps({"step": step, "loss": loss, "rank": 0}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
