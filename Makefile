@@ -70,7 +70,7 @@ $(FRAMEWORKS_STAMP): constraints-frameworks.txt
 	@touch $@
 
 horovod: $(STAMP) $(HOROVOD_STAMP)
-	DTTUI_REQUIRE_HOROVOD=1 $(BIN)/python -m pytest tests/frameworks/test_horovod.py
+	DTTUI_REQUIRE_HOROVOD=1 $(BIN)/python -m pytest tests/frameworks -k horovod
 
 # Horovod 0.28.1 is written for C++14, and torch's headers want C++17. Its setup.py wants setuptools before 70, which
 # torch says it does not go with: so one after the other.

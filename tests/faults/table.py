@@ -217,7 +217,7 @@ FAULTS = (
     ),
     Fault(
         "a node of an elastic job dies",
-        "SIGKILL to torchrun on one of three nodes, then to the controller; a host switched off, or cut off for a while",
+        "SIGKILL to torchrun on one of three nodes, then to the controller; a host switched off, or cut off a while",
         ("P1", "P3", "P6"),
         150,
         (

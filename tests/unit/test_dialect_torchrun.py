@@ -51,11 +51,30 @@ def test_a_command_line_of_torchrun() -> None:
             {"name": "a", "framework": "command", "run": {"command": ["a", "1"]}, "resources": {"gpu": {"count": 2}}},
         ),
         (
+            "torchrun --max-restarts 3 --nnodes 2:4 --nproc-per-node cpu --no-python a",
+            {
+                "name": "a",
+                "framework": "command",
+                "run": {"command": ["a"]},
+                "resources": {"gpu": {"count": 0}},
+                "recovery": {"max_restarts": 3, "min_nodes": 2},
+            },
+        ),
+        (
+            "torchrun --max-restarts 0 --nnodes 2:4 --nproc-per-node cpu a.py",
+            {
+                "run": {"script": "a.py"},
+                "resources": {"gpu": {"count": 0}},
+                "framework_options": {"elastic": {"min_nodes": 2}},
+                "recovery": {"max_restarts": 0},
+            },
+        ),
+        (
             "torchrun --max-restarts 3 --nnodes 2:4 --nproc-per-node cpu a.py",
             {
                 "run": {"script": "a.py"},
                 "resources": {"gpu": {"count": 0}},
-                "recovery": {"max_restarts": 3, "min_nodes": 2},
+                "framework_options": {"elastic": {"max_restarts": 3, "min_nodes": 2}},
             },
         ),
     ],

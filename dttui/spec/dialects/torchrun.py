@@ -96,8 +96,10 @@ def _carry_nodes(translation: Translation, command: TorchrunCommand) -> list[Pro
         return [_problem(translation.source, origin, message)]
     if most > 1:
         translation.expect_nodes(origin, least, most)
+    # Only of frameworks that torchrun starts: a command is started once a GPU, by dttui.
+    section = ("framework_options", "elastic") if "--no-python" not in command.options else ("recovery",)
     if least < most:
-        translation.put(("recovery", "min_nodes"), least, origin)
+        translation.put((*section, "min_nodes"), least, origin)
     address, endpoint = translation.said(("--master-addr",)), translation.said(("--rdzv-endpoint",))
     translation.use(("--master-addr",), ("--rdzv-endpoint",))
     if most == 1:
@@ -112,7 +114,9 @@ def _carry_nodes(translation: Translation, command: TorchrunCommand) -> list[Pro
         message = _("expected a whole number, found {value}").format(value=shown(restarts))
         return [_problem(translation.source, ("--max-restarts",), message)]
     if restarts is not None:
-        translation.carry(("--max-restarts",), ("recovery", "max_restarts"), int(restarts))
+        if least == most or int(restarts) == 0:  # Of a job that is not elastic dttui starts the ranks again.
+            section = ("recovery",)
+        translation.carry(("--max-restarts",), (*section, "max_restarts"), int(restarts))
     return []
 
 
