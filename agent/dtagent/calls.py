@@ -72,8 +72,6 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, 
         raise RpcError(
             ErrorCode.TIMED_OUT, f"{name}: not done within {method.limit_s:g} s; something on this host hangs"
         ) from error
-    except UnicodeEncodeError as error:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: text that is not Unicode: {error.reason}") from error
     except OSError as error:
         raise _refusal(str(name), error) from error
 

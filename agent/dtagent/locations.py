@@ -17,6 +17,7 @@ from dtagent.system import mounts
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """What a job id or a stream may be called, since both become file names."""
 MAX_ATTEMPT = 10**9 - 1
+_RANK = re.compile(r"[0-9]{1,7}")
 
 _NETWORK_FILE_SYSTEMS = frozenset(
     {
@@ -228,6 +229,11 @@ class AttemptFiles:
     def tree(self) -> Path:
         """SHA-256 of the list of files in `work`, once all of them are there."""
         return self.directory / "tree"
+
+
+def rank_of(path: Path) -> int | None:
+    """Return which rank a file `<rank>.json` of an attempt is of; `None` for any other name."""
+    return int(path.stem) if _RANK.fullmatch(path.stem) else None
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -123,14 +123,18 @@ def make_parser() -> ArgumentParser:
     recommend = verbs.add_parser("recommend", parents=[common], help=_("which parallelism is fastest for a model"))
     add_arguments(recommend, recommends=True)
 
-    ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"))
+    ps_columns = _(
+        "The columns are the job's id, state, start, how long it took, nodes, ranks and the reason of its state. Where "
+        "the output is no terminal there is no header, and a tab between two of them."
+    )
+    ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"), description=ps_columns)
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
     status = verbs.add_parser("status", parents=[common], help=_("show one job"))
     _add_job(status)
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
     _add_job(why)
     logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
-    logs_help = _("job id, the start of it, or `last`; the one that runs by default")
+    logs_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
     logs.add_argument("job", nargs="?", metavar="JOB", help=logs_help)
     logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
     logs.add_argument("--node", help=_("only this node"))
@@ -154,16 +158,19 @@ def make_parser() -> ArgumentParser:
         "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
     )
     attach.add_argument(
-        "job", nargs="?", metavar="JOB", help=_("job id, the start of it, or `last`; the one that runs by default")
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help=_("job id or name, the start of an id, or `last`; the one that runs by default"),
     )
     stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
-    stop_help = _("job id, the start of it, or `last`; the one that runs by default")
+    stop_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
     remove = verbs.add_parser(
         "remove", parents=[common], help=_("remove jobs that are over from this login node; hosts are left alone")
     )
-    remove.add_argument("job", nargs="*", metavar="JOB", help=_("job id, the start of it, or `last`"))
+    remove.add_argument("job", nargs="*", metavar="JOB", help=_("job id or name, the start of an id, or `last`"))
     remove.add_argument("--finished-before", metavar="30d|TIME", help=_("instead of names: all that had ended by then"))
     remove.add_argument(
         "--keep", type=_natural, metavar="N", help=_("instead of names: all that are over but for the newest N")
@@ -283,5 +290,9 @@ def _add_ignore(parser: ArgumentParser, default: object = SUPPRESS) -> None:
 
 def _add_job(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "job", nargs="?", default="last", metavar="JOB", help=_("job id, the start of it, or `last`, the default")
+        "job",
+        nargs="?",
+        default="last",
+        metavar="JOB",
+        help=_("job id or name, the start of an id, or `last`, the default"),
     )

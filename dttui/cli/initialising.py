@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 from dttui import locations
-from dttui.cli.printing import print_document, print_findings, print_rows, table_text
-from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.printing import print_document, print_findings, print_rows, print_table
+from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.frameworks import get_framework
@@ -19,7 +18,7 @@ from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.sanitize import clean
 from dttui.services.render.rendered import Rendered
-from dttui.services.render.writing import write
+from dttui.services.render.writing import replaced_files, write
 from dttui.services.templates import (
     JOB_FILE,
     Template,
@@ -52,12 +51,9 @@ async def init(options: Namespace) -> int:
     target = Path(options.directory or template.name)
     job = made_for(template, environments, inventory, _name_of(target))
     files = [Rendered(path=JOB_FILE, text=job_text(template, job)), *template.files()]
-    taken = _taken(target, files)
-    if taken and not options.yes:
-        question = _("{path} has {names} already: what was written there is replaced.")
-        question = question.format(path=target, names=listed(taken, MAX_NAMES))
-        if not await TerminalPrompter().confirm(clean(question)):
-            raise CancelledError(_("nothing was written"))
+    replaced = replaced_files(target, files)
+    if replaced and not options.yes and not await TerminalPrompter().confirm(replacing(target, replaced)):
+        raise CancelledError(_("nothing was written"))
     try:
         write(target, files)
     except UsageError as error:
@@ -72,10 +68,6 @@ def _name_of(target: Path) -> str:
     return " ".join(clean(name).split())[:MAX_NAME_CHARS] or "job"
 
 
-def _taken(target: Path, files: list[Rendered]) -> list[str]:
-    return [file.path for file in files if os.path.lexists(target / file.path)]
-
-
 def _list(templates: list[Template], options: Namespace) -> int:
     if options.framework is not None:
         get_framework(options.framework)
@@ -85,7 +77,7 @@ def _list(templates: list[Template], options: Namespace) -> int:
         print_rows(rows, options.output)
         return ExitCode.OK
     cells = [[item.name, item.framework, get_framework(item.framework).label, item.title] for item in templates]
-    print(table_text([_("TEMPLATE"), _("FRAMEWORK"), "", ""], cells), end="")
+    print_table([_("TEMPLATE"), _("FRAMEWORK"), "", ""], cells)
     return ExitCode.OK
 
 
@@ -102,9 +94,8 @@ def _tell(options: Namespace, template: Template, target: Path, files: list[str]
     told = _("wrote {names} to {path}: {framework} on {nodes}, {ranks}")
     names = listed(files, MAX_NAMES)
     print(clean(told.format(names=names, path=target, framework=framework.label, nodes=nodes, ranks=ranks)))
-    if framework.requires:
-        packages = ", ".join(framework.requires)
-        print(_("each host's interpreter needs {packages}").format(packages=packages))
+    if packages := template.packages():
+        print(_("each host's interpreter needs {packages}").format(packages=", ".join(packages)))
     if language() != "en":
         print(_("the comments inside the scripts are in English"))
     where = ["--demo"] if options.demo else ["--inventory", options.inventory] if options.inventory else []

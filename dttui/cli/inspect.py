@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from argparse import Namespace
@@ -18,7 +19,7 @@ from dttui.cli.printing import (
     print_rows,
     print_table,
 )
-from dttui.errors import ExitCode, UsageError
+from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services import jobs
@@ -109,7 +110,7 @@ async def logs(options: Namespace) -> int:
     nodes = [options.node] if options.node is not None else nodes
     _check_rank(options.rank, {name: follower.view.nodes[name].logged_ranks for name in nodes}, directory.job_id)
     if options.follow and not follower.is_over:
-        ensure_controller(directory)
+        _let_look(directory)
     reader = LogFollower(directory, attempt, last_lines=options.lines, since=since)
     rows: list[object] = []
     untimed: set[tuple[str, str]] = set()
@@ -142,11 +143,18 @@ async def logs(options: Namespace) -> int:
             await asyncio.sleep(POLL_S)
 
 
+def _let_look(directory: jobs.JobDirectory) -> bool:
+    """Have a new controller started where the old one has died; where none can be, what is known is shown as it is."""
+    with contextlib.suppress(NotFinishedError):
+        return ensure_controller(directory)
+    return False
+
+
 async def _find_out(follower: JobFollower) -> None:
     """Let a new controller look where the old one has died; what is not known then is shown as unknown."""
     directory, view = follower.directory, follower.view
     silence_before, seen_at = directory.silence(time.time()), directory.watched_until()
-    is_new = ensure_controller(directory)
+    is_new = _let_look(directory)
     deadline = time.monotonic() + (TAKE_OVER_WAIT_S if is_new else 0.0)
     while True:
         silence = directory.silence(time.time())

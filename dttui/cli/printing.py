@@ -22,7 +22,7 @@ from dttui.sanitize import clean
 from dttui.services.jobs import JobDirectory
 from dttui.services.preflight.folding import Saying, fold
 from dttui.services.view import JobView
-from dttui.services.words import state_name, told_node_state, told_state
+from dttui.services.words import process_name, state_name, told_node_state, told_state
 from dttui.spec.problems import text_width
 from dttui.spec.units import format_bytes
 
@@ -148,6 +148,8 @@ class Printer:
             return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
         if event.kind is EventKind.OUTCOME:
             return ""
+        if event.kind is EventKind.RANK_FAILED and event.data.get("survived"):
+            return ""  # Of a node that the job went on without; that was told when it was lost.
         return event.message
 
 
@@ -292,7 +294,7 @@ def plan_text(plan: Plan) -> str:
             + simulated
         )
         for process in node.processes:
-            lines.append(f"      {process.name}: {' '.join(process.argv)}")
+            lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")
     lines += _variables(plan)
     return clean("\n".join(lines))
 
@@ -357,6 +359,7 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "exit_code": view.exit_code,
         "attempt": view.attempt,
         "world_size": view.plan.world_size if view.plan else None,
+        "present_world_size": sum(len(node.ranks) for node in view.nodes.values()),
         "started_at": view.started_at,
         "ended_at": view.ended_at if view.state is not JobState.UNKNOWN else None,
         "nodes": [

@@ -7,16 +7,20 @@ import contextlib
 import os
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.services.words import listed
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.deadline import Deadline
 
 READ_BYTES = 4096
+MAX_NAMES = 5
+"""Files that a question names; the others are counted."""
 
 
 class TerminalPrompter:
@@ -48,7 +52,8 @@ class TerminalPrompter:
             UsageError: there is no terminal to ask at.
         """
         if not (self._source.isatty() and self._screen.isatty()):
-            raise UsageError(_("this asks first, and there is no terminal to ask at"), _("Add --yes if you mean it."))
+            told = _("this asks first, and there is no terminal to ask at: {question}")
+            raise UsageError(told.format(question=" ".join(question.split("\n"))), _("Add --yes if you mean it."))
         async with self._turn:
             self._screen.write(f"{question}\n" + _("Go on? [yes/no] "))
             return _is_yes(await self._read_line())
@@ -103,6 +108,12 @@ class TerminalPrompter:
         finally:
             loop.remove_reader(descriptor)
             self._open = None
+
+
+def replacing(directory: Path, names: Sequence[str]) -> str:
+    """Return what to confirm before files of a directory are replaced."""
+    question = _("{path} has {names} already: what was written there is replaced.")
+    return clean(question.format(path=directory, names=listed(names, MAX_NAMES)))
 
 
 def _is_yes(line: str | None) -> bool:

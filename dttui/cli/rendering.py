@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui.cli.printing import print_document, print_findings
-from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import read_submission
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, ngettext
@@ -15,7 +15,7 @@ from dttui.planning.models import Plan
 from dttui.sanitize import clean
 from dttui.services.render.ejection import eject, plan_to_eject, told_of
 from dttui.services.render.targets import get_target
-from dttui.services.render.writing import foreign_files, is_taken, write
+from dttui.services.render.writing import foreign_files, is_taken, replaced_files, write
 from dttui.services.words import listed
 
 MAX_NAMES = 5
@@ -41,8 +41,10 @@ async def render(options: Namespace) -> int:
     foreign: list[str] = []
     if is_taken(target):
         foreign = foreign_files(target, files)
-        question = _("{path} is not empty: what it holds of an earlier render is replaced.").format(path=target)
-        if not options.yes and not await TerminalPrompter().confirm(clean(question)):
+        replaced = replaced_files(target, files)
+        question = clean(_("{path} is not empty; what it holds stays.").format(path=target))
+        question = replacing(target, replaced) if replaced else question
+        if not options.yes and not await TerminalPrompter().confirm(question):
             raise CancelledError(_("nothing was written"))
     write(target, files)
     _tell(options, plan, [file.path for file in files], foreign)

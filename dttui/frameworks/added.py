@@ -15,9 +15,18 @@ from dttui.spec.findings import Finding, Severity, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 
-OPTIONAL = frozenset({"script_imports", "verdicts"})
+OPTIONAL = frozenset({"script_imports", "timeout_call", "verdicts"})
 """Members of the Protocol that may be left out."""
 _MEMBERS = tuple(name for name in vars(Framework) if not name.startswith("_") and name not in OPTIONAL)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("label", "summary", "description"), str),
+    **dict.fromkeys(("needs_ports", "available"), bool),
+    "rank": Rank,
+}
+"""What the plain members are."""
+_TEXTS = ("features", "requires", "verdicts")
+"""Members that are several texts."""
+_OPTIONAL_KINDS: dict[str, type] = {"script_imports": ScriptImports, "timeout_call": str}
 _Item = TypeVar("_Item")
 
 
@@ -94,12 +103,18 @@ def _faults(framework: Any, name: str, missing: list[str]) -> str:
         return _("it has no {names}, as every framework must").format(names=", ".join(missing))
     if framework.name != name:
         return _("it calls itself {name}").format(name=framework.name)
-    if not isinstance(framework.rank, Rank):
-        return _("its {name} is no {kind}").format(name="rank", kind="Rank")
     if not (isinstance(framework.options, type) and issubclass(framework.options, Section)):
         return _("its {name} is no {kind}").format(name="options", kind="Section")
-    if not isinstance(getattr(framework, "script_imports", None), (ScriptImports, type(None))):
-        return _("its {name} is no {kind}").format(name="script_imports", kind="ScriptImports")
+    for member, kind in _KINDS.items():
+        if not isinstance(getattr(framework, member), kind):
+            return _("its {name} is no {kind}").format(name=member, kind=kind.__name__)
+    for member in _TEXTS:
+        found = getattr(framework, member, ())
+        if not (isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found)):
+            return _("its {name} is no {kind}").format(name=member, kind="Sequence[str]")
+    for member, kind in _OPTIONAL_KINDS.items():
+        if not isinstance(getattr(framework, member, None), (kind, type(None))):
+            return _("its {name} is no {kind}").format(name=member, kind=kind.__name__)
     return ""
 
 

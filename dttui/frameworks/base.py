@@ -183,6 +183,13 @@ class Framework(Protocol):
         """What a script written for it imports; `None`, or left out, where any will do."""
 
     @property
+    def timeout_call(self) -> str | None:
+        """The call by which a script passes `communication.collective_timeout` on; left out, it is that of torch.
+
+        `None` where the framework is told it, or has none.
+        """
+
+    @property
     def available(self) -> bool:
         """Whether this version of dttui can launch it."""
 

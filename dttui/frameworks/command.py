@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
 from dttui.frameworks.parts.nccl import torch_environment
@@ -25,6 +26,7 @@ class Command:
     needs_ports = False
     verdicts: Sequence[str] = ()
     script_imports = None
+    timeout_call = TORCH_CALL
     available = True
 
     @property

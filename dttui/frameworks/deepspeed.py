@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
 from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
@@ -37,6 +38,7 @@ class DeepSpeed:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "deepspeed")
+    timeout_call = None
     available = True
 
     @property
@@ -81,7 +83,16 @@ class DeepSpeed:
 
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return what DeepSpeed would refuse; any number of ranks on any number of nodes will do."""
-        return check_config(layout)
+        findings, asked_s = check_config(layout), layout.job.communication.collective_timeout_s
+        minutes = _timeout_minutes(layout)
+        if asked_s is not None and minutes is not None and minutes * 60 != asked_s:
+            message = _(
+                "DeepSpeed has one time-out for the start of all ranks and for collectives, in whole minutes: it is "
+                "told {minutes}, and rendezvous_timeout is {seconds:g} s"
+            )
+            rendezvous_s = layout.job.communication.rendezvous_timeout_s
+            findings.append(timeout_note(message.format(minutes=minutes, seconds=rendezvous_s)))
+        return findings
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, DeepSpeed's, and the hosts."""
@@ -90,13 +101,20 @@ class DeepSpeed:
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""
         own = {"DTTUI_DEEPSPEED_CONFIG": _CONFIG_PATH}
-        limit_s = layout.job.communication.collective_timeout_s
-        if limit_s is not None:
-            own["DEEPSPEED_TIMEOUT"] = str(math.ceil(limit_s / 60))  # It counts in minutes.
+        minutes = _timeout_minutes(layout)
+        if minutes is not None:
+            own["DEEPSPEED_TIMEOUT"] = str(minutes)
         if layout.backend != "nccl":
             # Where it finds a GPU it would take that, and NCCL.
             own["DS_ACCELERATOR"] = "cpu"
         return (torchrun(layout, node, arguments=_ARGUMENTS[options_of(layout).config_for], own=own),)
+
+
+def _timeout_minutes(layout: JobLayout) -> int | None:
+    """Return how long DeepSpeed is to wait; ranks that may come so late must not be ended for that."""
+    talk = layout.job.communication
+    limit_s = talk.collective_timeout_s
+    return None if limit_s is None else math.ceil(max(limit_s, talk.rendezvous_timeout_s) / 60)
 
 
 def _names_config(word: str) -> bool:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
 from dttui.frameworks.parts.prefix import leads_elsewhere
@@ -65,6 +66,7 @@ class Horovod:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("horovod",)
+    timeout_call = None
     available = True
 
     @property
@@ -111,6 +113,9 @@ class Horovod:
     def check_layout(self, layout: JobLayout) -> list[Finding]:
         """Return an error for a master that its client cannot reach, and whether so many ranks take long to meet."""
         findings = _check_meeting(layout)
+        if layout.job.communication.collective_timeout is not None:
+            message = _("Horovod has one time-out for all that ranks wait for: communication.rendezvous_timeout")
+            findings.append(timeout_note(message))
         if ":" in layout.master_address:
             message = _("Horovod's ranks meet over IPv4, and the master's address is {address}")
             message = message.format(address=layout.master_address)

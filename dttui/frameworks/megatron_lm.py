@@ -23,6 +23,10 @@ from dttui.spec.section import Section
 
 ARGUMENTS_FILE = "megatron_args.txt"
 """The arguments, one a line: each is a word of the command line."""
+TRAINING_LOOP = "megatron.training"
+"""The module of Megatron's own training loop, which pretrain_gpt.py and scripts like it import."""
+TRAINING_LOOP_FINDING = "megatron-cuda"
+"""Code of what is said of that loop, and of no script that does without."""
 _KEYS = {name.replace("_", "-"): name for name in (*sorted(SWITCHES), *sorted(WITH_VALUE))}
 _OWN = {
     "tensor-model-parallel-size": "strategy.tensor_parallel_size",
@@ -108,6 +112,7 @@ class MegatronLm:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "megatron")
+    timeout_call = None
     available = True
 
     @property
@@ -168,8 +173,8 @@ class MegatronLm:
             message = _(
                 "Megatron-LM's own training loop, pretrain_gpt.py, runs on CUDA GPUs alone, and this job has none"
             )
-            hint = _("A script on megatron-core, such as examples/megatron-lm/train.py, can do without.")
-            findings.append(info("megatron-cuda", "framework", message, hint))
+            hint = _("A script on megatron-core can do without: see `dttui init --framework megatron-lm`.")
+            findings.append(info(TRAINING_LOOP_FINDING, "framework", message, hint))
         return findings
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.torchrun import check_run, torchrun
@@ -31,6 +32,7 @@ class PytorchDdp:
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun",)
     script_imports = None
+    timeout_call = TORCH_CALL
     available = True
 
     @property
@@ -81,10 +83,9 @@ def _participants(layout: JobLayout, node: NodeLayout) -> str:
         f"  backend: {layout.backend}",
         f"  init_method: {_quoted(method)}",
         f"  world_size: {layout.world_size}",
-        f"  rank: {node.node_rank}",
+        *([f"  rank: {node.node_rank}"] if elastic is None else []),
         f"  node_count: {len(layout.nodes)}",
-        *([] if elastic is None else [f"  min_nodes: {elastic.min_nodes}"]),
-        f"  node_rank: {node.node_rank}",
+        f"  node_rank: {node.node_rank}" if elastic is None else f"  min_nodes: {elastic.min_nodes}",
         "nodes:",
     ]
     return "\n".join([*lines, *layout.table(_entry)]) + "\n"

@@ -11,6 +11,7 @@ from pydantic import Field
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic
 from dttui.frameworks.parts.environment import process_environment
@@ -66,6 +67,7 @@ class PytorchFsdp:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "accelerate")
+    timeout_call = TORCH_CALL
     available = True
 
     @property
@@ -192,12 +194,14 @@ def _settings_file(layout: JobLayout) -> PlannedFile:
     model = layout.job.model
     per_node = layout.nodes[0].slots
     in_node = options.shard_group == "node" and len(layout.nodes) > 1
+    # How many nodes an elastic job has is known by torchrun alone.
+    node_count, size = (len(layout.nodes), layout.world_size) if options.elastic is None else (-1, -1)
     document: dict[str, Any] = {
         "wrap": options.wrap,
         "layer_classes": list(options.layer_classes),
         "min_parameters": options.min_parameters,
         "reshard_after_forward": _reshards(layout),
-        "mesh": [len(layout.nodes), per_node] if in_node else [layout.world_size],
+        "mesh": [node_count, per_node] if in_node else [size],
         "mesh_dim_names": ["replicate", "shard"] if in_node else ["shard"],
         "mp_policy": {
             "param_dtype": _DTYPES[model.precision] if model is not None and model.precision is not None else None,

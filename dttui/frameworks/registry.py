@@ -43,5 +43,5 @@ def get_framework(name: str) -> Framework:
     found = found or next((item for item in frameworks() if item.name == name), None)
     if found is None:
         names = [item.name for item in frameworks()]
-        raise UsageError(_('no framework "{name}"').format(name=name), did_you_mean(name, names))
+        raise UsageError(_('no framework "{name}"').format(name=name), did_you_mean(name, names) or "dttui init --list")
     return found

@@ -36,6 +36,7 @@ class TensorFlow:
     rank = Rank.NODE
     needs_ports = True
     verdicts: Sequence[str] = ("tensorflow",)
+    timeout_call = "CommunicationOptions(timeout_seconds=…)"
     available = True
 
     @property

@@ -30,6 +30,7 @@ class Unavailable:
     needs_ports: bool = False
     verdicts: Sequence[str] = ()
     script_imports: None = None
+    timeout_call: None = None
     available: bool = False
 
     def check(self, job: Job) -> list[Finding]:

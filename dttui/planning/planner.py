@@ -8,6 +8,7 @@ from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import Framework, get_framework
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
+from dttui.frameworks.parts.collective_timeout import check_passed_on
 from dttui.frameworks.parts.container import check_container, contain
 from dttui.frameworks.parts.elastic import elastic_of
 from dttui.frameworks.parts.nccl import check_nccl
@@ -76,7 +77,7 @@ def plan(
     costing, of_cost = cost(job, workers, gpus or gpu_table(), links)
     if framework is not None and layout is not None:
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
-        findings += check_nccl(layout)
+        findings += [*check_nccl(layout), *check_passed_on(layout, framework)]
     elastic = elastic_of(layout) if layout is not None else None
     told = {finding.message for finding in of_framework}
     share = costing.estimate.communication_share if costing is not None else None
@@ -134,7 +135,9 @@ def _layout(
     """Return what the framework makes the bundles of, and what it says to that; `None` where it cannot make them."""
     if framework is None:
         return None, []
-    options = read_options(job, framework)[0]
+    given = read_options(job, framework)[0]
+    # A framework without options says of the nodes what it would say without those that are wrong.
+    options = framework.options() if given is None and not framework.options.model_fields else given
     if options is None or job.run is None or sources is None or not nodes or _has_errors(framework.check(job)):
         return None, []
     layout = JobLayout(
@@ -149,7 +152,7 @@ def _layout(
         options=options,
     )
     findings = framework.check_layout(layout)
-    return (None if _has_errors(findings) else layout), findings
+    return (None if given is None or _has_errors(findings) else layout), findings
 
 
 def _check_end(nodes: tuple[PlannedNode, ...]) -> list[Finding]:

@@ -13,11 +13,11 @@ from dttui.frameworks.base import Framework
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
 from dttui.spec.document import describe_error
-from dttui.spec.field_docs import field_docs
+from dttui.spec.field_docs import field_docs, paragraphs
 from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError, PathKey, PlacedValueError, format_path, with_hint
 from dttui.spec.schema_walk import annotations_at, keys_of, models_at
-from dttui.spec.yaml_composer import plain_scalar
+from dttui.spec.yaml_composer import TOO_LONG, plain_scalar
 from dttui.spec.yaml_reader import parse_yaml
 from dttui.spec.yaml_writer import flow
 
@@ -55,8 +55,8 @@ class FormField:
     """Text of what is taken where it is left empty; empty where that is nothing."""
     is_needed: bool = False
     """Whether the section that it is in cannot do without."""
-    about: str = ""
-    """What the model says of it."""
+    about: tuple[str, ...] = ()
+    """What the models say of the sections around it, and of it: paragraphs, in English as catalogues have them."""
 
     @property
     def name(self) -> str:
@@ -78,7 +78,8 @@ class FormField:
         if self.kind is FieldKind.TEXT:
             return text
         if self.kind in (FieldKind.WHOLE, FieldKind.NUMBER):
-            return plain_scalar(text)
+            value = plain_scalar(text)
+            return parse_yaml(text, self.name).data if value is TOO_LONG else value  # A reader of YAML says so.
         if self.kind is FieldKind.CHOICE:
             return next((item for item in self.choices if self.written(item) == text), text)
         if self.kind is FieldKind.MAPPING and not text.startswith("{"):
@@ -184,17 +185,17 @@ def _faults(error: ValidationError) -> Iterator[tuple[PathKey, str]]:
 
 
 def _fields(
-    model: type[BaseModel], path: tuple[str, ...], above: tuple[type[BaseModel], ...], about: str = ""
+    model: type[BaseModel], path: tuple[str, ...], above: tuple[type[BaseModel], ...], about: tuple[str, ...] = ()
 ) -> Iterator[FormField]:
     """Yield the fields of a model at a path; `about` is what is said of it as a whole."""
-    docs = {name: f"{about} {text}".lstrip() for name, text in field_docs(model).items()}
+    docs = {name: (*about, *paragraphs(text)) for name, text in field_docs(model).items()}
     for key, (name, field) in zip(keys_of(model), model.model_fields.items(), strict=True):
         kinds, sections = annotations_at(model, (key,)), models_at(model, (key,))
         if len(kinds) == len(sections) == 1 and sections[0] not in above:
-            yield from _fields(sections[0], (*path, key), (*above, sections[0]), docs.get(name, ""))
+            yield from _fields(sections[0], (*path, key), (*above, sections[0]), docs.get(name, ()))
             continue
         kind, choices = _kind(kinds, annotations_at(model, (key, 0)))
-        made = FormField((*path, key), kind, choices, is_needed=field.is_required(), about=docs.get(name, ""))
+        made = FormField((*path, key), kind, choices, is_needed=field.is_required(), about=docs.get(name, ()))
         default = None if made.is_needed else field.get_default(call_default_factory=True)
         is_nothing = default in (None, (), {}, "") or isinstance(default, BaseModel)
         yield made if is_nothing else replace(made, default=made.written(default))

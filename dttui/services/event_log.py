@@ -70,23 +70,28 @@ class EventLog:
         return True
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """Yield the events of a file, where there is one; a torn line is left out."""
+def read_events(path: Path, *kinds: EventKind) -> Iterator[Event]:
+    """Yield the events of a file, where there is one, all or those of some kinds; a torn line is left out."""
+    marks = [_mark(kind) for kind in kinds] or [b""]
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         for line in stream:
-            event = parse_event(line)
-            if event is not None:
+            event = parse_event(line) if any(mark in line for mark in marks) else None
+            if event is not None and (not kinds or event.kind in kinds):
                 yield event
 
 
 def newest_event(path: Path, kind: EventKind | None = None) -> Event | None:
     """Return the last event of a file, or the last of a kind; only what comes after it is looked through."""
-    # As the log writes it. Within a text the quotes would be escaped; in an event's data it may stand all the same.
-    mark = f'"kind": "{kind.value}"'.encode() if kind is not None else b""
+    mark = _mark(kind) if kind is not None else b""
     for line in _lines_from_the_end(path):
         if mark in line and (event := parse_event(line)) is not None and kind in (None, event.kind):
             return event
     return None
+
+
+def _mark(kind: EventKind) -> bytes:
+    """Return what the line of an event of a kind holds, as the log writes it; its data may hold it all the same."""
+    return f'"kind": "{kind.value}"'.encode()
 
 
 def parse_event(line: bytes) -> Event | None:

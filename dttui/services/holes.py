@@ -33,6 +33,12 @@ def kept_parts(descriptor: int) -> list[tuple[int, int]]:
     return parts
 
 
+def last_hole_end(descriptor: int) -> int:
+    """Return the offset behind the last hole of a file; 0 where it has none."""
+    parts = kept_parts(descriptor)
+    return parts[-1][0] if parts else 0
+
+
 def missing_notice(count: int) -> str:
     """Return what is told of bytes that a copy has not got."""
     return _("… {count:,} bytes of this log were not kept in this copy …").format(count=count)

@@ -32,6 +32,8 @@ STALLED_S = 20.0
 """After so long without one nothing is known of its job."""
 MAX_NAMES = 8
 """Jobs that an error names."""
+_MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
+"""What follows the name in an id."""
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -132,7 +134,7 @@ class JobDirectory:
         """Take the controller's lock; return its descriptor, or `None` where a controller has it.
 
         Raises:
-            OSError: the directory cannot be written.
+            OSError: the directory cannot be written, or its file system has no locks.
         """
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + CLAIM_PATIENCE_S
@@ -144,6 +146,9 @@ class JobDirectory:
                     os.close(descriptor)
                     return None
                 time.sleep(0.01)  # Whoever only looks holds it for a moment.
+            except OSError:
+                os.close(descriptor)
+                raise
             else:
                 return descriptor
 
@@ -181,9 +186,9 @@ class JobDirectory:
         """
         return read_launch_file(self.launch)
 
-    def read_events(self) -> list[Event]:
-        """Return all events written so far; a torn last line is left out."""
-        return list(read_events(self.events))
+    def read_events(self, *kinds: EventKind) -> list[Event]:
+        """Return the events written so far, all or those of some kinds; a torn last line is left out."""
+        return list(read_events(self.events, *kinds))
 
 
 @dataclass(frozen=True)
@@ -209,42 +214,49 @@ def slug(name: str) -> str:
 
 def create(name: str) -> JobDirectory:
     """Make the directory of a new job; its id is made of the name, the time and a few random letters."""
-    job_id = f"{slug(name)}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    directory = JobDirectory(locations.jobs_directory() / job_id)
+    path = root = locations.jobs_directory()
     try:
-        for path in (directory.path, directory.path / "telemetry", directory.path / "logs"):
-            path.mkdir(mode=0o700, parents=True)
+        root.mkdir(parents=True, exist_ok=True)
+        path = _make_directory(root, slug(name))
+        for inner in ("telemetry", "logs"):
+            (path / inner).mkdir(mode=0o700)
     except OSError as error:
-        shutil.rmtree(directory.path, ignore_errors=True)
+        if path != root:
+            shutil.rmtree(path, ignore_errors=True)
         raise UsageError(
-            _("cannot make {path}: {reason}").format(path=directory.path, reason=error.strerror),
+            _("cannot make {path}: {reason}").format(path=error.filename or path, reason=error.strerror),
             _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
         ) from error
-    return directory
+    return JobDirectory(path)
+
+
+def _make_directory(root: Path, begin: str) -> Path:
+    """Make a directory of a name that no other job has."""
+    while True:
+        path = root / f"{begin}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
 
 
 def find(job_id: str) -> JobDirectory:
-    """Return a job by its id, by the start of it where that is unique, or the newest one for `last`.
+    """Return a job by its id, by its name, of several so called the newest, or by the start of an id that is unique.
+
+    `last` is the newest of all. An id counts before a name, and a name before the start of an id.
 
     Raises:
         NoSuchJobError: none, or several.
         UsageError: the id is empty.
     """
-    if not job_id:
-        raise UsageError(
-            _("the id of the job is empty"), _("Write one, or leave it out; `dttui ps --all` lists the jobs.")
-        )
-    known = [path for path in _directories() if path.name == job_id]
-    if not known:
-        begun = [path for path in _directories() if job_id == "last" or path.name.startswith(job_id)]
-        known = sorted(begun, key=lambda path: _began_at(JobDirectory(path)), reverse=True)
-    if job_id == "last":
-        known = known[:1]
-    if len(known) == 1:
+    known, is_exact = _meant(job_id)
+    if known and (is_exact or len(known) == 1):
         return JobDirectory(known[0])
     if known:
         names = listed([path.name for path in known], MAX_NAMES)
-        raise NoSuchJobError(_("{id} could be any of: {names}").format(id=job_id, names=names))
+        raise NoSuchJobError(
+            _("{id} could be any of: {names}").format(id=job_id, names=names),
+            _("Write more of the id, or all of the name."),
+        )
     if job_id == "last":
         raise NoSuchJobError(_("there is no job on this login node"), "dttui --apply JOB.YAML")
     raise NoSuchJobError(
@@ -256,27 +268,53 @@ def find_open(job_id: str | None, verb: str = "stop") -> JobDirectory:
     """Return the job that a person means who wants to do something to a running one; one that is over comes last.
 
     Args:
-        job_id: an id, the start of one, `last`, or `None` for the one job that is not over.
+        job_id: what `find` takes, or `None` for the one job that is not over.
         verb: what the person does.
 
     Raises:
         NoSuchJobError: none.
-        UsageError: several are not over.
+        UsageError: several are not over, and what was said does not tell which.
     """
-    if job_id is not None and (not job_id or job_id in (path.name for path in _directories())):
-        return find(job_id)
-    begins = "" if job_id in (None, "last") else str(job_id)
-    open_jobs = [job for job in list_jobs() if not job.state.is_final and job.job_id.startswith(begins)]
+    meant, is_exact = _meant(job_id) if job_id is not None else (_directories(), False)
+    names = {path.name for path in meant}
+    open_jobs = [job for job in list_jobs() if not job.state.is_final and job.job_id in names]
     # One that no controller watches may be long gone, and counts where there is no other.
     known = [job for job in open_jobs if job.state is not JobState.UNKNOWN] or open_jobs
     if not known:
         return find(job_id or "last")
-    if len(known) > 1 and job_id != "last":
+    if len(known) > 1 and not is_exact:
         raise UsageError(
             _("several jobs are running: {names}").format(names=listed([job.job_id for job in known], MAX_NAMES)),
             _("Say which: dttui {verb} JOB").format(verb=verb),
         )
     return JobDirectory(locations.jobs_directory() / known[0].job_id)
+
+
+def _meant(said: str) -> tuple[list[Path], bool]:
+    """Return the jobs that somebody may mean, the newest first, and whether that one is meant where there are several.
+
+    Raises:
+        UsageError: nothing is said.
+    """
+    if not said:
+        raise UsageError(
+            _("the id of the job is empty"), _("Write one, or leave it out; `dttui ps --all` lists the jobs.")
+        )
+    every = _directories()
+    found, is_exact = [path for path in every if path.name == said], True
+    if not found and said == "last":
+        found = every
+    elif not found:
+        found = [path for path in every if _is_called(path, said)]
+    if not found:
+        found, is_exact = [path for path in every if path.name.startswith(said)], False
+    return sorted(found, key=lambda path: _began_at(JobDirectory(path)), reverse=True), is_exact
+
+
+def _is_called(path: Path, name: str) -> bool:
+    """Whether a job has that name, or one that comes to that in an id."""
+    called = _MADE.sub("", path.name)
+    return called == name or (called == slug(name) and summarize(JobDirectory(path)).name == name)
 
 
 def summarize(directory: JobDirectory) -> JobSummary:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.events import JobState
+from dtagent.protocol.events import EventKind, JobState
 
 from dttui import locations
 from dttui.errors import UsageError
@@ -35,7 +35,7 @@ class Removal:
 
 
 def choose(names: Sequence[str], *, force: bool = False) -> list[Removal]:
-    """Return the jobs that are named, each by its id, the start of it, or `last`.
+    """Return the jobs that are named, each by what `jobs.find` takes.
 
     Args:
         names: of jobs that are over.
@@ -101,7 +101,7 @@ def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -
                 id=job.job_id
             ),
         )
-    hosts = tuple(lost_nodes(directory.read_events())) if job.state is JobState.FAILED else ()
+    hosts = tuple(lost_nodes(directory.read_events(EventKind.NODE_STATE))) if job.state is JobState.FAILED else ()
     return Removal(job, directory, _size_bytes(directory.path), hosts)
 
 

@@ -14,6 +14,7 @@ from dttui.errors import UsageError
 from dttui.frameworks import frameworks, get_framework
 from dttui.i18n import _, language
 from dttui.inventory.models import Environment, Inventory
+from dttui.services.launch.script_imports import imports_of
 from dttui.services.launch.upload import SKIPPED
 from dttui.services.render.rendered import Rendered
 from dttui.spec import Job, dump_job, parse_document
@@ -65,6 +66,14 @@ class Template:
         """Yield what its job file says in English, for translators; but its title."""
         yield from map(_in_a_line, self.notes)
         yield from (match[2] for match in _COMMENT.finditer(_body(self.text)))
+
+    def packages(self) -> list[str]:
+        """Return the packages that it takes: those of its framework, and what its scripts import of other ones."""
+        own = get_framework(self.framework).requires
+        found = [imports_of(path, self.directory) or () for path in self.directory.glob("*.py")]
+        imported = {name.partition(".")[0] for names in found for name in names}
+        others = {package for framework in frameworks() for package in framework.requires}
+        return [*own, *sorted((others & imported).difference(own))]
 
     def files(self) -> Iterator[Rendered]:
         """Yield copies of what runs."""

@@ -40,6 +40,11 @@ def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:
     return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], most)
 
 
+def process_name(name: str) -> str:
+    """Return what a process of a node is called: a rank or a service by its own name."""
+    return _("launcher") if name == "launcher" else name
+
+
 def state_name(state: JobState) -> str:
     """Return the name of a job's state as a headline has it."""
     return {

@@ -19,6 +19,8 @@ FOR_SCRIPT: JsonDict = {"effect": "script"}
 """Handed to the script in the file that DTTUI_CONFIG names; dttui itself does nothing by it."""
 UNUSED: JsonDict = {"effect": "none"}
 """Read, checked and kept, and nothing acts upon it yet: a plan says so."""
+ELASTIC_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic"}
+"""Acts upon jobs that are elastic, and upon no others."""
 
 
 def effect_of(model: type[BaseModel], name: str) -> str | None:
@@ -28,22 +30,26 @@ def effect_of(model: type[BaseModel], name: str) -> str | None:
     return effect if isinstance(effect, str) else None
 
 
-def keys_without_effect(section: BaseModel, path: PathKey = ()) -> Iterator[PathKey]:
+def keys_without_effect(section: BaseModel, path: PathKey = (), *, is_elastic: bool = False) -> Iterator[PathKey]:
     """Yield the keys below `section` that say something other than their default and that nothing acts upon.
 
     Args:
         section: a job, or a part of one.
         path: where it stands.
+        is_elastic: whether the job is; of a whole job its own options say so.
     """
+    is_elastic = is_elastic or getattr(section, "framework_options", {}).get("elastic") is not None
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if value == field.get_default(call_default_factory=True):
             continue
-        if effect_of(type(section), name) == "none":
+        extra = field.json_schema_extra
+        is_in_vain = isinstance(extra, dict) and "only_with" in extra and not is_elastic
+        if is_in_vain or effect_of(type(section), name) == "none":
             yield (*path, name)
         elif isinstance(value, BaseModel):
-            yield from keys_without_effect(value, (*path, name))
+            yield from keys_without_effect(value, (*path, name), is_elastic=is_elastic)
         elif isinstance(value, tuple):
             for index, item in enumerate(value):
                 if isinstance(item, BaseModel):
-                    yield from keys_without_effect(item, (*path, name, index))
+                    yield from keys_without_effect(item, (*path, name, index), is_elastic=is_elastic)

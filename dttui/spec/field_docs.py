@@ -30,6 +30,11 @@ def field_docs(model: type[BaseModel]) -> Mapping[str, str]:
     return found
 
 
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a docstring, each in a line: as the catalogues have them."""
+    return tuple(" ".join(part.split()) for part in text.split("\n\n"))
+
+
 def _statements(model: type[BaseModel]) -> list[ast.stmt]:
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]

@@ -42,7 +42,7 @@ from dttui.spec.communication import (
     ReductionName,
 )
 from dttui.spec.container import Container
-from dttui.spec.effects import FOR_SCRIPT, LAUNCHED, UNUSED
+from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED, UNUSED
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError
@@ -215,7 +215,7 @@ class Checkpoint(Section):
 
     dir: Text
     """Directory on the hosts; relative to the working directory there. Made before the script runs."""
-    shared: bool = Field(default=False, json_schema_extra=LAUNCHED)
+    shared: bool = Field(default=False, json_schema_extra=ELASTIC_ONLY)
     """Whether all hosts see the same directory, which an elastic job wants."""
     resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=UNUSED)
     """Arguments added when an attempt resumes; no effect yet."""

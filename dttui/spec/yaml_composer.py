@@ -34,7 +34,8 @@ _BASED_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _NULL = ("", "~", "null", "Null", "NULL")
-_TOO_LONG = object()
+TOO_LONG = object()
+"""What stands for a number that Python would need long to read."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -195,7 +196,7 @@ class _Composer:
             if self._is_json and text in NOT_NUMBERS:
                 message = _("{value} is no value of JSON").format(value=text)
                 self._report(self._place_of_next(), _mark(event.start_mark), message)
-            if value.data is _TOO_LONG:
+            if value.data is TOO_LONG:
                 raise self._fatal(event, _("a number of {count} digits is too long").format(count=len(text)))
         else:
             value.data = text
@@ -261,9 +262,9 @@ def plain_scalar(text: str) -> Any:
     if text in _BOOL:
         return _BOOL[text]
     if _INT.fullmatch(text):
-        return int(text) if len(text) <= _MAX_NUMBER_LENGTH else _TOO_LONG
+        return int(text) if len(text) <= _MAX_NUMBER_LENGTH else TOO_LONG
     if _BASED_INT.fullmatch(text):
-        return int(text, 0) if len(text) <= _MAX_NUMBER_LENGTH else _TOO_LONG
+        return int(text, 0) if len(text) <= _MAX_NUMBER_LENGTH else TOO_LONG
     if _FLOAT.fullmatch(text):
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return text

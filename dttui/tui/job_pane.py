@@ -37,7 +37,7 @@ class JobPane(VerticalScroll, can_focus=False):
         """Lay out summary and fields."""
         yield Summary(id="summary")
         with Vertical(id="compose-fields"):
-            yield DistributedPanel(self._framework, id="distributed")
+            yield DistributedPanel(id="distributed")
             yield ModelPanel(id="model-panel")
             yield JobForm(self._datasets, id="form")
 

@@ -7,6 +7,7 @@ dttui writes both from job.yaml. The text is the dataset of the job, or this fil
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -74,7 +76,9 @@ class Model(nn.Module):
 
 def shard(model: nn.Module, device: torch.device) -> None:
     """Share out the parameters among the ranks, as DTTUI_FSDP_CONFIG says."""
-    sizes = tuple(SHARDING.get("mesh") or [dist.get_world_size()])
+    sizes = SHARDING.get("mesh") or [-1]
+    others = -math.prod(sizes) if -1 in sizes else 1  # -1 stands for as many as there are
+    sizes = tuple(dist.get_world_size() // others if size == -1 else size for size in sizes)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=tuple(SHARDING.get("mesh_dim_names") or ["shard"]))
     types = {name: value and getattr(torch, value) for name, value in (SHARDING.get("mp_policy") or {}).items()}
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(**types)}
@@ -123,7 +127,7 @@ DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
 KEPT = 3
 """How many checkpoints stay, the newest."""
 IS_FULL = SHARDING.get("state_dict") == "full"
-"""Whether rank 0 alone keeps all of it; else each rank keeps its part, and goes on with as many ranks as before."""
+"""Whether rank 0 alone keeps all of it; else each rank keeps its part."""
 OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
 
 
@@ -134,13 +138,37 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     newest = max(everywhere[0] if IS_FULL else set.intersection(*everywhere), default=None)
     if newest is None:
         return 0
-    reads = dist.get_rank() == 0 or not IS_FULL
-    state: list[Any] = [reads and torch.load(DIRECTORY / newest / f"rank-{dist.get_rank()}.pt", map_location="cpu")]
+    folder, size = DIRECTORY / newest, dist.get_world_size()
     if IS_FULL:
+        state: list[Any] = [dist.get_rank() == 0 and load(folder / "rank-0.pt")]
         dist.broadcast_object_list(state)
+    elif (ranks := load(min(folder.glob("rank-*.pt")))["ranks"]) == size:
+        state = [load(folder / f"rank-{dist.get_rank()}.pt")]
+    else:
+        of_model, of_optimizer = get_state_dict(model, optimizer, options=OPTIONS)
+        before = [load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
+        state = [share(before, {"model": of_model, "optimizer": of_optimizer})]
     parts = {"model_state_dict": state[0]["model"], "optim_state_dict": state[0]["optimizer"]}
     set_state_dict(model, optimizer, **parts, options=OPTIONS)
     return int(newest.partition("-")[2])
+
+
+def load(path: Path) -> Any:
+    """What a rank has kept; its tensors are read from the file when they are needed."""
+    if not path.exists():
+        raise SystemExit(f"{path} is not here: where the number of ranks changes, all hosts must see all of them")
+    return torch.load(path, map_location="cpu", mmap=True)
+
+
+def share(before: list[Any], now: Any) -> Any:
+    """This rank's part of a state that was shared out among another number of ranks; `now` has its form."""
+    if isinstance(now, dict):
+        return {key: share([part[key] for part in before], value) for key, value in now.items()}
+    if not isinstance(now, DTensor):
+        return before[0]
+    copies = before[0].device_mesh.mesh  # a row of ranks for each copy of the model
+    whole = torch.cat([before[rank].to_local() for rank in copies.view(-1, copies.shape[-1])[0].tolist()])
+    return distribute_tensor(whole.to(now.device), now.device_mesh, now.placements, src_data_rank=None)
 
 
 def finish(folder: Path) -> None:
@@ -164,7 +192,8 @@ def keep(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     of_model, of_optimizer = get_state_dict(model, optimizer, options=OPTIONS)
     if dist.get_rank() == 0 or not IS_FULL:
         folder.mkdir(parents=True, exist_ok=True)
-        torch.save({"model": of_model, "optimizer": of_optimizer}, folder / f"rank-{dist.get_rank()}.pt")
+        kept = {"model": of_model, "optimizer": of_optimizer, "ranks": dist.get_world_size()}
+        torch.save(kept, folder / f"rank-{dist.get_rank()}.pt")
     dist.barrier()
     if dist.get_rank() == 0 or (os.environ["LOCAL_RANK"] == "0" and not IS_FULL):
         finish(folder)

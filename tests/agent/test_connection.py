@@ -450,4 +450,4 @@ async def test_text_that_is_not_unicode_is_the_clients_fault(daemon: Daemon) -> 
     client.writer.write(
         b'{"id":1,"method":"upload","params":{"key":{"job_id":"x","attempt":0},"path":"\\ud800","offset":0,"data":""}}\n'
     )
-    assert (await client.receive())["error"]["code"] == ErrorCode.INVALID_PARAMS
+    assert (await client.receive())["error"]["code"] == ErrorCode.PARSE

@@ -36,6 +36,7 @@ def run(files: AttemptFiles, first: int, count: int, *, restarts: int, port: int
             "DTTUI_LOGS": str(files.logs),
             "RANK": str(first + local_rank),
             "LOCAL_RANK": str(local_rank),
+            "LOCAL_WORLD_SIZE": str(count),
             "WORLD_SIZE": "9",
             "MASTER_PORT": str(port),
             "TORCHELASTIC_MAX_RESTARTS": "3",
@@ -69,15 +70,29 @@ def test_ranks_that_are_started_again_take_the_place_of_their_earlier_selves(fil
     [
         {},
         {0: {"pid": 1, "start_time": 1}},
-        {0: {"local_rank": 1, "world_size": 2, "restarts": 0, "port": 1}},
+        {0: {"local_rank": 1, "local_world_size": 1, "world_size": 2, "restarts": 0, "port": 1}},
         {
-            0: {"local_rank": 0, "world_size": 2, "restarts": 0, "port": 1},
-            1: {"local_rank": 1, "world_size": 2, "restarts": 1, "port": 2},
+            0: {"local_rank": 0, "local_world_size": 2, "world_size": 2, "restarts": 0, "port": 1},
+            1: {"local_rank": 1, "local_world_size": 2, "world_size": 2, "restarts": 1, "port": 2},
         },
-        {5: {"local_rank": 0, "world_size": 2, "restarts": 0, "port": 1}},
-        {0: {"local_rank": "0", "world_size": 2, "restarts": 0, "port": 1}},
+        {
+            rank: {"local_rank": rank, "local_world_size": 4, "world_size": 4, "restarts": 0, "port": 1}
+            for rank in (0, 1)
+        },
+        {0: {"local_rank": 0, "world_size": 1, "restarts": 0, "port": 1}},
+        {5: {"local_rank": 0, "local_world_size": 1, "world_size": 2, "restarts": 0, "port": 1}},
+        {0: {"local_rank": "0", "local_world_size": 1, "world_size": 2, "restarts": 0, "port": 1}},
     ],
-    ids=["none", "as planned", "not all yet", "of two rounds", "no such rank", "not a number"],
+    ids=[
+        "none",
+        "as planned",
+        "not all yet",
+        "of two rounds",
+        "the first two of four",
+        "no word of how many",
+        "no such rank",
+        "not a number",
+    ],
 )
 def test_records_that_make_no_numbering_are_none(files: AttemptFiles, records: dict[int, dict[str, object]]) -> None:
     for rank, body in records.items():

@@ -20,9 +20,10 @@ from typing import cast
 import pytest
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.supervision import usage
+from dtagent.supervision.family import Family, kill_all
 from dtagent.system import cgroup, processes
 from dtagent.system.patience import patiently
-from dtagent.system.processes import Family, ProcessId
+from dtagent.system.processes import ProcessId
 
 from tests.waiting import wait_until
 
@@ -58,7 +59,7 @@ def test_what_a_known_process_started_is_found_without_marks() -> None:
         wait_until(lambda: len(family.scan()) == 2, "the child of the known process")
         stranger = replace(FAMILY, members=(ProcessId(known.pid, known.start_time - 1),))
         assert stranger.scan() == [], "another process had this pid once"
-        assert processes.kill_all(family, 5.0, on_wait=lambda: reap(parent)) == []
+        assert kill_all(family, 5.0, on_wait=lambda: reap(parent)) == []
 
 
 def test_a_signal_for_an_earlier_process_with_the_same_pid_is_not_sent(sleeper: subprocess.Popen[bytes]) -> None:
@@ -128,7 +129,7 @@ def test_memory_that_is_shared_counts_once() -> None:
         wait_until(lambda: len(FAMILY.scan()) == 4, "the children")
         wait_until(lambda: usage.resident_bytes(FAMILY.scan()) > 64 << 20, "the memory to be written")
         assert usage.resident_bytes(FAMILY.scan()) < 160 << 20
-        processes.kill_all(FAMILY, 5.0, on_wait=lambda: reap(child))
+        kill_all(FAMILY, 5.0, on_wait=lambda: reap(child))
 
 
 def test_a_cgroup_holds_what_leaves_no_other_trace_and_the_kernel_ends_it(can_have_lab: None) -> None:
@@ -141,7 +142,7 @@ def test_a_cgroup_holds_what_leaves_no_other_trace_and_the_kernel_ends_it(can_ha
     assert FAMILY.scan() == []
     own.remove()
     assert own.path.exists(), "there are processes in it"
-    assert processes.kill_all(family, 5.0) == []
+    assert kill_all(family, 5.0) == []
     own.remove()
     assert not own.path.exists()
     own.kill()
@@ -205,7 +206,7 @@ NONE_LEFT = OSError(24, "Too many open files")
 def test_one_look_that_finds_nobody_is_no_proof(sleeper: subprocess.Popen[bytes]) -> None:
     found = FAMILY.scan()
     looks = Looks([], found, [], [])
-    assert processes.kill_all(cast(Family, looks), 5.0) == []
+    assert kill_all(cast(Family, looks), 5.0) == []
     assert looks.count == 4
     assert sleeper.wait(5) == -signal.SIGKILL
 
@@ -214,11 +215,11 @@ def test_a_moment_without_file_handles_is_waited_out_and_proves_nothing(sleeper:
     found = FAMILY.scan()
     waited: list[None] = []
     looks = Looks(NONE_LEFT, [], NONE_LEFT, [], found, NONE_LEFT, [], [])
-    assert processes.kill_all(cast(Family, looks), 5.0, on_wait=lambda: waited.append(None)) == []
+    assert kill_all(cast(Family, looks), 5.0, on_wait=lambda: waited.append(None)) == []
     assert (looks.count, len(waited)) == (8, 7)
     assert sleeper.wait(5) == -signal.SIGKILL
     with pytest.raises(OSError, match="Too many open files"):
-        processes.kill_all(cast(Family, Looks(NONE_LEFT)), 0.1)
+        kill_all(cast(Family, Looks(NONE_LEFT)), 0.1)
 
 
 def test_a_scan_without_file_handles_is_an_error_or_waited_for(sleeper: subprocess.Popen[bytes]) -> None:
@@ -289,7 +290,7 @@ def test_the_most_memory_is_that_of_live_processes_together(monkeypatch: pytest.
 def test_what_will_not_die_is_named(sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     # As with a process that waits in the kernel: signals reach it and nothing comes of them.
     monkeypatch.setattr(processes, "send", lambda process, number: True)
-    (left,) = processes.kill_all(FAMILY, 0.3)
+    (left,) = kill_all(FAMILY, 0.3)
     assert (left.pid, left.command, left.state) == (sleeper.pid, "sleep 304", "S")
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from dtagent.attempts import surroundings
 from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import AttemptKey, PrepareRequest
+from dtagent.protocol.rpc import ErrorCode
+from dtagent.system.readings import Readings
 
 
 def request(python: str = "sh", *paths: str, is_behind_prefix: bool = False) -> PrepareRequest:
@@ -43,6 +47,30 @@ def test_a_disk_that_hangs_is_named_and_waited_for_no_longer_than_the_limit(dead
     assert str(found.refusal) == "the file system of /dead/data does not answer"
     assert str(surroundings.look(request("sh", dead_disk, "/no/dir")).refusal) == "there is no /no/dir here"
     assert time.monotonic() - began < 5
+
+
+def test_a_name_service_that_hangs_is_told_from_a_master_that_there_is_no_way_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dtagent.system.network.socket.getaddrinfo", fail := Mock(side_effect=socket.gaierror(-2, "")))
+    no_way = surroundings.look(request("sh"))
+    assert (no_way.interface, no_way.refusal) == (None, None)
+    is_over = threading.Event()
+    fail.side_effect = lambda *_args, **_options: is_over.wait(20)
+    monkeypatch.setattr(surroundings, "LIMIT_S", 0.2)
+    refusal = surroundings.look(request("sh")).refusal
+    is_over.set()
+    assert str(refusal) == "the way to 127.0.0.1 cannot be looked up: the name service does not answer"
+    with pytest.raises(RpcError, match="the name service does not answer"):
+        Attempts(tmp_path, list).prepare(request("sh"), surroundings.Surroundings(refusal=refusal))
+
+
+def test_a_host_where_no_look_can_start_is_busy_and_no_disk_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "_LOOKS", Readings(most=0))
+    refusal = surroundings.look(request("sh", "/")).refusal
+    assert refusal is not None
+    assert refusal.code is ErrorCode.BUSY
+    assert str(refusal) == "this host lets no more looks at it start: too many threads run, or hang"
 
 
 def test_what_was_looked_at_is_not_looked_at_again_where_others_wait(dead_disk: str, tmp_path: Path) -> None:

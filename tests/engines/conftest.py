@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.image import NAME, limits, write_image
-from tests.engines.people import CDI, USER_ID, Person, ordinary, root
+from tests.engines.people import CDI, MADE, USER_ID, Person, ordinary, root
 from tests.processes import end_daemons
 from tests.waiting import wait_until
 
@@ -60,6 +60,15 @@ class Engine:
         argv = [*self.person.enter, self.name, *arguments]
         return subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
+    def tries(self, *arguments: str) -> None:
+        """Skip the tests where the engine cannot do this here, with what it said."""
+        try:
+            tried = self.call(*arguments)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{self.name} {arguments[0]} does not end here")
+        if tried.returncode:
+            pytest.skip(f"{self.name} {arguments[0]} fails here: {tried.stderr[-300:]}")
+
     def containers(self) -> list[str]:
         """Return the names of all there are; apptainer's are processes like any."""
         if self.name == "apptainer":
@@ -72,6 +81,7 @@ class Engine:
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """A directory that every user can read, with the files of an image and the programs of the engines."""
+    missing = [path for path in MADE if not path.exists()]
     with tempfile.TemporaryDirectory(prefix="dttui-") as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -80,6 +90,9 @@ def shared() -> Iterator[Path]:
         (directory / "cdi/gpus.yaml").write_text(GPUS + "".join(GPU.format(name=name) for name in (1, 2, 3, "all")))
         write_image(directory / "image.tar")
         yield directory
+    for path in missing:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(scope="session")
@@ -150,15 +163,11 @@ def engine(request: pytest.FixtureRequest, shared: Path, person: Person) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         _become(person, shared, patch)
         if request.param == "apptainer":
-            tried = found.call("exec", image, "id")
+            found.tries("exec", image, "id")
         else:
-            imported = found.call("import", str(shared / "image.tar"), NAME)
-            if imported.returncode:
-                pytest.skip(f"{request.param} takes no image here: {imported.stderr[-300:]}")
+            found.tries("import", str(shared / "image.tar"), NAME)
             hosts = ("--network=host", "--ipc=host", "--pid=host")
-            tried = found.call("run", "--rm", "--pull=never", *found.options, *hosts, NAME, "id")
-        if tried.returncode:
-            pytest.skip(f"{request.param} runs no containers here: {tried.stderr[-300:]}")
+            found.tries("run", "--rm", "--pull=never", *found.options, *hosts, NAME, "id")
         yield found
         if request.param != "apptainer":
             found.call("rmi", "--force", NAME)

@@ -11,6 +11,8 @@ from pathlib import Path
 USER, USER_ID = "dttui-test", 47641
 CDI = "/run/cdi"
 """Where engines look for what devices there are, beside the person's own in /etc."""
+MADE = (Path(CDI), Path("/dev/mqueue"), Path("/etc/subuid"), Path("/etc/subgid"))
+"""Where something is mounted for a person, and is made to be mounted on where the host has none."""
 _SUBORDINATE_IDS = f"{USER}:2000000000:65536\n"
 ENTER = """\
 #!/bin/sh

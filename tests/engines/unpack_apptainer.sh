@@ -1,6 +1,6 @@
 #!/bin/sh
 # Unpacks apptainer into a directory, from Debian's unstable, which alone has it, with the libraries that it wants: the
-# host's own packages stay as they are. Needs apt-get, dpkg-deb and patchelf, and no root.
+# host's own packages stay as they are. Needs apt-get, dpkg-deb and patchelf, and no root. Ends with 3 where Debian has none.
 set -eu
 mkdir -p "$1"
 cd "$1"
@@ -11,6 +11,7 @@ echo "deb [signed-by=$key] ${mirror:?apt knows no mirror of Debian} sid main" >a
 set -- -qq -o "Dir::Etc::sourcelist=$PWD/apt/list" -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User= \
     -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache"
 apt-get "$@" update
+[ -n "$(apt-cache "$@" madison apptainer)" ] || exit 3
 apt-get "$@" download apptainer libc6 libseccomp2 libsqlite3-0
 dpkg-deb -x apptainer_*.deb .
 for package in lib*.deb; do dpkg-deb -x "$package" apt; done
@@ -25,3 +26,4 @@ for program in usr/bin/apptainer usr/lib/*/apptainer/bin/starter; do
 done
 rm -rf apt ./*.deb
 usr/bin/apptainer --version
+touch usr/bin/apptainer

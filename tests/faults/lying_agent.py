@@ -83,6 +83,11 @@ def _status(**more: Any) -> Callable[[str, Frame], list[Frame]]:
     return _on("follow", lambda reply: {**reply, "status": {**reply["status"], **more}})
 
 
+def _numbering(*ranks: int, world_size: int) -> Callable[[str, Frame], list[Frame]]:
+    """Make a lie of how torchrun is said to have numbered the ranks, which it has not."""
+    return _status(numbering={"ranks": ranks, "world_size": world_size, "restarts": 0, "port": 4000})
+
+
 def _never_the_same(reply: Frame) -> Frame:
     """Tell of news without any: whoever asks about the stamp of this answer is answered at once."""
     warnings = [f"{next(_NEWS)} " + "record " * 4000]
@@ -121,6 +126,12 @@ LIES: dict[str, Callable[[str, Frame], list[Any]]] = {
         leftovers=[{"pid": 7, "command": "python\ud800", "state": "D"}],
         failures=[{"rank": 0, "time": 1.0, "exit_code": 1, "error": "ValueError: \ud800", "traceback": "\udc00"}],
     ),
+    "numbered as another node's rank": _numbering(2, world_size=3),
+    "numbered beyond the world": _numbering(7, world_size=9),
+    "numbered as one of a larger world": _numbering(0, world_size=9),
+    "numbered as more ranks than it has": _numbering(0, 1, world_size=3),
+    "no rank is numbered": _numbering(world_size=3),
+    "no two ranks differ": _numbering(1, 1, world_size=3),
     "a number beyond all numbers": _raw(b'{"id": 1, "result": 1' + b"0" * 5000 + b"}\n"),
     "gaps without end": _gaps(""),
     "gaps without end and a byte after each": _gaps("YQ=="),

@@ -230,11 +230,18 @@ FAULTS = (
         "an elastic job cannot go on",
         "SIGKILL to torchrun on the master, and on one of two nodes that are both needed",
         ("P3",),
-        60,
+        45,
         (
             f"{_ELASTIC}test_the_masters_death_ends_an_elastic_job_and_is_named",
             f"{_ELASTIC}test_a_job_that_has_fewer_nodes_than_it_needs_ends",
         ),
+    ),
+    Fault(
+        "the rendezvous' host of an elastic job is switched off",
+        "the power of the master's host, while the other ranks train",
+        ("P3",),
+        180,
+        (f"{_ELASTIC}test_the_rendezvous_host_that_is_switched_off_ends_the_job_and_is_named",),
     ),
     # The login node
     Fault(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.payload.rank import AGAIN
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
 from dttui.services import jobs
@@ -45,7 +46,7 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     wait_until(lambda: NODE_OUT in [event.data["code"] for event in running.events(EventKind.FINDING)], "it to be told")
     for pid in processes_like("dttui.services.controller", str(running.directory.path)):
         os.kill(pid, signal.SIGKILL)
-    document = running.end()
+    document = running.end(90.0)
     assert (document["state"], document["exit_code"]) == ("SUCCEEDED", 0), document
     assert TWO in document["reason"]
     follower, metrics = follower_of(running.directory)
@@ -58,6 +59,7 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     for node, ranks in left.items():
         assert set(ranks) <= ranks_that_torch_told(running, node)
     logs = [path.read_text() for node in left for path in running.directory.logs(0, node).glob("*.out")]
+    assert any(f"{AGAIN}\nlocal rank" in text for text in logs), "a mark between two processes of a rank"
     resumed = {int(step) for text in logs for step in re.findall(r"goes on after step (\d+)", text)}
     assert len(resumed) == 1
     assert resumed.pop() % elastic_training.CHECKPOINT_EVERY == 0
@@ -76,7 +78,7 @@ def test_the_masters_death_ends_an_elastic_job_and_is_named(tmp_path: Path) -> N
     """Within 45 s, although enough nodes are left: the rendezvous was there."""
     running = start(elastic_job(tmp_path, steps=1000, pause_s=0.2))
     running.kill_launcher(ONE)
-    document = running.end()
+    document = running.end(45.0)
     assert (document["state"], document["exit_code"]) == ("FAILED", 100), document
     assert ONE in document["reason"]
     assert "SIGKILL" in document["reason"]
@@ -88,7 +90,7 @@ def test_a_job_that_has_fewer_nodes_than_it_needs_ends(tmp_path: Path) -> None:
     """Within 45 s: two nodes of which both are needed."""
     running = start(elastic_job(tmp_path, {ONE: 1, THREE: 1}, steps=1000, pause_s=0.2))
     running.kill_launcher(THREE)
-    document = running.end()
+    document = running.end(45.0)
     assert (document["state"], document["exit_code"]) == ("FAILED", 100), document
     assert document["failures"][0]["node"] == THREE
     assert not [event for event in running.events(EventKind.FINDING) if event.data["code"] == NODE_OUT]
@@ -144,6 +146,19 @@ def test_a_host_that_is_switched_off_is_lost_and_the_others_train_on_to_a_good_e
     breakable_lab3["gpu2"].kill()
     assert_it_ends_well_without_gpu2(follower, metrics)
     assert follower.view.nodes["gpu2"].state is NodeStanding.LOST
+
+
+@pytest.mark.lab
+def test_the_rendezvous_host_that_is_switched_off_ends_the_job_and_is_named(
+    deployed: Lab, breakable_lab3: Lab, tmp_path: Path
+) -> None:
+    """Within 180 s: the others' torchruns still wait for its store when they are ended."""
+    follower, _metrics = train(deployed, tmp_path)
+    breakable_lab3["gpu1"].kill()
+    result = result_of(dttui("attach", follower.view.job_id, "--output", "json", deadline_s=180.0))
+    assert result["state"] == "FAILED"
+    assert "gpu1" in result["reason"], result
+    assert "the rendezvous was on gpu1, and the job ends with it" in result["reason"]
 
 
 @pytest.mark.lab

@@ -40,6 +40,7 @@ HARMLESS = ["answers come twice", "answers to calls not made yet", "ids that are
 ENDLESS = [lie for lie in LIES if lie.startswith(("gaps without", "a new file"))]
 AGELESS = ["an end of no age", "a clock of no age"]
 WORDS = ["words", "long words", "a kernel of 10 MB"]
+NUMBERED = [lie for lie in LIES if lie.startswith("numbered")]
 LOGS = [lie for lie in LIES if lie.startswith(("a log", "a gap below", "a file", "a rank", "bytes"))]
 
 
@@ -239,9 +240,27 @@ async def test_a_time_that_no_clock_shows_becomes_the_time_at_which_it_was_heard
     assert all(now - 60 < item < now + 60 for item in times)
 
 
+@pytest.mark.parametrize(
+    ("lie", "is_elastic", "ranks"),
+    [(lie, is_elastic, (0,)) for lie in NUMBERED[1:] for is_elastic in (True, False)]
+    + [(NUMBERED[0], False, (0,)), (NUMBERED[0], True, (2,))],
+)
+async def test_a_numbering_is_believed_of_elastic_jobs_alone_and_within_their_world(
+    node: Callable[[str, str], NodeRun], lie: str, is_elastic: bool, ranks: tuple[int, ...]
+) -> None:
+    """That two nodes tell of one rank no node can know; there is no round of such then."""
+    told = node(lie, "-")
+    told.shared.world_size, told.shared.is_elastic = 3, is_elastic
+    assert await followed(told) is None
+    assert told.status is not None
+    assert told.status.numbering is not None
+    assert told.ranks == ranks
+    assert taken(told) == TRUTH
+
+
 def test_every_lie_is_told_in_some_test() -> None:
     samples = {"samples that leap", "samples that do not go on"}
-    tested = {*FRAMES, *HARMLESS, *LOGS, *ENDLESS, *AGELESS, *samples, *WORDS}
+    tested = {*FRAMES, *NUMBERED, *HARMLESS, *LOGS, *ENDLESS, *AGELESS, *samples, *WORDS}
     tested |= {"a gap of 4 EiB", "news without end"}
     assert tested == set(LIES)
     assert processes_with("DTTUI_JOB_ID=lied\0") == []

@@ -50,9 +50,9 @@ class Running:
         (pid,) = processes_like(str(files.payload / "torchrun.py"))
         os.kill(pid, signal.SIGKILL)
 
-    def end(self) -> dict[str, Any]:
-        """Return the job's document once it is over."""
-        done = dttui("attach", self.directory.job_id, "--output", "json", deadline_s=DEADLINE_S)
+    def end(self, deadline_s: float) -> dict[str, Any]:
+        """Return the job's document once it is over, which is to be within so many seconds."""
+        done = dttui("attach", self.directory.job_id, "--output", "json", deadline_s=deadline_s)
         return result_of(done)
 
     def events(self, kind: EventKind) -> list[Event]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from textual.pilot import Pilot
+from textual.widgets import Button, OptionList
 
+from dttui.frameworks import frameworks
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.submit import Submission
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
+from dttui.tui.screens.frameworks import FrameworkDialog
 from dttui.tui.widgets.environment_list import EnvironmentList
 from tests.tui.job_files import running
+from tests.tui.looking import settle, until
 
 SIZE = (120, 40)
 
@@ -39,6 +43,18 @@ def screen_of(app: DttuiApp) -> ComposeScreen:
 def lines_of(app: DttuiApp) -> str:
     listed = app.screen.query_one(EnvironmentList)
     return "\n".join(listed.render_line(y).text for y in range(listed.size.height))
+
+
+async def choose_framework(app: DttuiApp, pilot: Pilot[None], name: str) -> None:
+    """Take a framework in the dialog that offers them."""
+    app.screen.query_one("#framework", Button).press()
+    await until(pilot, lambda: isinstance(app.screen, FrameworkDialog), "the frameworks are offered")
+    await settle(app, pilot)
+    app.screen.query_one(OptionList).highlighted = [item.name for item in frameworks()].index(name)
+    await settle(app, pilot)
+    app.screen.query_one("#ok", Button).press()
+    await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "one is taken")
+    await settle(app, pilot)
 
 
 async def tick(pilot: Pilot[None], *positions: int) -> None:

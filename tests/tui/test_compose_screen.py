@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input, OptionList, Select
+from textual.widgets import Button, Input, Select
 
 from dttui.frameworks import frameworks
-from dttui.frameworks.unavailable import Unavailable
 from dttui.services.fleet import EnvironmentState
-from dttui.tui.screens import compose
 from dttui.tui.screens.run import RunScreen
-from dttui.tui.widgets import distributed_panel
 from dttui.tui.widgets.finding_list import FindingList
-from tests.tui.composing import SIZE, FakeLauncher, lines_of, screen_of, tick
+from tests.tui.composing import SIZE, FakeLauncher, choose_framework, lines_of, screen_of, tick
 from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states, status
 from tests.tui.looking import follow, settle, text_of, toasts, told
 from tests.tui.screens import CHOSEN
@@ -194,41 +191,18 @@ async def test_an_environment_that_cannot_be_used_is_warned_of_while_it_is_ticke
         assert not app.screen.query_one(FindingList).display
 
 
-async def test_a_framework_that_cannot_be_loaded_is_shown_and_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = (*frameworks(), Unavailable("mine", "Mine", "it cannot be loaded", "Mend it."))
-    for module in (compose, distributed_panel):
-        monkeypatch.setattr(module, "frameworks", lambda: listed)
+async def test_the_panel_tells_the_framework_its_kind_and_what_it_is_for_and_offers() -> None:
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        select = app.screen.query_one("#framework", Select)
-        options = select.query_one(OptionList)
-        shown = {str(options.get_option_at_index(index).prompt): index for index in range(options.option_count)}
-        assert options.get_option_at_index(shown["Mine · cannot be used"]).disabled
-        assert not any(options.get_option_at_index(index).disabled for index in range(len(frameworks())))
-        select.value = "mine"
-        await settle(app, pilot)
-        assert select.value == "pytorch-ddp"
-        select.value = "command"
-        await settle(app, pilot)
+        for item in frameworks():
+            await choose_framework(app, pilot, item.name)
+            assert str(app.screen.query_one("#framework", Button).label) == f"{item.label} · {item.summary}"
+            assert told(app, "#framework-description") == item.description
+            assert told(app, "#framework-features") == " · ".join(item.features)
         assert screen_of(app).state.framework == "command"
         assert text_of(app, "#program-label") == "Command"
         assert "uses Command" in told(app, "#summary")
-
-
-async def test_each_framework_tells_its_kind_and_the_chosen_one_what_it_is_for_and_offers() -> None:
-    app = make_app(draft=job(*CHOSEN))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(app, pilot)
-        select = app.screen.query_one("#framework", Select)
-        options = select.query_one(OptionList)
-        prompts = [str(options.get_option_at_index(index).prompt) for index in range(options.option_count)]
-        assert prompts == [f"{item.label} · {item.summary}" for item in frameworks()]
-        for item in frameworks():
-            select.value = item.name
-            await settle(app, pilot)
-            assert told(app, "#framework-description") == item.description
-            assert told(app, "#framework-features") == " · ".join(item.features)
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])
@@ -238,7 +212,7 @@ async def test_f_goes_to_the_framework_and_changes_no_other_field(size: tuple[in
         await settle(app, pilot)
         await pilot.press("f")
         await settle(app, pilot)
-        assert app.focused is app.screen.query_one("#framework", Select)
+        assert app.focused is app.screen.query_one("#framework", Button)
         await pilot.press("X")
         await settle(app, pilot)
         assert screen_of(app).state.task_name == "gpt-small"
@@ -262,13 +236,11 @@ async def test_choosing_command_and_going_back_keeps_the_script() -> None:
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        select = app.screen.query_one("#framework", Select)
         for framework, label, program in (
             ("command", "Command", "python /opt/train.py"),
             ("pytorch-ddp", "Script", "/opt/train.py"),
         ):
-            select.value = framework
-            await settle(app, pilot)
+            await choose_framework(app, pilot, framework)
             assert text_of(app, "#program-label") == label
             assert app.screen.query_one("#program", Input).value == program
             assert app.screen.query_one("#arguments", Input).value == "--steps 200"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Select
 
 from dttui.frameworks import frameworks
+from dttui.frameworks.command import Command
 from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import set_language
 from dttui.planning.compose import ComposeState
@@ -15,10 +17,9 @@ from dttui.tui.app import DttuiApp
 from dttui.tui.screens import frameworks as frameworks_screen
 from dttui.tui.screens.frameworks import FrameworkDialog
 from dttui.tui.screens.section import SectionDialog
-from dttui.tui.widgets import distributed_panel
 from dttui.tui.widgets.prose import Prose
 from tests.tui.catalogue import compile_catalogues
-from tests.tui.composing import SIZE, screen_of, tick
+from tests.tui.composing import SIZE, choose_framework, screen_of, tick
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.looking import screen_text, settle, text_of, toasts, told, until
 from tests.tui.screens import CHOSEN
@@ -101,16 +102,13 @@ async def test_options_are_there_again_when_the_framework_is_chosen_again() -> N
     app = make_app(draft=job(*CHOSEN, framework="deepspeed", framework_options=TOLD))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        select = app.screen.query_one("#framework", Select)
-        select.value = "tensorflow"
-        await settle(app, pilot)
+        await choose_framework(app, pilot, "tensorflow")
         assert made(app).framework_options == {}
         assert not app.screen.query_one("#options-field").display
         await pilot.press("t")
         await settle(app, pilot)
         assert "TensorFlow has no options." in toasts(app)[-1]
-        select.value = "deepspeed"
-        await settle(app, pilot)
+        await choose_framework(app, pilot, "deepspeed")
         assert made(app).framework_options == TOLD
 
 
@@ -155,6 +153,28 @@ async def test_an_image_is_chosen_in_a_dialog_and_dropped_by_emptying_it() -> No
         run = made(app).run
         assert run is not None
         assert run.container is None
+
+
+@pytest.mark.parametrize(("key", "framework"), [("i", "deepspeed"), ("t", "deepspeed"), ("t", "pytorch-fsdp")])
+async def test_what_a_field_is_for_is_told_in_chinese_and_nothing_of_it_is_cut(key: str, framework: str) -> None:
+    compile_catalogues()
+    set_language("zh")
+    app = make_app(make_inventory(chinese=True), draft=job(*CHOSEN, framework=framework))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        await open_dialog(app, pilot, key, SectionDialog)
+        dialog = app.screen
+        assert isinstance(dialog, SectionDialog)
+        about = dialog.query_one("#section-about", Prose)
+        for item in dialog._form.fields:
+            field(app, item.name).focus()
+            await pilot.pause()
+            name, *said = text_of(app, "#section-about").splitlines()
+            assert name.startswith(f"{item.name}  ")
+            assert len(said) == len(item.about)
+            assert all(any("\u4e00" <= character <= "\u9fff" for character in part) for part in said), said
+            lines = about.get_content_height(about.size, about.size, about.content_size.width)
+            assert lines <= about.content_size.height
 
 
 def test_what_the_screen_does_not_show_of_run_is_kept() -> None:
@@ -203,19 +223,18 @@ async def test_the_zh_panel_tells_of_each_framework_what_it_is_for_in_chinese() 
     app = make_app(make_inventory(chinese=True), draft=job(*CHOSEN))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
-        select = app.screen.query_one("#framework", Select)
         for item in frameworks():
-            select.value = item.name
-            await settle(app, pilot)
+            await choose_framework(app, pilot, item.name)
             assert any("\u4e00" <= character <= "\u9fff" for character in item.description)
             assert text_of(app, "#framework-description") == item.description
             assert text_of(app, "#framework-features") == " · ".join(item.features)
 
 
 async def test_a_framework_that_cannot_be_used_says_why_and_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = (*frameworks(), Unavailable("mine", "Mine", "mine cannot be loaded: no torch", "Mend the package."))
-    for module in (frameworks_screen, distributed_panel):
-        monkeypatch.setattr(module, "frameworks", lambda: listed)
+    theirs = Command()
+    monkeypatch.setattr(theirs, "available", False, raising=False)
+    listed = (*frameworks(), theirs, Unavailable("mine", "Mine", "mine cannot be loaded: no torch", "Mend it."))
+    monkeypatch.setattr(frameworks_screen, "frameworks", lambda: listed)
     app = make_app(draft=job(*CHOSEN))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
@@ -225,9 +244,15 @@ async def test_a_framework_that_cannot_be_used_says_why_and_is_not_taken(monkeyp
         await pilot.press("end", "enter")
         await settle(app, pilot)
         assert isinstance(app.screen, FrameworkDialog)
-        assert app.screen.query_one(OptionList).highlighted == len(frameworks())
+        assert app.screen.query_one(OptionList).highlighted == len(frameworks()) + 1
+        assert "Mine · cannot be used" in screen_text(app)
         assert "✗ mine cannot be loaded: no torch" in screen_text(app)
-        assert "Mend the package." in screen_text(app)
+        assert "Mend it." in screen_text(app)
+        await pilot.press("up", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, FrameworkDialog)
+        why = "✗ Command says itself that this version of dttui cannot launch it."
+        assert text_of(app, "#framework-about").startswith(why)
         await pilot.press("escape")
         await settle(app, pilot)
         assert screen_of(app).state.framework == "pytorch-ddp"
@@ -238,8 +263,7 @@ async def test_one_environment_has_a_framework_and_options_but_no_master() -> No
     async with app.run_test(size=SIZE) as pilot:
         await tick(pilot, 0)
         await settle(app, pilot)
-        app.screen.query_one("#framework", Select).value = "deepspeed"
-        await settle(app, pilot)
+        await choose_framework(app, pilot, "deepspeed")
         await open_dialog(app, pilot, "t", SectionDialog)
         await pilot.press("escape")
         await settle(app, pilot)
@@ -257,3 +281,16 @@ async def test_v_goes_from_the_list_to_the_fields_and_back() -> None:
         await pilot.press("escape")
         await settle(app, pilot)
         assert app.focused is app.screen.query_one("#environments")
+
+
+async def test_what_is_typed_in_one_go_comes_to_one_field_after_the_other() -> None:
+    app = make_app(draft=job(*CHOSEN))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await open_dialog(app, pilot, "t", SectionDialog)
+        for key in ("3", "tab", "7", "down", "4", "4"):  # As a terminal gives what was pasted: none waits for another.
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: field(app, "elastic.wait_s").value == "44", "the last is typed")
+        assert [field(app, f"elastic.{name}").value for name in ("min_nodes", "max_restarts")] == ["3", "7"]
+        await pilot.press("up", "up", "end", "1")
+        assert field(app, "elastic.min_nodes").value == "31"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dtagent.protocol.events import JobState
 from textual.widgets import Button
 
+from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.run import RunScreen
 from tests.tui import job_files
 from tests.tui.controllers import controller
@@ -95,3 +96,28 @@ async def test_the_question_follows_a_job_that_somebody_else_stops() -> None:
             await until(pilot, lambda: isinstance(app.screen, RunScreen), "the question is gone")
             assert toasts(app)[-1] == "The job is over already."
         assert not any(message["method"] == "stop" for message in said)
+
+
+async def test_a_question_below_another_one_says_once_that_the_job_is_over_and_only_when_it_is_on_top_again() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        await look(app, pilot)
+        run = app.screen
+        assert isinstance(run, RunScreen)
+        await pilot.press("x")
+        await settle(app, pilot)
+        asked = app.screen
+        assert isinstance(asked, ChoiceDialog)
+        app.push_screen(ChoiceDialog("Another", "question", [("ok", "OK", "default")]))
+        await settle(app, pilot)
+        writer.outcome(JobState.CANCELLED, "stopped on request", 103)
+        await until(pilot, lambda: run._follower.is_over, "the job is over")
+        for _turn in range(2):
+            asked._ask_anew()
+            await settle(app, pilot)
+        assert "The job is over already." not in toasts(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is run, "the question is gone")
+        assert toasts(app).count("The job is over already.") == 1

@@ -16,7 +16,10 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from dttui import locations
+from dttui.frameworks import frameworks
+from dttui.planning.section_form import options_form, section_form
 from dttui.services.templates import read_templates
+from dttui.spec.models import Container, Job
 
 PACKAGE = Path(__file__).parents[2] / "dttui"
 CATALOGUE = PACKAGE / "locale" / "zh" / "LC_MESSAGES" / "dttui.po"
@@ -32,14 +35,21 @@ def catalogue() -> Catalog:
 
 @pytest.fixture(scope="module")
 def extracted() -> dict[str | tuple[str, ...], str]:
-    """Every message of the source, and every comment of a template's job, with the file it was found in."""
+    """Every message of the source, comment of a template's job, and doc of a field in a form, with where it is from."""
     found = extract_from_dir(str(PACKAGE), [("**.py", "python")], keywords=KEYWORDS)
     of_templates: dict[str | tuple[str, ...], str] = {
         comment: f"{template.name}/job.yaml"
         for template in read_templates(locations.shipped("examples"))
         for comment in template.comments()
     }
-    return {**of_templates, **{message: file for file, _line, message, _comments, _context in found}}
+    forms = {item.name: options_form(Job(name="made-up"), item) for item in frameworks() if item.available}
+    of_forms: dict[str | tuple[str, ...], str] = {
+        paragraph: f"{section}: {field.name}"
+        for section, form in {**forms, "run.container": section_form(Container, None)}.items()
+        for field in form.fields
+        for paragraph in field.about
+    }
+    return {**of_templates, **of_forms, **{message: file for file, _line, message, _comments, _context in found}}
 
 
 def placeholders(text: str) -> set[str]:

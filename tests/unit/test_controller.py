@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,15 +15,24 @@ from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import AttemptKey, FollowReply, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
-from dttui.errors import AuthenticationError, HostError, HostUnreachableError, JobFailedError, LaunchError
+from dttui.errors import (
+    AuthenticationError,
+    HostError,
+    HostUnreachableError,
+    JobFailedError,
+    LaunchError,
+    NotFinishedError,
+)
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.services import jobs
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.controller import process as controller_module
+from dttui.services.controller import starting
 from dttui.services.controller.control import ControllerClient, ensure_controller
 from dttui.services.controller.process import Controller
+from dttui.services.controller.starting import start_controller
 from dttui.services.event_log import EventLog
 from dttui.services.gang import node_run
 from dttui.services.gang import start as gang_start
@@ -143,6 +153,42 @@ def test_a_job_that_is_over_and_lost_no_host_is_left_alone(directory: JobDirecto
     EventLog(directory.events).add(EventKind.OUTCOME, "done", data={"state": JobState.SUCCEEDED.value, "exit_code": 0})
     assert not ensure_controller(directory, looks_again=True)
     assert len(directory.read_events()) == 1
+
+
+def test_where_no_process_can_be_started_a_take_over_is_refused_with_the_reason(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomic(directory.launch, "{}")
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(NotFinishedError, match="can be started: Resource temporarily unavailable"):
+        ensure_controller(directory)
+    assert not directory.has_controller()
+
+
+def test_a_controller_that_runs_counts_as_started_where_there_can_be_no_thread_to_wait_for_it(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    class Started:
+        def __init__(self, arguments: list[str], **_options: object) -> None:
+            started.append(arguments)
+
+        def wait(self) -> None:
+            """Be waited for by a thread."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(starting, "own_scope", list)
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start_controller(directory, None)
+    assert [str(directory.path) in arguments for arguments in started] == [True]
 
 
 def test_a_controller_that_died_between_state_and_outcome_is_taken_at_its_word(directory: JobDirectory) -> None:

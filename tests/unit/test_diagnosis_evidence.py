@@ -18,6 +18,8 @@ from dttui.services.diagnosis.evidence import read_evidence
 from dttui.services.diagnosis.models import Evidence
 from dttui.services.event_log import EventLog
 from dttui.services.follow import JobFollower
+from dttui.services.gang.copy_cap import CopyCap
+from dttui.services.holes import last_hole_end
 from dttui.services.jobs import JobDirectory
 from tests.unit.test_follow import plan_for
 
@@ -86,6 +88,23 @@ def test_a_long_log_is_read_once_however_often_it_is_looked_at_and_of_a_rank_tha
         log.write("more\n")
     assert read(directory).failures[0].lines[-1].place == "logs/0/b/1.out:100002"
     assert counted.cache_info().misses == before + (200_004 - 1024) // 1024
+
+
+def test_lines_are_counted_anew_once_the_middle_of_a_log_was_dropped(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "BLOCK_BYTES", 16 * 1024)
+    path = directory.logs(0, "b") / "1.out"
+    path.write_bytes(b"line\n" * 100_000 + b"end\n")
+    fail(directory, exit_code=1)
+    assert read(directory).failures[0].lines[-1].place == "logs/0/b/1.out:100001"
+    for cap_bytes in (300_000, 200_000):
+        CopyCap(cap_bytes).note(path)
+        with path.open("rb") as log:
+            assert last_hole_end(log.fileno()) > 0, "this file system punches holes"
+        expected = path.read_bytes().count(b"\n")
+        assert expected < 100_001
+        assert read(directory).failures[0].lines[-1].place == f"logs/0/b/1.out:{expected}"
 
 
 def test_logs_are_read_of_the_first_failures_alone(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from dtagent.payload import torchrun
 from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, Numbering, ProcessExit
 
 from dttui.frameworks.parts.bundle import fill
-from dttui.planning.models import Plan
+from dttui.frameworks.pytorch_ddp import CONFIG_FILE
+from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.planner import plan
 from dttui.services import jobs
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.elastic import LEFT, Membership
+from dttui.services.gang.elastic import Membership
 from dttui.services.gang.node_record import Shared
 from dttui.services.gang.node_run import NodeRun
+from dttui.services.gang.outcome import LEFT
 from dttui.services.jobs import JobDirectory
 from dttui.services.preflight import hosts
 from dttui.services.render.targets import TARGETS
@@ -265,11 +270,40 @@ def test_the_exit_code_for_a_lost_rendezvous_is_that_of_the_payload() -> None:
     assert torchrun.LEFT == LEFT
 
 
-@pytest.mark.parametrize("code", [LEFT, 143], ids=["lost its way to the rendezvous", "terminated from outside"])
-def test_a_launcher_that_did_not_fail_by_its_ranks_ends_nothing_for_the_others(attempt: Attempt, code: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "code"), [("c10d", LEFT), ("static", 1)], ids=["of an elastic job", "of one that needs all its nodes"]
+)
+def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int) -> None:
+    pytest.importorskip("torch")
+    torch_ends = (
+        "import sys, torch.distributed.run as r\n"
+        "from torch.distributed.elastic.rendezvous import RendezvousError as E\n"
+        "def run(arguments): raise E('gone')\n"
+        "r.run = run\n"
+        f"sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
+        "sys.exit(torchrun.main(sys.argv[1:]))"
+    )
+    argv = [sys.executable, "-c", torch_ends, f"--rdzv-backend={backend}", "train.py"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert "RendezvousError: gone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (LEFT, "the launcher on b lost its way to the rendezvous"),
+        (143, "the launcher on b exited with code 143"),
+    ],
+    ids=["lost its way to the rendezvous", "terminated from outside"],
+)
+def test_a_launcher_that_did_not_fail_by_its_ranks_ends_nothing_for_the_others(
+    attempt: Attempt, code: int, why: str
+) -> None:
     attempt.all_run()
     attempt.say(1, 2, exits=[ProcessExit("launcher", 5.0, exit_code=code)])
     assert [node.name for node in attempt.members.newly_out(())] == ["b"]
+    assert attempt.members.out["b"] == why
     assert attempt.members.end is None
 
 
@@ -297,10 +331,46 @@ def test_a_node_that_is_not_among_those_that_ended_well_is_left_behind(attempt: 
     assert attempt.members.has_succeeded
 
 
-@pytest.mark.parametrize("told", [Numbering([0, 1], 3, 0, 4000), Numbering([7], 9, 0, 4000)])
+@pytest.mark.parametrize(
+    "told", [Numbering([0, 1], 3, 0, 4000), Numbering([7], 9, 0, 4000), Numbering([0], 4, 0, 4000)]
+)
 def test_a_numbering_that_does_not_go_with_the_plan_is_not_believed(attempt: Attempt, told: Numbering) -> None:
     attempt.nodes[1].status = NodeStatus(KEY, 1, NodeState.RUNNING, numbering=told)
     assert attempt.nodes[1].ranks == attempt.nodes[1].planned.ranks
+
+
+def test_a_job_that_is_not_elastic_believes_no_numbering(attempt: Attempt) -> None:
+    attempt.nodes[1].shared.is_elastic = False
+    attempt.nodes[1].status = NodeStatus(KEY, 1, NodeState.RUNNING, numbering=Numbering([0], 3, 0, 4000))
+    assert attempt.nodes[1].ranks == attempt.nodes[1].planned.ranks == (1,)
+
+
+@pytest.mark.parametrize("ranks", [[], [1, 1], [3], [-1]])
+def test_a_numbering_that_no_ranks_can_have_is_refused(ranks: list[int]) -> None:
+    with pytest.raises(ValueError, match="rank"):
+        Numbering(ranks, 3, 0, 4000)
+
+
+def test_nodes_that_tell_of_the_same_rank_are_no_round(attempt: Attempt) -> None:
+    for index, rank in enumerate((0, 0, 2)):
+        attempt.say(index, rank)
+    attempt.members.learn()
+    assert attempt.members.new_round() is None
+    attempt.say(1, 1)
+    assert attempt.members.new_round() == "3 ranks run, on 3 of 3 nodes"
+
+
+def test_the_file_for_scripts_names_no_rank_where_torchrun_numbers_them() -> None:
+    made = planned({"min_nodes": 2})
+    for node, other in zip(made.nodes, plan(make_job(A, B, C), SEED).nodes, strict=True):
+        told, static = (yaml.safe_load(dict(texts)[CONFIG_FILE])["distributed"] for texts in map(_texts, (node, other)))
+        assert not {"rank", "node_rank"} & set(told)
+        assert (told["node_count"], told["min_nodes"]) == (3, 2)
+        assert static["rank"] == static["node_rank"] == other.node_rank
+
+
+def _texts(node: PlannedNode) -> list[tuple[str, str]]:
+    return [(file.path, file.text) for file in node.files]
 
 
 def test_logs_of_every_rank_that_a_node_has_had_are_offered(attempt: Attempt) -> None:

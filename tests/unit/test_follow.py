@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -160,6 +161,35 @@ def test_of_many_jobs_that_an_id_may_mean_the_newest_are_named_first(monkeypatch
         jobs.find("last")
     made = [begin("gpt", moment, "SUCCEEDED", monkeypatch).job_id for moment in (300.0, *(100.0 + n for n in range(9)))]
     with pytest.raises(NoSuchJobError) as refused:
-        jobs.find("gpt")
+        jobs.find("gp")
     named = ", ".join([made[0], *made[:2:-1]])
-    assert refused.value.message == f"gpt could be any of: {named} and 2 more"
+    assert refused.value.message == f"gp could be any of: {named} and 2 more"
+    assert refused.value.hint
+
+
+def test_an_exact_name_wins_over_the_start_of_an_id_for_all_verbs_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[JobDirectory] = []
+    monkeypatch.setattr(JobDirectory, "has_controller", lambda self: self in alive)
+    older, newest = (begin("el", moment, "SUCCEEDED", monkeypatch) for moment in (100.0, 200.0))
+    longer = begin("elm", 300.0, "RUNNING", monkeypatch)
+    begin("el-f", 400.0, "SUCCEEDED", monkeypatch)
+    alive.append(longer)
+    assert jobs.find("el") == jobs.find_open("el") == newest, "elm runs, and is not meant"
+    assert jobs.find(older.job_id) == jobs.find_open(older.job_id) == older
+    running = [begin("el", moment, "RUNNING", monkeypatch) for moment in (500.0, 600.0)]
+    alive.extend(running)
+    assert jobs.find("el") == jobs.find_open("el") == running[1]
+    assert jobs.find_open("elm") == longer
+
+
+def test_a_name_counts_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = begin("El M/1", 100.0, "SUCCEEDED", monkeypatch)
+    begin("训练", 200.0, "SUCCEEDED", monkeypatch)
+    for each in jobs.list_jobs():
+        directory = JobDirectory(made.path.parent / each.job_id)
+        name = "El M/1" if directory == made else "训练"
+        directory.plan.write_text(json.dumps({"job_name": name}))
+    assert jobs.find("El M/1") == made
+    assert jobs.find("训练") != made
+    with pytest.raises(NoSuchJobError):
+        jobs.find("数据")

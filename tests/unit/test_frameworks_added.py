@@ -101,6 +101,13 @@ def test_one_that_cannot_be_loaded_is_refused_with_the_package_and_the_reason(ad
         (MODULE.replace('name = "mine"', 'name = "yours"'), "it calls itself yours"),
         (MODULE + "    rank = 'slot'", "its rank is no Rank"),
         (MODULE + "    options = dict", "its options is no Section"),
+        (MODULE + "    features = None", "its features is no Sequence[str]"),
+        (MODULE + "    requires = 'torch'", "its requires is no Sequence[str]"),
+        (MODULE + "    verdicts = ('a', 1)", "its verdicts is no Sequence[str]"),
+        (MODULE + "    description = None", "its description is no str"),
+        (MODULE + "    available = 'yes'", "its available is no bool"),
+        (MODULE + "    script_imports = ('torch',)", "its script_imports is no ScriptImports"),
+        (MODULE + "    timeout_call = 5", "its timeout_call is no str"),
         (MODULE + "    summary = property(lambda self: 1 / 0)", "ZeroDivisionError: division by zero"),
     ],
 )

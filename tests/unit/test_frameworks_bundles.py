@@ -313,11 +313,12 @@ def test_a_batch_that_makes_no_equal_shares_is_told_with_those_that_do(
 @pytest.mark.parametrize(
     ("framework", "told"),
     [
-        ("pytorch-ddp", "the script has to pass them on"),
-        ("command", "the script has to pass them on"),
-        ("tensorflow", "the script has to pass them on"),
+        ("pytorch-ddp", "the script has to pass them on, as init_process_group(timeout=…)"),
+        ("pytorch-fsdp", "the script has to pass them on, as init_process_group(timeout=…)"),
+        ("command", "the script has to pass them on, as init_process_group(timeout=…)"),
+        ("tensorflow", "the script has to pass them on, as CommunicationOptions(timeout_seconds=…)"),
         ("horovod", "communication.rendezvous_timeout"),
-        ("deepspeed", None),
+        ("deepspeed", "it is told 2, and rendezvous_timeout is 80 s"),
         ("megatron-lm", None),
     ],
 )
@@ -325,7 +326,7 @@ def test_how_long_a_rank_waits_for_the_others_reaches_it_or_it_is_said_who_has_t
     framework: str, told: str | None
 ) -> None:
     run = Run(command=("x",)) if framework == "command" else Run(script="x.py")
-    talk = Communication(collective_timeout="90s")
+    talk = Communication(collective_timeout="90s", rendezvous_timeout="80s")
     model = Model(layers=2, hidden_size=64, heads=4, seq_length=64)
     made = plan(make_job(A, framework=framework, run=run, communication=talk, model=model), SEED)
     document = json.loads(file_of(made.nodes[0], "dttui_config.json"))
@@ -336,6 +337,19 @@ def test_how_long_a_rank_waits_for_the_others_reaches_it_or_it_is_said_who_has_t
     assert process.env.get("DEEPSPEED_TIMEOUT") == ("2" if framework == "deepspeed" else None)
     limits = [word for word in process.argv if word.startswith("--distributed-timeout-seconds")]
     assert limits == ["--distributed-timeout-seconds-after-init=90"] * (framework == "megatron-lm")
+
+
+@pytest.mark.parametrize(
+    ("collective", "rendezvous", "minutes", "is_told"),
+    [("30s", None, "5", True), ("20m", "1h", "60", True), ("10m", "5m", "10", False), ("601s", None, "11", True)],
+)
+def test_deepspeed_never_waits_shorter_than_ranks_may_come_late(
+    collective: str, rendezvous: str | None, minutes: str, is_told: bool
+) -> None:
+    talk = Communication(collective_timeout=collective, rendezvous_timeout=rendezvous)
+    made = plan(make_job(A, framework="deepspeed", run=Run(script="x.py"), communication=talk), SEED)
+    assert made.nodes[0].processes[0].env["DEEPSPEED_TIMEOUT"] == minutes
+    assert ("collective-timeout" in {finding.code for finding in made.findings}) is is_told
 
 
 def test_torchruns_own_limit_is_longer_than_the_one_that_names_the_node() -> None:

@@ -257,6 +257,23 @@ def test_a_host_that_cannot_start_it_is_named(reply: ImageReply, code: str, said
     assert finding.hint
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?", "started"),
+        (
+            "failed to connect to the docker API; check if the path is correct and if the daemon is running",
+            "started",
+        ),
+        ("permission denied while trying to connect to the Docker daemon socket at unix:///x", "without a password"),
+        ("Error: database is locked", "Try there: docker ps"),
+    ],
+)
+def test_an_engine_without_its_daemon_is_told_from_one_that_refuses(said: str, hint: str) -> None:
+    (finding,) = judge_image("a", container(), ImageReply(True, None, detail=said)).findings
+    assert hint in finding.hint
+
+
 def test_an_image_that_may_be_fetched_by_the_jobs_own_options_is_a_warning() -> None:
     (finding,) = judge_image("a", container(options=("--pull=missing",)), ImageReply(True, False)).findings
     assert finding.severity is Severity.WARNING

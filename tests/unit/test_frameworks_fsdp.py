@@ -103,6 +103,14 @@ def test_sharding_within_nodes_is_a_mesh_of_two_dimensions() -> None:
     assert settings(made.nodes[0])["mesh_dim_names"] == ["replicate", "shard"]
 
 
+@pytest.mark.parametrize(("group", "mesh"), [("all", [-1]), ("node", [-1, 2])])
+def test_the_mesh_of_an_elastic_job_leaves_open_how_many_nodes_there_are(group: str, mesh: list[int]) -> None:
+    options = {"shard_group": group, "elastic": {"min_nodes": 1}}
+    made = planned(A, B, framework_options=options, resources={"gpu": {"count": 2}})
+    assert made.errors == ()
+    assert settings(made.nodes[0])["mesh"] == mesh
+
+
 @pytest.mark.parametrize(
     ("options", "model", "expected"),
     [

@@ -139,6 +139,12 @@ def test_what_serves_a_chief_is_ended_with_it_and_only_workers_take_gpus() -> No
     assert "a, c stay idle" in finding.message
 
 
+def test_wrong_options_hide_no_unequal_workers() -> None:
+    made = cluster_of("master", "worker", gpus=(2, 4), framework_options={"strategy": "mirrored"})
+    assert {item.code for item in made.errors} == {"framework-option", "unequal-slots"}
+    assert not any(node.processes for node in made.nodes)
+
+
 def test_workers_with_unequal_numbers_of_gpus_are_an_error_that_says_how_many_would_do() -> None:
     (finding,) = cluster_of("master", "worker", "worker", gpus=(2, 4, 8)).errors
     assert finding.code == "unequal-slots"

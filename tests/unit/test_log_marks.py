@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from dtagent.payload import rank
 
 from dttui.i18n import set_language
 from dttui.services.log_marks import retold
@@ -28,6 +29,12 @@ def test_a_mark_is_told_in_the_language_of_its_reader_whatever_it_was_written_in
     set_language("zh")
     assert [retold(GAP), retold(GAP_ZH)] == [GAP_ZH, GAP_ZH]
     assert shown(f"{GAP}      ".encode()) == GAP_ZH, "a mark before a hole is filled up with blanks"
+
+
+def test_the_mark_of_a_rank_that_was_started_again_is_told_in_the_language_of_its_reader() -> None:
+    assert retold(rank.AGAIN) == rank.AGAIN
+    set_language("zh")
+    assert "torchrun 已重新启动" in retold(rank.AGAIN)
 
 
 @pytest.mark.parametrize("line", ["", "step 1", "… and so on", f"rank 0: {GAP}", "… ,,, bytes of this log were lost …"])

@@ -111,3 +111,19 @@ def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
     outlook = look_ahead(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
     (finding,) = [item for item in outlook.findings if item.subject == "sim"]
     assert (finding.code, finding.severity) == ("gpus-taken", Severity.WARNING)
+
+
+def test_a_draft_tells_once_and_last_of_hosts_that_are_merely_busy() -> None:
+    names = ("a", "b", "c")
+    hosts = [environment(name, zone=f"zone-{name}") for name in names]
+    sample = HostSample(1, 0.0, 98.0, 99.0)
+    facts = host_facts()
+    statuses = {
+        item.name: EnvironmentStatus(item, EnvironmentState.BUSY, "", facts=facts, sample=sample) for item in hosts
+    }
+    inventory = Inventory(environments=tuple(hosts))
+    state = ComposeState(selected=names, master="a")
+    said = look_ahead(state, inventory, statuses, Path()).findings
+    warnings = [item for item in said if item.severity is Severity.WARNING]
+    assert [item.code for item in warnings] == ["cross-zone", "host-busy"]
+    assert warnings[1].message.startswith("on 3 nodes (a, b, c): in use: CPU 98%")

@@ -319,6 +319,15 @@ def test_degrees_that_the_mesh_of_fsdp_does_not_have_are_warned_of() -> None:
     assert "split-by-script" not in findings(sharded)
 
 
+def test_an_unknown_option_of_pytorch_ddp_beside_its_own_is_named() -> None:
+    options = {"elastic": {"min_nodes": 1}, "wrap": "size"}
+    job = make_job(A, B, framework="pytorch-ddp", framework_options=options, recovery=Recovery())
+    found = [item for item in plan(job, SEED).findings if item.code == "framework-option"]
+    assert [(item.message, item.path) for item in found] == [
+        ("PyTorch DDP has no option wrap", ("framework_options", "wrap"))
+    ]
+
+
 @pytest.mark.parametrize("framework", ["tensorflow", "command"])
 def test_options_of_a_framework_that_has_none_are_told_so(framework: str) -> None:
     job = make_job(A, framework=framework, framework_options={"wrap": "size", "x": 1})

@@ -33,6 +33,22 @@ CONDA = ("conda", "run", "-n", "train")
         ("nice -n 10 apptainer exec x.sif", True),
         ("./within", True),
         ("/usr/bin/env A=1 srun --overlap", True),
+        ("taskset 0xff", False),
+        ("taskset ff numactl -N all", False),
+        ("env -u FOO -C /tmp", False),
+        ("stdbuf -o L -eL", False),
+        ("ionice -c best-effort -n 7", False),
+        ("timeout -s KILL -k 5s 10h", False),
+        ("setarch x86_64 -R", False),
+        ("time -f %e -o ./times", False),
+        ("perf record -g -o rep", False),
+        ("nsys profile apptainer exec x.sif", True),
+        ("nsys profile -t cuda -o rep --stats=true ./within", True),
+        ("strace -f apptainer exec x.sif", True),
+        ("gdb -batch -ex run --args ./within", True),
+        ("valgrind conda run -n train", True),
+        ("env -u FOO apptainer exec x.sif", True),
+        ("apptainer exec x.sif nsys profile -o rep", True),
     ],
 )
 def test_a_prefix_leads_to_another_interpreter_unless_it_is_known_not_to(words: str, expected: bool) -> None:
@@ -93,6 +109,21 @@ async def test_what_could_not_be_looked_at_behind_the_prefix_is_a_warning(
 def test_a_prefix_that_only_a_start_fills_is_not_asked_about() -> None:
     made = plan(job_with(("run-in", "${DIRECTORY}/image")), INVENTORY)
     assert facts_request(made, made.nodes[0]).pythons == []
+
+
+@pytest.mark.parametrize(
+    "words", ["apptainer exec x.sif nsys profile -o rep", "/opt/bin/nsys profile apptainer exec x.sif"]
+)
+async def test_nothing_is_asked_where_a_program_looks_on_that_would_report_on_what_is_asked(words: str) -> None:
+    job = job_with(tuple(words.split()), warm_start=False)
+    made = plan(job, INVENTORY)
+    assert made.nodes[0].prefix == tuple(words.split())
+    assert facts_request(made, made.nodes[0]).pythons == []
+    assert request_for(made, made.nodes[0], thorough=True) is None
+    agents = {name: Behind(None) for name in NAMES}
+    board = await Checking(job, INVENTORY, **agents).run()
+    assert {code for code, _name in codes(board)} == {"python-unknown"}
+    assert statuses(board, Check.SOFTWARE)[0] == "unknown"
 
 
 def test_the_framework_is_asked_behind_the_prefix_and_a_plain_one_changes_nothing() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import secrets
+from pathlib import Path
+from typing import Any
 
 import pytest
-from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.events import Event, EventKind, JobState
 
 from dttui import locations
 from dttui.cli import main
 from dttui.errors import UsageError
-from dttui.services import jobs, removal
+from dttui.services import event_log, jobs, removal
 from dttui.services.controller.control import ensure_controller
 from dttui.services.event_log import EventLog
 from dttui.services.jobs import JobDirectory
@@ -141,3 +146,64 @@ def test_nothing_looks_after_a_job_that_is_gone(several: list[JobDirectory]) -> 
     removal.remove(chosen)
     assert not ensure_controller(several[0], looks_again=True)
     assert not several[0].path.exists()
+
+
+def test_of_the_events_those_of_the_kinds_that_are_asked_for_are_read_and_what_only_looks_like_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = jobs.create("many")
+    log = EventLog(directory.events)
+    log.add(EventKind.PROGRESS, "", data={"kind": "node_state"})
+    log.add(EventKind.NODE_STATE, "", node="a", data={"state": "lost"})
+    log.add(EventKind.JOB_STATE, "", data={"state": "FAILED"})
+    decoded: list[bytes] = []
+    parse = event_log.parse_event
+
+    def counted(line: bytes) -> Event | None:
+        decoded.append(line)
+        return parse(line)
+
+    monkeypatch.setattr(event_log, "parse_event", counted)
+    assert [event.node for event in directory.read_events(EventKind.NODE_STATE)] == ["a"]
+    assert len(decoded) == 2
+    assert len(directory.read_events()) == 3
+
+
+def test_a_directory_that_another_job_has_is_neither_taken_nor_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(secrets, "token_hex", lambda _count: next(drawn))
+    monkeypatch.setattr("dttui.services.jobs.time.strftime", lambda _format: "1121-000000")
+    first = jobs.create("same")
+    first.document.write_text("job")
+    assert jobs.create("same").job_id == "same-1121-000000-bbbb"
+    assert first.document.read_text() == "job"
+
+
+def test_a_directory_that_cannot_be_filled_is_taken_away_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = jobs.create("other")
+    make = Path.mkdir
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == "logs":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        make(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UsageError, match=r"cannot make .*logs: No space left on device"):
+        jobs.create("full")
+    assert left() == {other.job_id}
+
+
+def test_where_a_file_system_has_no_locks_a_claim_fails_and_leaves_no_descriptor_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = jobs.create("a")
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="No locks available"):
+        directory.claim()
+    assert os.listdir("/proc/self/fd") == before

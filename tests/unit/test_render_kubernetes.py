@@ -248,6 +248,9 @@ def test_the_readme_ends_what_it_began_and_says_how_long_pods_wait_for_each_othe
     assert "kubectl logs --tail=-1 -f -l" in readme
     assert "kubectl delete secret gpt-small-secrets" in readme
     assert "within 300 s of the first" in readme
+    assert (
+        f"the interpreter is `{made.plan.python}`, and has to have torch, and what else the script imports." in readme
+    )
     assert "and the working directory, since it is small" in readme
 
 

@@ -25,6 +25,7 @@ from dttui.services.render.ejection import Ejection, eject, plan_to_eject
 from dttui.services.render.plain import plain_command
 from dttui.services.render.run_script import run_script
 from dttui.services.render.scripts import render_scripts
+from dttui.services.render.slurm import render_slurm
 from dttui.services.render.writing import write
 from dttui.spec.models import Checkpoint, DatasetRef, Recovery, Run
 from tests.job_strategies import TEXTS
@@ -338,6 +339,19 @@ def test_the_readme_names_the_nodes_that_end_only_when_told_to(tmp_path: Path) -
 
 def readme_of(made: Ejection) -> str:
     return next(file.text for file in render_scripts(made) if file.path == "README.md")
+
+
+def test_the_readme_says_which_interpreter_has_to_have_what(tmp_path: Path) -> None:
+    inventory = Inventory(environments=(environment("a", 1, python="/opt/py"), environment("b", 1)))
+    made = ejected(tmp_path, "a", "b", inventory=inventory, framework="deepspeed", run=Run(script="/train.py"))
+    for render in (render_scripts, render_slurm):
+        text = next(file.text for file in render(made) if file.path == "README.md")
+        assert "| `PYTHON` | the interpreter of a node, by default `/opt/py`, `python3` |" in text
+        needs = text.partition("## What it needs")[2]
+        assert "is `/opt/py`, `python3` where `PYTHON` names no other; it has to have torch, deepspeed, and" in needs
+        assert "On every host there must be: `/train.py`." in needs
+    text = readme_of(ejected(tmp_path, "a", inventory=inventory, framework="command", run=Run(command=("date",))))
+    assert text.endswith("- Nothing but bash and what the job runs.\n")
 
 
 def test_the_readme_of_a_job_of_one_node_knows_of_no_others(tmp_path: Path) -> None:

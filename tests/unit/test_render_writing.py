@@ -70,7 +70,9 @@ def test_a_directory_that_is_not_empty_is_left_alone_without_consent(
     (out / "mine.txt").write_text("mine")
     (out / "README.md").write_text("old")
     assert main(["render", str(job), "-o", str(out), "--demo"]) == 2
-    assert "--yes" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--yes" in told
+    assert f"{out} has README.md already: what was written there is replaced." in told
     assert sorted(os.listdir(out)) == ["README.md", "mine.txt"]
     assert main(["render", str(job), "-o", str(out), "--demo", "--yes"]) == 0
     assert "mine.txt" in capsys.readouterr().err

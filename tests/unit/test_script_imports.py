@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from dttui.frameworks.megatron_lm import TRAINING_LOOP_FINDING
 from dttui.frameworks.registry import frameworks
+from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.services.launch.script_imports import MOST_FILES, check_imports, imports_of
 from dttui.services.launch.submit import Submission, make_local_plan
-from dttui.spec.models import Run
-from tests.unit.seed_cluster import make_job
+from dttui.spec.models import Model, Run
+from tests.unit.seed_cluster import environment, make_job
 from tests.unit.test_preflight_run import INVENTORY, NAMES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -110,6 +116,22 @@ def test_plans_say_so_of_what_is_sent_and_of_nothing_else(tmp_path: Path) -> Non
         assert not plan.errors
 
 
+def test_megatrons_own_loop_is_spoken_of_to_scripts_that_may_run_it(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    model = Model(layers=2, hidden_size=64, heads=2, seq_length=32, vocab_size=128)
+    gpus = Resources(gpu=GpuResources(count=2, simulated=True))
+    without_cuda = Inventory(environments=(environment("a", resources=gpus),))
+    for text, is_told in (
+        ("from megatron.training import pretrain", True),
+        ("def", True),
+        ((EXAMPLES / "megatron-lm" / "train.py").read_text(), False),
+    ):
+        (tmp_path / "work/train.py").write_text(text)
+        job = make_job("a", framework="megatron-lm", run=SCRIPT, model=model)
+        plan = make_local_plan(Submission(job, without_cuda, tmp_path))
+        assert (TRAINING_LOOP_FINDING in [item.code for item in plan.findings]) is is_told, text
+
+
 @pytest.mark.parametrize("directory", sorted(EXAMPLES.glob("*/train.py")), ids=lambda path: path.parent.name)
 def test_every_example_is_of_its_framework(directory: Path) -> None:
     known = {framework.name for framework in frameworks()} & {directory.parent.name}
@@ -122,3 +144,30 @@ def test_every_example_is_of_its_framework(directory: Path) -> None:
 
 def test_what_python_would_warn_of_in_a_script_is_not_said_here(tmp_path: Path) -> None:
     assert messages("deepspeed", tmp_path, train='import deepspeed\npattern = "\\d"\n') == []
+
+
+def test_scripts_that_are_read_on_several_threads_leave_the_filters_of_warnings_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = 0
+    most = 0
+    parse = ast.parse
+
+    def slow(text: bytes) -> ast.Module:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        both.wait(0.2)  # Let another thread come in where it may.
+        inside -= 1
+        return parse(text)
+
+    both = threading.Event()
+    monkeypatch.setattr(ast, "parse", slow)
+    before = list(warnings.filters)
+    scripts = [tmp_path / f"{name}.py" for name in "abc"]
+    for script in scripts:
+        script.write_text("import torch")
+    with ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(lambda script: imports_of(script, tmp_path), scripts)] == [frozenset({"torch"})] * 3
+    assert most == 1
+    assert list(warnings.filters) == before

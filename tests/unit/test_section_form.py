@@ -69,8 +69,8 @@ def test_each_field_says_what_it_takes_what_is_usual_and_what_the_model_says_of_
         "a, b",
         "auto",
     ]
-    assert fields["a-whole"].about == "How many.\n\nAnd more."
-    assert fields["inner.depth"].about == "What is inside. How deep."
+    assert fields["a-whole"].about == ("How many.", "And more.")
+    assert fields["inner.depth"].about == ("What is inside.", "How deep.")
     assert fields["inner.depth"].is_needed
 
 
@@ -115,6 +115,7 @@ def test_what_was_not_touched_stays_as_it_was_and_what_was_emptied_goes() -> Non
     [
         ("gradient_clipping", "much", "expected a number"),
         ("gradient_accumulation_steps", "0", "a number above 0"),
+        ("gradient_accumulation_steps", "9" * 6000, "a number of 6000 digits is too long"),
         ("optimizer.type", "", 'the key "type" is missing'),
         ("optimizer.params", "lr: [1", ""),
         ("config", "zero: {}", 'zero: DeepSpeed has no key "zero"'),
@@ -158,4 +159,4 @@ def test_every_option_of_every_framework_is_explained(framework: Any) -> None:
 def test_a_model_whose_source_nobody_has_is_a_form_without_explanations() -> None:
     made = create_model("Made", __base__=Section, level=(int, 1))
     (field,) = section_form(made, None).fields
-    assert (field.name, field.default, field.about) == ("level", "1", "")
+    assert (field.name, field.default, field.about) == ("level", "1", ())

@@ -62,4 +62,15 @@ distributed_training:
         "resources.storage.local.size",
         "resources.storage.shared.type",
         "recovery.max_restarts",
+        "recovery.checkpoint.shared",
     ]
+
+
+def test_what_only_elastic_jobs_read_has_an_effect_on_those_alone() -> None:
+    recovery, elastic = (
+        "recovery: {checkpoint: {dir: /c, shared: true}}",
+        "framework_options: {elastic: {min_nodes: 1}}",
+    )
+    texts = [f"distributed_training:\n  name: a\n  {recovery}\n  {more}\n" for more in ("", elastic)]
+    found = [list(keys_without_effect(parse_job(text, "job.yaml"))) for text in texts]
+    assert found == [[("recovery", "checkpoint", "shared")], []]

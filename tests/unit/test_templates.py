@@ -163,6 +163,20 @@ def test_init_writes_a_job_that_plans_and_says_what_to_run(tmp_path: Path, monke
     assert dttui_here("--demo", "plan", "pytorch-fsdp/job.yaml").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "packages"),
+    [
+        ("horovod", ["horovod", "torch"]),
+        ("command", ["torch"]),
+        ("megatron-lm", ["torch", "megatron-core"]),
+        ("gpt", ["torch"]),
+        ("tensorflow", ["tensorflow"]),
+    ],
+)
+def test_the_packages_are_those_of_the_framework_and_of_the_script(name: str, packages: list[str]) -> None:
+    assert next(item for item in TEMPLATES if item.name == name).packages() == packages
+
+
 def test_a_case_brings_the_files_of_the_example_it_varies(tmp_path: Path) -> None:
     done = dttui_here("--demo", "init", "--template", "fault-tolerant", tmp_path / "mine", "--output", "json")
     written = json.loads(done.stdout)
@@ -188,6 +202,7 @@ def test_nothing_is_replaced_without_consent(tmp_path: Path) -> None:
     refused = dttui_here(*arguments)
     assert refused.returncode == 2
     assert "--yes" in refused.stderr
+    assert f"{tmp_path} has {mine.name} already" in refused.stderr
     assert mine.read_text() == "mine"
     assert not (tmp_path / "job.yaml").exists()
     assert dttui_here(*arguments, "--yes").returncode == 0
@@ -200,6 +215,7 @@ def test_nothing_is_replaced_without_consent(tmp_path: Path) -> None:
     [
         ((), "dttui init --list"),
         (("--framework", "deepsped"), "deepspeed"),
+        (("--framework", "qqqq"), "dttui init --list"),
         (("--template", "resnt"), "resnet"),
         (("--template", "nothing-like-it"), "dttui init --list"),
         (("--template", "bert", "--framework", "deepspeed"), "the template bert is for pytorch-ddp, not for deepspeed"),
@@ -229,10 +245,8 @@ def test_without_an_inventory_or_a_place_to_write_init_says_so(tmp_path: Path) -
 
 def test_the_list_shows_each_with_its_framework(tmp_path: Path) -> None:
     lines = dttui_here("init", "--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == NAMES
-    for line, item in itertools.zip_longest(lines[1:], TEMPLATES):
-        assert item.framework in line.split()
-        assert get_framework(item.framework).label in line
-        assert line.endswith(item.title)
+    assert [line.split("\t")[0] for line in lines] == NAMES
+    for line, item in itertools.zip_longest(lines, TEMPLATES):
+        assert line.split("\t")[1:] == [item.framework, get_framework(item.framework).label, item.title]
     rows = json.loads(dttui_here("init", "--list", "--framework", "megatron-lm", "--output", "json").stdout)
     assert [row["name"] for row in rows] == ["megatron-lm", "gpt3"]

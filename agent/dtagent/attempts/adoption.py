@@ -19,12 +19,12 @@ from dtagent.locations import AttemptFiles, own_python
 from dtagent.protocol.jobs import AttemptKey, NodeState
 from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, removal, supervisor
+from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.system import linger, processes, untrusted_files
 from dtagent.system.cgroup import SCOPE_PREFIX, Cgroup
-from dtagent.system.processes import Family, ProcessId
+from dtagent.system.processes import ProcessId
 
 LOG = logging.getLogger("dtagent")
-KILL_DEADLINE_S = 10.0
 SPAWN_TIMEOUT_S = 20.0
 
 
@@ -123,7 +123,7 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
             )
             path = told.get("cgroup")
             family = Family(key, node_rank, members=members, cgroup=Cgroup(Path(path)) if path else None)
-        left = processes.kill_all(family, KILL_DEADLINE_S)
+        left = kill_all(family, KILL_DEADLINE_S)
         if is_this_boot:
             removal.carry_out(files, removal.asked_for(files))
         if told and is_this_boot and not left:

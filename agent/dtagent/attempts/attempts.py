@@ -25,8 +25,9 @@ from dtagent.attempts.surroundings import Surroundings, look
 from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
-from dtagent.locations import AttemptFiles, make_private, write_atomic
+from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
 from dtagent.protocol.jobs import (
+    MAX_NODE_RANKS,
     AttemptKey,
     NodeState,
     NodeStatus,
@@ -219,7 +220,7 @@ class Attempts:
             # It may have ended well since its journal was read.
             adoption.bury(files, key, self._node_rank(files))
             told = history.read(files)
-        ranks = {rank for path in files.ranks.glob("*.json") if (rank := untrusted_files.rank_of(path)) is not None}
+        ranks = {rank for path in files.ranks.glob("*.json") if (rank := rank_of(path)) is not None}
         well = {item.name for item in told.exits if item.exit_code == 0}
         failed = [item for item in failures.read(files) if str(item.rank) not in well]
         known = {item.name for item in told.exits} | {str(failure.rank) for failure in failed}
@@ -229,7 +230,7 @@ class Attempts:
             told.state,
             reason=told.reason,
             started_at=told.started_at,
-            ranks_started=sorted(ranks)[: numbering.MAX_RANKS],
+            ranks_started=sorted(ranks)[:MAX_NODE_RANKS],
             exits=[*told.exits, *failures.clean_ends(files, known)],
             failures=failed,
             leftovers=told.leftovers,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dtagent.attempts import adoption, preparation
 from dtagent.errors import RpcError
-from dtagent.locations import AttemptFiles
+from dtagent.locations import AttemptFiles, rank_of
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.system import untrusted_files
 from dtagent.telemetry.rank_use import RankProcess
@@ -63,7 +63,7 @@ class Census:
             ranks = found.setdefault(files.directory.parent.name, {})
             local_ranks, slots = self._local_ranks_of(files), self._slots.get(files.directory)
             for path in files.ranks.glob("*.json"):
-                rank = untrusted_files.rank_of(path)
+                rank = rank_of(path)
                 with contextlib.suppress(OSError, ValueError):
                     body = untrusted_files.read_object(path)
                     pid, start_time = body.get("pid"), body.get("start_time")

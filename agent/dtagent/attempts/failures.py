@@ -12,7 +12,7 @@ from typing import Any
 
 from dacite import DaciteError, from_dict
 
-from dtagent.locations import AttemptFiles
+from dtagent.locations import AttemptFiles, rank_of
 from dtagent.protocol.jobs import ProcessExit, RankFailure
 from dtagent.system import untrusted_files
 
@@ -54,7 +54,7 @@ def clean_ends(files: AttemptFiles, told: Collection[str]) -> list[ProcessExit]:
     """Return the ranks that ended with 0 by their own word, which no launcher tells, but those in `told`."""
     found: list[tuple[int, float]] = []
     for path in files.ranks.glob("*.ended.json"):
-        rank = untrusted_files.rank_of(path.with_suffix(""))
+        rank = rank_of(path.with_suffix(""))
         if rank is not None and str(rank) not in told and len(found) < MAX_FAILURES:
             with contextlib.suppress(OSError, ValueError):
                 found.append((rank, _time(untrusted_files.read_object(path).get("time"))))
@@ -62,9 +62,7 @@ def clean_ends(files: AttemptFiles, told: Collection[str]) -> list[ProcessExit]:
 
 
 def _bodies(directory: Path) -> Iterator[Any]:
-    ranks = sorted(
-        (rank, path) for path in directory.glob("*.json") if (rank := untrusted_files.rank_of(path)) is not None
-    )
+    ranks = sorted((rank, path) for path in directory.glob("*.json") if (rank := rank_of(path)) is not None)
     room = MAX_READ_BYTES
     for path in (*(path for _, path in ranks[:MAX_FAILURES]), directory / f"{_LAUNCHER}.json"):
         with contextlib.suppress(OSError, ValueError, RecursionError):

@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 
-from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import Numbering
+from dtagent.locations import AttemptFiles, rank_of
+from dtagent.protocol.jobs import MAX_NODE_RANKS, Numbering
 from dtagent.system import untrusted_files
 
-MAX_RANKS = 4096
-"""Of an attempt on one host, whose records are read."""
-_KEYS = ("local_rank", "world_size", "restarts", "port")
+_KEYS = ("local_rank", "local_world_size", "world_size", "restarts", "port")
 
 
 def read(files: AttemptFiles) -> Numbering | None:
     """Return the numbering; `None` where it is as planned, or the ranks are just being started anew."""
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
-    for path in itertools.islice(files.ranks.glob("*.json"), 2 * MAX_RANKS):
-        rank = untrusted_files.rank_of(path)
+    for path in itertools.islice(files.ranks.glob("*.json"), 2 * MAX_NODE_RANKS):
+        rank = rank_of(path)
         if rank is None:
             continue
         try:
@@ -29,9 +27,11 @@ def read(files: AttemptFiles) -> Numbering | None:
         if not all(isinstance(value, int) for value in (local_rank, *common)) or local_rank in found:
             return None
         found[local_rank] = rank, tuple(common)
-    if not found or sorted(found) != list(range(len(found))) or len({common for _rank, common in found.values()}) > 1:
+    if sorted(found) != list(range(len(found))) or len({common for _rank, common in found.values()}) != 1:
         return None
-    world_size, restarts, port = found[0][1]
+    local_world_size, world_size, restarts, port = found[0][1]
+    if len(found) != local_world_size:
+        return None
     with contextlib.suppress(ValueError):
         return Numbering([found[local_rank][0] for local_rank in range(len(found))], world_size, restarts, port)
     return None

@@ -8,10 +8,10 @@ import psutil
 
 from dtagent.attempts import adoption
 from dtagent.attempts.preparation import key_of
-from dtagent.locations import AttemptFiles
+from dtagent.locations import AttemptFiles, rank_of
 from dtagent.protocol.jobs import RendezvousReply
+from dtagent.supervision.family import Family
 from dtagent.system import untrusted_files
-from dtagent.system.processes import Family
 
 
 def look(files: AttemptFiles, node_rank: int, port: int) -> RendezvousReply:
@@ -43,7 +43,7 @@ def _ranks(files: AttemptFiles, port: int) -> dict[tuple[int, int], tuple[int, i
     """Return which process, by pid and start time, is which rank, and where its store is: as the ranks wrote it."""
     found = {}
     for path in files.ranks.glob("*.json"):
-        rank = untrusted_files.rank_of(path)
+        rank = rank_of(path)
         if rank is not None:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 told = untrusted_files.read_object(path)

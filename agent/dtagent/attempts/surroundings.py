@@ -39,6 +39,13 @@ class Surroundings:
 
 def look(request: PrepareRequest) -> Surroundings:
     """Look around. Blocks, for `LIMIT_S` seconds at most."""
+    try:
+        return _look(request)
+    except RpcError as refusal:
+        return Surroundings(refusal=refusal)
+
+
+def _look(request: PrepareRequest) -> Surroundings:
     paths = list(dict.fromkeys(request.required_paths))
     # All at once: one that hangs leaves the others their time.
     looks = [_begin(path, partial(os.path.exists, path)) for path in paths]
@@ -48,7 +55,7 @@ def look(request: PrepareRequest) -> Surroundings:
         python = os.path.expanduser(request.python)
     else:
         python = _begin(f"interpreter {request.python}", partial(_interpreter, request.python))()
-    interface, source_address = way() or (None, None)
+    found: tuple[str | None, str | None] | None = way()
     states = {path: wait() for path, wait in zip(paths, looks, strict=True)}
     missing = [path for path, exists in states.items() if exists is False]
     silent = [*(path for path, exists in states.items() if exists is None), *([request.python] * (python is None))]
@@ -57,11 +64,18 @@ def look(request: PrepareRequest) -> Surroundings:
         refusal = RpcError(ErrorCode.REFUSED, "there is no {paths} here", paths=", ".join(missing))
     elif silent:
         refusal = RpcError(ErrorCode.REFUSED, "the file system of {paths} does not answer", paths=", ".join(silent))
-    return Surroundings(python if isinstance(python, str) else "", interface, source_address, refusal)
+    elif found is None:
+        message = "the way to {address} cannot be looked up: the name service does not answer"
+        refusal = refusal or RpcError(ErrorCode.REFUSED, message, address=request.master_address)
+    return Surroundings(python if isinstance(python, str) else "", *(found or (None, None)), refusal)
 
 
 def _begin(kind: str, act: Callable[[], Any]) -> Callable[[], Any]:
-    return _LOOKS.begin(kind, act, LIMIT_S) or (lambda: None)
+    """Begin one look. Raises RpcError BUSY where it cannot be."""
+    wait = _LOOKS.begin(kind, act, LIMIT_S)
+    if wait is None:
+        raise RpcError(ErrorCode.BUSY, "this host lets no more looks at it start: too many threads run, or hang")
+    return wait
 
 
 def _interpreter(name: str) -> str | RpcError:

@@ -23,15 +23,18 @@ from collections.abc import Callable
 
 TRACEBACK_LIMIT = 16 * 1024
 ERROR_LIMIT = 4 * 1024
+AGAIN = "… torchrun has started the ranks again: from here on by a new process …"
+"""A line of a log, known to whoever shows it in other languages."""
 
 
 def main(argv: list[str]) -> None:
     """Redirect, announce, run."""
     rank = os.environ["RANK"]
     home = os.path.dirname(os.environ["DTTUI_LOGS"])
-    _redirect(os.environ["DTTUI_LOGS"], rank)
+    may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    _redirect(os.environ["DTTUI_LOGS"], rank, AGAIN if may_restart else "")
     record = {"pid": os.getpid(), "start_time": _start_time()}
-    if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
+    if not may_restart:
         _write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
@@ -77,6 +80,7 @@ def _place() -> dict[str, int]:
     """Return where torchrun has put this rank, which numbers anew whenever it starts workers again."""
     names = {
         "local_rank": "LOCAL_RANK",
+        "local_world_size": "LOCAL_WORLD_SIZE",
         "world_size": "WORLD_SIZE",
         "restarts": "TORCHELASTIC_RESTART_COUNT",
         "port": "MASTER_PORT",
@@ -164,11 +168,16 @@ def _run(argv: list[str]) -> None:
     exec(code, module.__dict__)  # noqa: S102 - running the user's script is the purpose
 
 
-def _redirect(logs: str, rank: str) -> None:
-    """Point stdout and stderr at the rank's files, also for libraries that write to the descriptors."""
+def _redirect(logs: str, rank: str, mark: str) -> None:
+    """Point stdout and stderr at the rank's files, also for libraries that write to the descriptors.
+
+    A mark is a line between what an earlier process of the rank wrote and what this one will.
+    """
     for descriptor, stream in ((1, "out"), (2, "err")):
         path = os.path.join(logs, f"{rank}.{stream}")
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if mark and os.fstat(opened).st_size:
+            os.write(opened, f"{mark}\n".encode())
         os.dup2(opened, descriptor)
         os.close(opened)
 

@@ -11,13 +11,13 @@ import traceback
 from typing import Any
 
 LEFT = 75
-"""Exit code where this node has lost its way to a rendezvous that the others may still have."""
+"""Exit code where this node of an elastic job has lost its way to a rendezvous that the others may still have."""
 TRACEBACK_LIMIT = 16 * 1024
 ERROR_LIMIT = 4 * 1024
 
 
 def main(argv: list[str]) -> int:
-    """Run torchrun; return 1 when a worker failed, `LEFT` without a rendezvous, 128 + N when signal N ended it."""
+    """Run torchrun; return 1 when a worker failed, 128 + N when signal N ended it, `LEFT` as told there."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
@@ -25,13 +25,16 @@ def main(argv: list[str]) -> int:
 
     if "WARM_RANKS" in globals():  # Forked from a process that has torch imported.
         _fork_ranks(globals()["WARM_RANKS"])
+    arguments = parse_args(argv)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     try:
-        run(parse_args(argv))  # type: ignore[no-untyped-call]  # torch leaves them untyped
+        run(arguments)  # type: ignore[no-untyped-call]  # this one too
     except ChildFailedError as failed:
         _record(failed.failures)
         sys.stderr.write(f"{failed}\n")
         return 1
     except RendezvousError:
+        if arguments.rdzv_backend == "static":
+            raise
         traceback.print_exc()
         return LEFT
     except SignalException as ended:

@@ -9,6 +9,8 @@ from dtagent.protocol.bounds import MOST, check_ports, check_range
 
 MAX_ATTEMPT = 10**6
 MAX_WORLD_SIZE = 10**7
+MAX_NODE_RANKS = 4096
+"""Ranks of one node that are told."""
 PROCESS_NAME = r"(?:launcher|service(?:-[a-z0-9]{1,20})?|\d{1,7})"
 """What processes of an attempt may be called, and so their logs: a pattern; a rank goes by its number."""
 
@@ -348,6 +350,7 @@ class Numbering:
 
     def __post_init__(self) -> None:
         """Raise OutOfRangeError for numbers that no ranks have."""
+        check_range("number of different ranks", len(set(self.ranks)), max(1, len(self.ranks)), MAX_WORLD_SIZE)
         check_range("world_size", self.world_size, 1, MAX_WORLD_SIZE)
         check_range("restarts", self.restarts, 0, MAX_WORLD_SIZE)
         check_range("port", self.port, 0, 65535)
@@ -366,7 +369,7 @@ class NodeStatus:
     started_at: float | None = None
     """Unix time, this host's clock."""
     ranks_started: list[int] = field(default_factory=list)
-    """Ranks whose process has come as far as running the user's code."""
+    """Ranks whose process has come as far as running the user's code, at most `MAX_NODE_RANKS`."""
     exits: list[ProcessExit] = field(default_factory=list)
     failures: list[RankFailure] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)

@@ -268,7 +268,7 @@ class RankSample:
     """`running`, `sleeping`, `disk-sleep`, …"""
     local_rank: int | None = None
     simulated_gpus: int | None = None
-    """How many the rank has by itself; `None` where there are none, or one for each rank."""
+    """How many it has as its node's only rank; `None` where there are none, or several ranks with one each."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 from dtagent.protocol.jobs import ProcessSpec
 from dtagent.supervision import usage
+from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.stem_client import StemClient, WarmError, usage_of
 from dtagent.system import processes
 
-KILL_DEADLINE_S = 10.0
 END_S = 2.0
 """How long a stem may take to end once nothing is below it."""
 
@@ -98,7 +98,7 @@ def fork(
     spec: ProcessSpec,
     environment: dict[str, str],
     streams: tuple[int, int],
-    family: processes.Family,
+    family: Family,
     warn: Callable[[str], None],
     ended: Ended,
 ) -> ForkedProcess | None:
@@ -119,7 +119,7 @@ def fork(
     except (WarmError, OSError) as error:
         # Not those who died alone: a stem that hangs must not start anything any more.
         if stem.id is not None:
-            processes.kill_all(dataclasses.replace(family, members=(stem.id,)), KILL_DEADLINE_S)
+            kill_all(dataclasses.replace(family, members=(stem.id,)), KILL_DEADLINE_S)
         stem.connection.close()
         warn(f"no warm start: {error}")
         return None

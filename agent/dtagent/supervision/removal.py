@@ -16,41 +16,38 @@ DEADLINE_S = 30.0
 """How long an engine may take to remove all containers of an attempt."""
 ERROR_LIMIT = 500
 _LEFT = "the container of {name} may still be there, {command}: {reason}"
-_GONE = ("no such container", "no container with")
+_IS_GONE = ("no such container", "no container with")
 """What engines say of one that went by itself, as `--rm` has it."""
-_GOES = "already in progress"
+_IS_GOING = "already in progress"
 """What docker says while one is going by itself: its processes have ended, and it is there a moment longer."""
-AGAIN_S = 0.1
+PAUSE_S = 0.1
+"""Before the engine is asked again."""
 
 
 def carry_out(files: AttemptFiles, specs: Iterable[ProcessSpec]) -> None:
     """Carry out `removal` of all processes of an attempt at once; what fails becomes a warning of it."""
-    running = [(spec, _start(files, spec)) for spec in specs if spec.removal]
     deadline = time.monotonic() + DEADLINE_S
-    for spec, started in running:
-        process = started
-        while process is not None:
-            process = _again(files, spec, process, deadline)
+    for spec, engine in [(spec, _start(files, spec)) for spec in specs if spec.removal]:
+        _settle(files, spec, engine, deadline)
 
 
-def _again(
-    files: AttemptFiles, spec: ProcessSpec, process: subprocess.Popen[bytes], deadline: float
-) -> subprocess.Popen[bytes] | None:
-    """Wait for the engine's answer; return its next run where the container is still going."""
-    try:
-        said = process.communicate(timeout=max(0.0, deadline - time.monotonic()))[1].decode(errors="replace")
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
-        return None
-    if process.returncode == 0 or any(word in said.lower() for word in _GONE):
-        return None
-    if _GOES in said.lower() and time.monotonic() < deadline - AGAIN_S:
-        time.sleep(AGAIN_S)
-        return _start(files, spec)
-    _warn(files, spec, said.strip()[:ERROR_LIMIT] or f"exit code {process.returncode}")
-    return None
+def _settle(files: AttemptFiles, spec: ProcessSpec, engine: subprocess.Popen[bytes] | None, deadline: float) -> None:
+    """Wait for the engine's answer, and ask it again for as long as the container is still going by itself."""
+    while engine is not None:
+        try:
+            answer = engine.communicate(timeout=max(0.0, deadline - time.monotonic()))[1].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            engine.kill()
+            engine.communicate()
+            _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
+            return
+        if engine.returncode == 0 or any(words in answer.lower() for words in _IS_GONE):
+            return
+        if _IS_GOING not in answer.lower() or time.monotonic() >= deadline - PAUSE_S:
+            _warn(files, spec, answer.strip()[:ERROR_LIMIT] or f"exit code {engine.returncode}")
+            return
+        time.sleep(PAUSE_S)
+        engine = _start(files, spec)
 
 
 def asked_for(files: AttemptFiles) -> list[ProcessSpec]:

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent.locations import AttemptFiles, make_private, write_atomic
+from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
-from dtagent.supervision.forked import KILL_DEADLINE_S, ForkedProcess, fork
+from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
+from dtagent.supervision.forked import ForkedProcess, fork
 from dtagent.supervision.stem_client import StemClient
 from dtagent.system import cgroup, processes, untrusted_files
 from dtagent.system.patience import patiently
@@ -71,7 +72,7 @@ class _Supervisor:
         self._request = request
         key = request.key
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
-        self._family = processes.Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
+        self._family = Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
         reports = (files.metrics, files.trainer)
@@ -238,14 +239,14 @@ class _Supervisor:
                 for process in left:
                     processes.send(process, signal.SIGTERM)
                 self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
-        return processes.kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
+        return kill_all(self._family, KILL_DEADLINE_S, on_wait=self._reap)
 
     def _waits_for_others(self) -> bool:
         """Whether all ranks of this node have ended, and what is left is a launcher that waits for other nodes."""
         if any(spec.rank is not None for spec in self._request.processes):
             return False
         # Their names say nothing where torchrun numbers ranks by itself.
-        records = [path for path in self._files.ranks.glob("*.json") if untrusted_files.rank_of(path) is not None]
+        records = [path for path in self._files.ranks.glob("*.json") if rank_of(path) is not None]
         for path in records:
             try:
                 told = untrusted_files.read_object(path)
@@ -324,7 +325,7 @@ def _request(path: Path) -> StartRequest:
     return StartRequest(**{**body, "key": AttemptKey(**body["key"]), "processes": specs, "files": []})
 
 
-def clear_up(files: AttemptFiles, family: processes.Family, shared_memory_before: set[int]) -> None:
+def clear_up(files: AttemptFiles, family: Family, shared_memory_before: set[int]) -> None:
     """Remove what the processes of an attempt left beside files, now that they are gone, and journal it."""
     if family.cgroup:
         family.cgroup.remove()

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from dtagent.system.processes import Family, ProcessId
+from dtagent.supervision.family import Family
+from dtagent.system.processes import ProcessId
 from dtagent.system.units import MIB
 
 FIRST_SAMPLE_S = 1.0

@@ -1,22 +1,16 @@
-"""Finding and ending all processes of a job attempt on this host: by cgroup, descent and environment, never by name."""
+"""Processes that cannot be mistaken for others: who one is, a signal to exactly it, a wait for its end."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.jobs import AttemptKey, Leftover
 from dtagent.system import proc_stat
-from dtagent.system.cgroup import Cgroup
-from dtagent.system.patience import PAUSE_S
 
-LONGEST_PAUSE_S = 1.0
 WATCHED = 16
 """Processes whose end is waited for at a time: each takes a file handle."""
 
@@ -29,39 +23,10 @@ class ProcessId:
     start_time: int
     """Clock ticks since boot, field 22 of /proc/PID/stat."""
 
-
-@dataclass(frozen=True)
-class Family:
-    """By what the processes of an attempt are told from all others."""
-
-    key: AttemptKey
-    node_rank: int
-    """Tells apart two nodes of one job on one machine."""
-    supervisor: int | None = None
-    """Whose descendants belong to it, not itself; `None` where it is gone."""
-    members: tuple[ProcessId, ...] = ()
-    """What a supervisor that is gone had started: they and their descendants belong to it."""
-    cgroup: Cgroup | None = None
-    keepers: tuple[ProcessId, ...] = ()
-    """Whose descendants belong to it, not themselves: they adopt what is left below them, and end after it."""
-
-    def scan(self) -> list[ProcessId]:
-        """Return the live processes. Raises OSError where that cannot be told, which is not the same as none."""
-        stats = proc_stat.read_all()
-        found = self.cgroup.pids() & stats.keys() if self.cgroup else set()
-        found |= {item.pid for item in self.members if item.pid in stats and _id(stats[item.pid]) == item}
-        keepers = {item.pid for item in self.keepers if item.pid in stats and _id(stats[item.pid]) == item}
-        roots = {*found, *keepers, *([self.supervisor] if self.supervisor else [])}
-        found |= set(proc_stat.descendants(proc_stat.children_of(stats), roots))
-        marks = {
-            f"DTTUI_JOB_ID={self.key.job_id}".encode(),
-            f"DTTUI_ATTEMPT={self.key.attempt}".encode(),
-            f"DTTUI_NODE_RANK={self.node_rank}".encode(),
-        }
-        # Where root looks for them, another user's process may bear the same marks and is not ours to end.
-        found |= {pid for pid in stats.keys() - found if marks <= _environment(pid) and owner_of(pid) == os.getuid()}
-        found -= {os.getpid(), self.supervisor or 0, *keepers}
-        return [_id(stats[pid]) for pid in sorted(found) if stats[pid].is_alive]
+    @classmethod
+    def of(cls, stat: proc_stat.ProcessStat) -> ProcessId:
+        """Return whose a line of /proc/PID/stat is."""
+        return cls(stat.pid, stat.start_time)
 
 
 def boot_id() -> str:
@@ -72,7 +37,7 @@ def boot_id() -> str:
 def identify(pid: int) -> ProcessId | None:
     """Return the identity of a live process; `None` where there is none or it is a zombie."""
     stat = proc_stat.read(pid)
-    return _id(stat) if stat and stat.is_alive else None
+    return ProcessId.of(stat) if stat and stat.is_alive else None
 
 
 def owner_of(pid: int) -> int | None:
@@ -129,46 +94,6 @@ def wait_for_ends(found: list[ProcessId], timeout_s: float, wake: int | None = N
             os.close(handle)
 
 
-def kill_all(family: Family, deadline_s: float, on_wait: Callable[[], None] = lambda: None) -> list[Leftover]:
-    """Kill a family until two scans in a row are empty; return what is left at the deadline.
-
-    Args:
-        family: the processes to end.
-        deadline_s: how long to try.
-        on_wait: called between scans; a subreaper reaps there.
-
-    Raises:
-        OSError: nothing could be told of them until the deadline, as for want of file handles.
-    """
-    deadline = time.monotonic() + deadline_s
-    empty = 0
-    pause_s = PAUSE_S
-    before: list[ProcessId] = []
-    while True:
-        try:
-            found = family.scan()
-            empty = 0 if found else empty + 1
-            if empty == 2:
-                return []
-            if found and time.monotonic() > deadline:
-                return [_leftover(process) for process in found]
-            if found and family.cgroup:
-                family.cgroup.kill()
-            for process in found:
-                send(process, signal.SIGKILL)
-            # What stays although it was killed waits in the kernel: looking again at once would not help.
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if found == before else PAUSE_S
-            wait_for_ends(found, pause_s)
-            before = found
-        except OSError:
-            # A look that failed says nothing, least of all that nobody is left.
-            empty = 0
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE_S)
-        on_wait()
-
-
 def _open(process: ProcessId) -> int | None:
     """Return a handle to exactly this process; `None` where it has ended.
 
@@ -186,25 +111,3 @@ def _open(process: ProcessId) -> int | None:
         if not is_it:
             os.close(descriptor)
     return descriptor if is_it else None
-
-
-def _leftover(process: ProcessId) -> Leftover:
-    stat = proc_stat.read(process.pid)
-    command = ""
-    with contextlib.suppress(OSError):
-        command = (
-            Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        )
-    return Leftover(process.pid, command[:200], stat.state if stat else "?")
-
-
-def _id(stat: proc_stat.ProcessStat) -> ProcessId:
-    return ProcessId(stat.pid, stat.start_time)
-
-
-def _environment(pid: int) -> set[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as stream:
-            return set(stream.read().split(b"\0"))
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,8 +13,6 @@ SMALL_BYTES = 64 * 1024
 """Longest record of a rank's process and the like."""
 RECORD_BYTES = 8 * 1024 * 1024
 """Longest request that is kept on disk: a frame, and room for how it is written."""
-
-_RANK = re.compile(r"[0-9]{1,7}")
 
 
 class UnusableFileError(OSError):
@@ -74,8 +71,3 @@ def read_object(path: Path, limit_bytes: int = SMALL_BYTES) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError(f"{path} holds no object")
     return body
-
-
-def rank_of(path: Path) -> int | None:
-    """Return which rank a file `<rank>.json` is of; `None` for any other name."""
-    return int(path.stem) if _RANK.fullmatch(path.stem) else None

@@ -21,7 +21,7 @@ class RankProcess(NamedTuple):
     """Clock ticks since boot; `None` where that is not known."""
     local_rank: int | None = None
     simulated_gpus: int | None = None
-    """How many it has by itself; `None` where there are none, or one for each rank."""
+    """How many it has as its node's only rank; `None` where there are none, or several ranks with one each."""
 
 
 RankProcesses = Mapping[str, Mapping[int, RankProcess]]

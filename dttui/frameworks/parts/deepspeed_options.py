@@ -20,7 +20,7 @@ class Optimizer(Section):
     """The optimizer that DeepSpeed makes; without one, the script brings its own."""
 
     type: OptimizerType
-    """Which."""
+    """By DeepSpeed's name of it."""
     params: FreeValues = Field(default_factory=dict)
     """Its arguments: lr, betas, eps, weight_decay."""
 
@@ -29,7 +29,7 @@ class Scheduler(Section):
     """The schedule of the learning rate that DeepSpeed makes."""
 
     type: SchedulerType
-    """Which."""
+    """By DeepSpeed's name of it."""
     params: FreeValues = Field(default_factory=dict)
     """Its arguments: warmup_num_steps, total_num_steps."""
 

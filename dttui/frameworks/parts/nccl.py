@@ -29,10 +29,6 @@ _OTHER_BUFFERS = frozenset({"horovod"})
 """Frameworks that take the job's size for a buffer of their own, whose sizes are none for NCCL."""
 _WITHOUT_GLOO = frozenset({"tensorflow"})
 """Frameworks that never use gloo, whatever the backend."""
-_TOLD_TIMEOUT = frozenset({"deepspeed", "megatron-lm"})
-"""Frameworks that are told how long a rank waits in a collective."""
-_ONE_TIMEOUT = frozenset({"horovod"})
-"""Frameworks that have one time-out for meeting and for talking."""
 _KINDS = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}
 _MAX_NAMES = 8
 
@@ -73,11 +69,10 @@ def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
 
 
 def check_nccl(layout: JobLayout) -> list[Finding]:
-    """Return what NCCL, or whatever talks, cannot be told, and where NCCL cannot use the ports that some nodes have."""
-    findings = _check_timeout(layout)
+    """Return what NCCL cannot be told, and where it cannot use the ports that some nodes have."""
     if layout.backend != "nccl":
-        return findings
-    findings += _check_rdma(layout)
+        return []
+    findings = _check_rdma(layout)
     reduction = layout.job.communication.all_reduce
     if reduction is None:
         return findings
@@ -112,7 +107,7 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
         "NCCL_IB_DISABLE": _("not all nodes have ports of one kind"),
         "NCCL_ALGO": "communication.allreduce.algorithm",
         "NCCL_BUFFSIZE": "communication.allreduce.buffer_size",
-        "DEEPSPEED_TIMEOUT": "communication.collective_timeout",
+        "DEEPSPEED_TIMEOUT": _("communication.collective_timeout, or rendezvous_timeout where that is longer"),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": _("a rank whose collective failed ends"),
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _("torch's own, or communication.rendezvous_timeout where that is longer"),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": _("a rank that waited too long for the others writes down what it did"),
@@ -126,20 +121,6 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
 def version(text: str) -> tuple[int, ...]:
     """Return the first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
-
-
-def _check_timeout(layout: JobLayout) -> list[Finding]:
-    """Say of the time-out of collectives, for which torch has no variable, who has to pass it on."""
-    seconds, framework = layout.job.communication.collective_timeout_s, layout.job.framework
-    if seconds is None or framework in _TOLD_TIMEOUT:
-        return []
-    message = _(
-        "the file of DTTUI_CONFIG says {seconds:g} s, as distributed.timeout_s, and the script has to pass them on, "
-        "as init_process_group(timeout=…) of torch"
-    ).format(seconds=seconds)
-    if framework in _ONE_TIMEOUT:
-        message = _("Horovod has one time-out for all that ranks wait for: communication.rendezvous_timeout")
-    return [info("collective-timeout", "communication.collective_timeout", message)]
 
 
 def _fits(size: int) -> bool:

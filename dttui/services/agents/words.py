@@ -19,6 +19,8 @@ _KNOWN = frozenset(
         N_("there is no {paths} here"),
         N_("there is no interpreter {python} here"),
         N_("the file system of {paths} does not answer"),
+        N_("the way to {address} cannot be looked up: the name service does not answer"),
+        N_("this host lets no more looks at it start: too many threads run, or hang"),
         N_("the attempt was given up already"),
         N_("attempt {attempt} of job {job} was seen here already"),
         N_("attempt {attempt} of the job still runs here"),

@@ -13,10 +13,11 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan, Severity
-from dttui.services.compose.occupation import HostReading, check_room
+from dttui.services.compose.occupation import MERELY_BUSY, HostReading, check_room
 from dttui.services.fleet import EnvironmentStatus
 from dttui.services.launch.submit import Submission, make_local_plan
-from dttui.spec.findings import warning
+from dttui.services.preflight.folding import folded
+from dttui.spec.findings import errors_first, warning
 
 _COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-missing"))
 """What `ComposeState.validate` says in words that fit the screen better."""
@@ -32,7 +33,10 @@ class Outlook:
     plan: Plan | None
     """`None` where a field holds what no job can."""
     findings: tuple[Finding, ...]
-    """What there is to say about it, errors first; without what is merely not filled in yet."""
+    """What there is to say about it, without what is merely not filled in yet.
+
+    Errors first, then warnings: hosts that cannot be used, the job, hosts that others use, too.
+    """
 
 
 def look_ahead(
@@ -47,9 +51,14 @@ def look_ahead(
         return Outlook(None, (finding,))
     said = tuple(finding for finding in plan.findings if finding.code not in _COVERED)
     errors = tuple(finding for finding in said if finding.severity is Severity.ERROR)
-    rest = tuple(finding for finding in said if finding.severity is not Severity.ERROR)
-    hosts = (*_away(state, statuses), *_in_use(plan, inventory, statuses))
-    return Outlook(plan, (*errors, *hosts, *rest) if state.selected else errors)
+    if not state.selected:
+        return Outlook(plan, errors)
+    hosts = _in_use(plan, inventory, statuses)
+    taken = [finding for finding in hosts if finding.code != MERELY_BUSY]
+    busy = [finding for finding in hosts if finding.code == MERELY_BUSY]
+    # The sort is stable: of what is equally bad, this is the order.
+    findings = errors_first([*_away(state, statuses), *taken, *said, *busy])
+    return Outlook(plan, tuple(folded(findings)))
 
 
 def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:

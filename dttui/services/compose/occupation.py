@@ -16,6 +16,8 @@ from dttui.spec.findings import error, warning
 
 BUSY_CPU_PERCENT = 80.0
 """Above it, and with a load of more than one a CPU, a host counts as busy."""
+MERELY_BUSY = "host-busy"
+"""Code of a warning that others use a host, which has room all the same."""
 MAX_NAMES = 8
 """Holders that a finding names; the others are counted."""
 
@@ -95,7 +97,7 @@ def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
     if not reasons:
         return None
     message = _("{node}: in use: {reason}").format(node=node.name, reason=listed(reasons, MAX_NAMES))
-    return warning("host-busy", node.name, message, _("The job shares the host, and may be slower."))
+    return warning(MERELY_BUSY, node.name, message, _("The job shares the host, and may be slower."))
 
 
 def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from dtagent.protocol import rpc
+from dtagent.protocol.events import EventKind
 
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
@@ -162,6 +163,9 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
         expects_client: whether a client that can ask a person is about to attach.
         looks_again: also for a job that is over, so that it looks at the hosts that were lost, and fetches the logs
             that a forced stop left behind.
+
+    Raises:
+        NotFinishedError: none can be started here now.
     """
     if directory.has_controller() or not directory.launch.exists():
         return False
@@ -173,12 +177,19 @@ def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, 
         return False  # Another user's, or on a disk that is read-only: there is nothing to look at it with.
     if lock is None:
         return False  # Somebody else has just started one.
-    start_controller(directory, lock, expects_client=expects_client)
+    try:
+        start_controller(directory, lock, expects_client=expects_client)
+    except OSError as fault:
+        message = _("no controller of job {id} can be started: {reason}")
+        raise NotFinishedError(
+            message.format(id=directory.job_id, reason=fault.strerror or str(fault)),
+            _("End processes of yours on this login node, or free memory there, and try again."),
+        ) from fault
     return True
 
 
 def _has_something_left(directory: JobDirectory) -> bool:
-    events = directory.read_events()
+    events = directory.read_events(EventKind.NODE_STATE, EventKind.FINDING)
     return bool(lost_nodes(events) or unfetched_nodes(events))
 
 

@@ -130,5 +130,7 @@ def _spawn(arguments: list[str], **options: Any) -> None:
         start_new_session=True,
         **options,
     )
-    # Where this process is still there at the controller's end, somebody has to take note of it.
-    threading.Thread(target=process.wait, name="controller", daemon=True).start()
+    # Where this process is still there at the controller's end, somebody has to take note of it; where there can be no
+    # thread, Popen does so at its next start of a process.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=process.wait, name="controller", daemon=True).start()

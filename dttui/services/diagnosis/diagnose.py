@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,9 @@ from dttui.services.diagnosis.models import (
 )
 from dttui.services.diagnosis.others import other_ranks, suspect
 from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
+from dttui.services.diagnosis.refused import refused_by_script
 from dttui.services.diagnosis.unstarted import why_unstarted
+from dttui.services.jobs import LAUNCHER
 from dttui.services.words import listed
 
 SHELL_SIGNAL = 128
@@ -49,22 +52,25 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Return why the job failed, or how it stands where it did not."""
     explained = [Explained(item, _cause_of(item, evidence)) for item in (*evidence.failures, *_lost(evidence))]
     explained.sort(key=_order)
-    first = explained[0] if explained else None
-    others = other_ranks(evidence, explained)
+    # What an elastic job went on without is not why it failed, and its ranks have been numbered anew since.
+    decisive = [item for item in explained if not item.failure.is_survived]
+    first = decisive[0] if decisive else None
+    others = other_ranks(evidence, decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         cause = why_unstarted(evidence) if evidence.state is JobState.FAILED else None
         headline = evidence.reason
         return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
+    also = tuple(item for item in explained if item is not first)
     before = _before(first.failure, evidence)
-    first = _on_all_hosts(first, explained, evidence)
+    first = _on_all_hosts(first, decisive, evidence)
     cause = _with_readings(first, before, evidence)
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
         cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
     if cause.is_consequence:
-        cause = _with_suspects(cause, explained, others, evidence.absent_ranks)
+        cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
     first = replace(first, cause=cause)
-    return Diagnosis(evidence, first.failure.message, first, tuple(explained[1:]), cause, before, others, cause.advice)
+    return Diagnosis(evidence, first.failure.message, first, also, cause, before, others, cause.advice)
 
 
 def _order(item: Explained) -> tuple[bool, bool, bool, float]:
@@ -107,7 +113,7 @@ def _cause_of(failure: Failed, evidence: Evidence, host: str | None = None) -> C
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
         return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
-    return _by_exit(failure) if number is None else _by_signal(number, fields, printed)
+    return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
 
 
 def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> Cause:
@@ -162,11 +168,14 @@ def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> 
     return Cause("exception", words, advice, confidence, False, _lines(failure, index))
 
 
-def _by_exit(failure: Failed) -> Cause:
+def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
     said = (failure.error or "").removeprefix("SystemExit:").strip()
     if said and not said.lstrip("-").isdigit():
         words = _("The script ended itself: {message}").format(message=said.splitlines()[0])
         return Cause("exit-message", words, (_("The script says itself what it wants."),), Confidence.CERTAIN)
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    if node is not None and node.prefix and node.ranks_started == () and failure.process == LAUNCHER:
+        return _by_prefix(failure, node)
     words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
         code=failure.exit_code
     )
@@ -176,16 +185,32 @@ def _by_exit(failure: Failed) -> Cause:
     return Cause("exit-code", words, advice, Confidence.UNKNOWN)
 
 
+def _by_prefix(failure: Failed, node: NodeEvidence) -> Cause:
+    """Return the cause where no rank started and all that is known to have run is `run.prefix`."""
+    words = _("run.prefix on {host} ended with exit code {code} before the script ran.").format(
+        host=node.name, code=failure.exit_code
+    )
+    if node.unseen:
+        words += " " + _("The preflight had warned of it: {message}.").format(message=node.unseen)
+    command = shlex.join([*node.prefix, node.python, "--version"])
+    advice = _("Try on {host}: {command}").format(host=node.name, command=command)
+    return Cause("prefix-failed", words, (advice,), Confidence.LIKELY)
+
+
 def _told(
     found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int, fields: dict[str, str]
 ) -> Cause:
     """Return what a row of the table says of a failure; `index` is that of the line it was found in."""
     known = {**fields, **found.fields}
+    lines = _lines(failure, index)
+    if found.row.code == "arguments":
+        program, what = known.get("program", _("The script")), known["what"]
+        if cause := refused_by_script(program, what, evidence, confidence, lines):
+            return cause
     has_printed = known.get("missing", "") in map(str, evidence.last_lines)
     rows = [SILENT_RANK if text == LATE_RANK and not has_printed else text for text in found.row.advice]
     advice = tuple(tell(text, known) for text in rows)
     words = tell(found.row.words, known)
-    lines = _lines(failure, index)
     return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
 
 
@@ -212,7 +237,8 @@ def _signal_of(failure: Failed) -> int | None:
 
 def _was_stopping(failure: Failed, evidence: Evidence) -> bool:
     """Whether another rank failed at the same time, so that a TERM came from its launcher or from us."""
-    return any(item is not failure and _signal_of(item) != signal.SIGTERM for item in evidence.failures)
+    others = (item for item in evidence.failures if item is not failure and not item.is_survived)
+    return any(_signal_of(item) != signal.SIGTERM for item in others)
 
 
 def _is_near_end(index: int, printed: Sequence[str]) -> bool:
@@ -231,7 +257,9 @@ def _lost(evidence: Evidence) -> list[Failed]:
         if node.state is NodeStanding.LOST and node.name not in spoken:
             time = node.readings[-1].time if node.readings else None
             message = node.message if node.name in node.message else f"{node.name}: {node.message}"
-            found.append(Failed(node.name, None, message, time, is_lost=True))
+            found.append(
+                Failed(node.name, None, message, time, is_lost=True, is_survived=node.name in evidence.nodes_out)
+            )
     return found
 
 

@@ -29,7 +29,10 @@ from dttui.services.diagnosis.models import (
     NodeEvidence,
     Rendezvous,
 )
+from dttui.services.diagnosis.refused import added_arguments
+from dttui.services.diagnosis.rounds import Rounds, rounds_of
 from dttui.services.follow import LineReader
+from dttui.services.holes import last_hole_end
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.log_marks import retold
 from dttui.services.moments import moment_or
@@ -57,6 +60,10 @@ SAMPLE_BYTES = 1024 * 1024
 METRIC_BYTES = 256 * 1024
 CRASH_LINES = 20
 """So near its end a log of a job without a controller must have an exception for the rank to count as failed."""
+PYTHON_UNKNOWN = "python-unknown"
+"""Code of a finding on an interpreter that could not be looked at."""
+REFUSED = 2
+"""Exit code of a program that does not take its arguments."""
 _OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm)\.py|<frozen runpy>)", line \d+ in ')
 """In what Python prints when compiled code crashes; of an exception the rank leaves these frames out itself."""
 _SAMPLE = TypeAdapter(HostSample)
@@ -81,8 +88,11 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     logs = {name: directory.logs(attempt, name) for name in of_view}
     metrics, last_lines = _metrics(directory), _last_lines(directory, logs, of_view, show)
     failed = [event for event in events if event.kind is EventKind.RANK_FAILED]
+    told = _told_of(events)
+    rounds = rounds_of(events, attempt, {name: _offset_s(told, name) for name in of_view})
     failures = tuple(
-        _failed(directory, attempt, event, show, reads_logs=index < MOST_READ) for index, event in enumerate(failed)
+        _failed(directory, attempt, event, show, rounds, reads_logs=index < MOST_READ)
+        for index, event in enumerate(failed)
     )
     if not state.is_final and not is_watched:
         state = JobState.UNKNOWN
@@ -92,16 +102,16 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
     named = [*(item.node for item in failures), *lost, *missing, *of_view]
     looked_at = set(list(dict.fromkeys(named))[:MOST_NODES])
-    pythons, told = _pythons(directory, attempt), _told_of(events)
+    pythons = _pythons(directory, attempt)
+    unseen = {event.data.get("subject"): show(event.message) for event in events if _is_of_unseen_python(event)}
     nodes = []
     for name, node in of_view.items():
         of_node = told.get(name, {})
-        found = _node(node, of_node, pythons.get(name, node.plan.python), show)
+        found = _node(node, of_node, pythons.get(name, node.plan.python), unseen.get(name, ""), show)
         if name in looked_at:
-            offset_s = _number(of_node.get("clock_offset_s"))
-            readings = tuple(_readings(directory.samples(name), offset_s))
-            launcher = _tail(directory, logs[name] / f"{LAUNCHER}.err", show)
-            found = replace(found, readings=readings, launcher=tuple(launcher))
+            readings = tuple(_readings(directory.samples(name), _offset_s(told, name)))
+            launcher = rounds[name].last(_tail(directory, logs[name] / f"{LAUNCHER}.err", show))
+            found = replace(found, readings=readings, launcher=launcher)
         nodes.append(found)
     return Evidence(
         job_id=view.job_id,
@@ -125,7 +135,20 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         running_at=view.running_at,
         rendezvous=rendezvous,
         absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
+        framework=view.plan.framework if view.plan is not None else "",
+        added_arguments=added_arguments(directory, view.plan)
+        if any(item.exit_code == REFUSED for item in failures)
+        else (),
     )
+
+
+def _is_of_unseen_python(event: Event) -> bool:
+    return event.kind is EventKind.FINDING and event.data.get("code") == PYTHON_UNKNOWN
+
+
+def _offset_s(told: Mapping[str, Mapping[str, object]], node: str) -> float:
+    """Return by how much a host's clock is ahead."""
+    return _number(told.get(node, {}).get("clock_offset_s"))
 
 
 def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvous | None:
@@ -166,7 +189,7 @@ def _shower(view: JobView) -> _Show:
     return lambda text: retold(redact(clean(text), values))
 
 
-def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) -> NodeEvidence:
+def _node(node: NodeView, told: Mapping[str, object], python: str, unseen: str, show: _Show) -> NodeEvidence:
     started = told.get("ranks_started")
     return NodeEvidence(
         name=node.plan.name,
@@ -178,6 +201,8 @@ def _node(node: NodeView, told: Mapping[str, object], python: str, show: _Show) 
         ranks_started=tuple(item for item in started if isinstance(item, int)) if isinstance(started, list) else None,
         exits={name: code for name, code in _items(told.get("exits")) if isinstance(code, int)},
         ended_at={name: float(time) for name, time in _items(told.get("ended_at")) if isinstance(time, (int, float))},
+        prefix=node.plan.prefix,
+        unseen=unseen,
     )
 
 
@@ -202,7 +227,15 @@ def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
     return {}
 
 
-def _failed(directory: JobDirectory, attempt: int, event: Event, show: _Show, *, reads_logs: bool) -> Failed:
+def _failed(
+    directory: JobDirectory,
+    attempt: int,
+    event: Event,
+    show: _Show,
+    rounds: Mapping[str, Rounds],
+    *,
+    reads_logs: bool,
+) -> Failed:
     data = event.data
     service = str(data["process"]) if re.fullmatch(PROCESS_NAME, str(data.get("process"))) else None
     name = service or (LAUNCHER if event.rank is None else str(event.rank))
@@ -214,6 +247,8 @@ def _failed(directory: JobDirectory, attempt: int, event: Event, show: _Show, *,
     if not lines:
         lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
     moment = moment_or(_number(data.get("time")), event.time)
+    if name == LAUNCHER and (of_node := rounds.get(event.node or "")):
+        lines = [*of_node.last(lines, moment)]
     return Failed(
         node=event.node or "",
         rank=event.rank,
@@ -334,15 +369,21 @@ def _count_lines(path: Path, stream: BinaryIO, end: int) -> int | None:
     """Return how many lines end before an offset; `None` where that is too far to count."""
     if end > COUNTED_BYTES:
         return None
-    blocks, inode = end // BLOCK_BYTES, os.fstat(stream.fileno()).st_ino
+    blocks, inode, hole_end = end // BLOCK_BYTES, os.fstat(stream.fileno()).st_ino, last_hole_end(stream.fileno())
     stream.seek(blocks * BLOCK_BYTES)
     rest = stream.read(end - blocks * BLOCK_BYTES).count(b"\n")
-    return rest + sum(_lines_in_block(path, inode, block) for block in range(blocks))
+    return rest + sum(
+        _lines_in_block(path, inode, block, hole_end if block * BLOCK_BYTES < hole_end else 0)
+        for block in range(blocks)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
-def _lines_in_block(path: Path, inode: int, block: int) -> int:
-    """Return how many lines end in a whole block of a log, which only grows: a diagnosis is made again and again."""
+def _lines_in_block(path: Path, inode: int, block: int, _hole_end: int) -> int:
+    """Return how many lines end in a whole block of a log: a diagnosis is made again and again.
+
+    A log only grows, but for a hole in its middle, which may come to be or become longer, and the line before it.
+    """
     with path.open("rb") as stream:
         stream.seek(block * BLOCK_BYTES)
         return stream.read(BLOCK_BYTES).count(b"\n")

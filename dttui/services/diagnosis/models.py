@@ -111,7 +111,11 @@ class NodeEvidence:
     readings: tuple[HostSample, ...] = ()
     """The newest, in order; times by the login node's clock."""
     launcher: tuple[LogLine, ...] = ()
-    """The end of the launcher's stderr."""
+    """The end of the launcher's stderr; of an elastic job, of its last round."""
+    prefix: tuple[str, ...] = ()
+    """`run.prefix`, where that leads to another interpreter than the host's."""
+    unseen: str = ""
+    """Why the preflight could not look at that interpreter, where it could not."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,10 @@ class Evidence:
     """`None` where nobody had to wait long."""
     absent_ranks: Mapping[int, str] = field(default_factory=dict)
     """Rank → node, of those that others waited for in init_process_group when that was last told."""
+    framework: str = ""
+    """As the job file names it."""
+    added_arguments: tuple[str, ...] = ()
+    """What the framework puts after `run.args`, where a process may have refused it."""
 
 
 @dataclass(frozen=True)
@@ -243,9 +251,22 @@ class Diagnosis:
         return failure.node, next((item for item in (f"{name}.err", f"{name}.out") if item in printed), None)
 
     @property
+    def lost_before(self) -> tuple[Explained, ...]:
+        """What an elastic job had lost and gone on without, before the first failure."""
+        end = self.first.failure.time if self.first is not None else None
+        times = ((item, item.failure.time) for item in self.also if item.failure.is_survived)
+        return tuple(item for item, time in times if time is None or end is None or time <= end)
+
+    @property
+    def failed_after(self) -> tuple[Explained, ...]:
+        """What failed besides, but for what was lost before."""
+        before = self.lost_before
+        return tuple(item for item in self.also if item not in before)
+
+    @property
     def same(self) -> int:
         """How many ranks failed for the reason that the first did."""
         if self.first is None or self.first.failure.rank is None:
             return 0
-        codes = [item.cause.code for item in self.also if item.failure.rank is not None]
+        codes = [item.cause.code for item in self.failed_after if item.failure.rank is not None]
         return 1 + codes.count(self.first.cause.code)

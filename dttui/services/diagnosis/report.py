@@ -15,7 +15,7 @@ from dttui.i18n import _, ngettext
 from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
 from dttui.services.diagnosis.readings import WINDOW_S, Before, GpuBefore
-from dttui.services.words import rank_names, state_name
+from dttui.services.words import listed, rank_names, state_name
 
 MOST_TRACEBACK = 40
 """Lines of a traceback, from its end."""
@@ -59,7 +59,7 @@ class Section:
 def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
     """Return all there is to say, in the order in which a person reads it."""
     parts = [_opening(diagnosis), *_findings(diagnosis), _advice(diagnosis), *_first(diagnosis)]
-    parts += [_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis)]
+    parts += [*_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis)]
     return tuple(part for part in parts if part.lines)
 
 
@@ -73,7 +73,7 @@ def short_sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
         texts = _traceback(first) or [line.text for line in first.failure.lines]
         quoted = [Line(text, Kind.QUOTE) for text in texts[-SHORT_TRACEBACK:]]
     opening = _opening(diagnosis)
-    parts = [Section("", (*opening.lines[:2], *quoted)), _also(diagnosis, SHORT_ALSO), _advice(diagnosis)]
+    parts = [Section("", (*opening.lines[:2], *quoted)), *_also(diagnosis, SHORT_ALSO), _advice(diagnosis)]
     return tuple(part for part in parts if part.lines)
 
 
@@ -137,7 +137,10 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     standing = _("Nothing has failed so far: the job is not over ({state}).")
     if diagnosis.first is not None:
         standing = _("The job is not over ({state}).")
-    lines = [standing.format(state=state_name(evidence.state)), *evidence.nodes_out.values()]
+    elif evidence.nodes_out:
+        standing = _("The job goes on without {hosts} ({state}).")
+    out = listed(list(evidence.nodes_out), MOST_NAMED)
+    lines = [standing.format(state=state_name(evidence.state), hosts=out), *evidence.nodes_out.values()]
     if evidence.absent_ranks and not evidence.metrics:
         ranks = rank_names(list(evidence.absent_ranks.items()), MOST_NAMED)
         lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))
@@ -258,15 +261,23 @@ def _advice(diagnosis: Diagnosis) -> Section:
     return Section(_("What to try"), tuple(Line(text, Kind.ADVICE) for text in diagnosis.advice))
 
 
-def _also(diagnosis: Diagnosis, most: int) -> Section:
+def _also(diagnosis: Diagnosis, most: int) -> list[Section]:
+    lost = _("Lost, and the job went on without")
+    rest = _("Ended otherwise")
+    if diagnosis.first is not None:
+        lost, rest = _("Lost before it, and the job went on without"), _("Failed after it")
+    return [_listed(lost, diagnosis.lost_before, most), _listed(rest, diagnosis.failed_after, most)]
+
+
+def _listed(heading: str, found: Sequence[Explained], most: int) -> Section:
     lines = []
-    for item in diagnosis.also[:most]:
+    for item in found[:most]:
         moment = time.strftime("%H:%M:%S", time.localtime(item.failure.time)) if item.failure.time else "–"
         lines.append(
             Line(f"{moment}  {_consequence_words(item) if item.cause.is_consequence else item.failure.message}")
         )
-    lines += _rest(len(diagnosis.also), most)
-    return Section(_("Failed after it") if diagnosis.first is not None else _("Ended otherwise"), tuple(lines))
+    lines += _rest(len(found), most)
+    return Section(heading, tuple(lines))
 
 
 def _consequence_words(item: Explained) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 from dtagent.protocol.events import NodeStanding
@@ -10,7 +11,7 @@ from dtagent.protocol.jobs import NodeState, Numbering
 from dttui.i18n import Told, ntold, told
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import FoundFailure, ending, is_consequence, rank_failures
+from dttui.services.gang.outcome import LEFT, FoundFailure, ending, is_consequence, rank_failures
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.view import NODE_OUT
 from dttui.services.words import listed
@@ -18,8 +19,9 @@ from dttui.spec.findings import warning
 
 MOST_NAMES = 3
 """Hosts that a message names."""
-LEFT = 75
-"""With what dttui's torchrun exits that lost its way to the rendezvous: the others do not depend on it."""
+HOSTLESS_S = 60.0
+"""How long all other ranks may have ended while the rendezvous' host is silent. torchrun itself waits as long as nodes
+may take to come together at first."""
 _BY_SIGNAL = 128
 """Exit codes from here on are of a launcher that was ended from outside."""
 
@@ -71,6 +73,12 @@ class Membership:
     def has_succeeded(self) -> bool:
         """Whether the attempt went on to a good end of all that were left."""
         return self.end is None and all(node.has_succeeded for node in self.members)
+
+    @property
+    def wait_s(self) -> float | None:
+        """When to look for nodes that are out though nothing changes, from now; `None` for never."""
+        since = self._hostless_since()
+        return None if since is None else max(0.0, since + HOSTLESS_S - time.time())
 
     def learn(self) -> None:
         """Tell of each node whose ranks torchrun has numbered, or started again."""
@@ -164,19 +172,38 @@ class Membership:
             return said or told("{host} did not end well", host=node.name)
         if node.is_lost or (node.silent_since is not None and self._round is not None and not self._is_inside(node)):
             return told("no word from {host}", host=node.name)
+        if node is self._nodes[0] and self.wait_s == 0:
+            return told("no word from {host}", host=node.name)
         return None
+
+    def _hostless_since(self) -> float | None:
+        """Return since when the rendezvous' host is silent and the ranks of all other nodes have ended; else `None`."""
+        host, *others = self.members
+        if host is not self._nodes[0] or host.silent_since is None or not others:
+            return None
+        if any(node.name not in self._failed for node in others):
+            return None
+        return max(host.silent_since, *(self._failed[node.name].time for node in others))
 
     def _is_inside(self, node: NodeRun) -> bool:
         numbering = node.numbering
         return numbering is not None and (numbering.port, numbering.world_size) == self._round
 
     def _why_over(self, node: NodeRun) -> Told | None:
-        if node is self._nodes[0]:
-            return told("the rendezvous was on {host}, and the job ends with it", host=node.name)
         exits = node.status.exits if node.status is not None else ()
         code = next((item.exit_code for item in exits if item.name == LAUNCHER), None)
         if code is not None and code != LEFT and code < _BY_SIGNAL:
+            restarts = node.numbering.restarts if node.numbering is not None else 0
+            if any(f"--max-restarts={restarts}" in process.argv for process in node.planned.processes):
+                return told(
+                    "torchrun has given up on {host}, where max_restarts ({count}) is used up; that closes the "
+                    "rendezvous for all",
+                    host=node.name,
+                    count=restarts,
+                )
             return told("torchrun has given up on {host}, which closes the rendezvous for all", host=node.name)
+        if node is self._nodes[0]:
+            return told("the rendezvous was on {host}, and the job ends with it", host=node.name)
         left = len(self.members)
         if left < self._min_nodes and self._nodes[0].silent_since is not None:
             return told("no word from {host}, where the rendezvous was", host=self._nodes[0].name)

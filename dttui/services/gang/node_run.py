@@ -103,8 +103,9 @@ class NodeRun:
     @property
     def numbering(self) -> Numbering | None:
         """How torchrun has numbered its ranks last; `None` where that has not happened, or they are as planned."""
-        told = self.status.numbering if self.status is not None else None
-        if told is not None and len(told.ranks) == len(self.planned.ranks) and self.shared.has_rank(max(told.ranks)):
+        told = self.status.numbering if self.status is not None and self.shared.is_elastic else None
+        fits = told is not None and len(told.ranks) == len(self.planned.ranks)
+        if told is not None and fits and told.world_size <= self.shared.world_size:
             self._numbering = told
         return self._numbering
 
@@ -137,7 +138,7 @@ class NodeRun:
     @property
     def serves_only(self) -> bool:
         """Whether it runs nothing but services, which end once all other nodes have ended well."""
-        return all(item.is_service for item in self.planned.processes) and bool(self.planned.processes)
+        return self.planned.serves_only
 
     @property
     def is_clean(self) -> bool:

@@ -20,6 +20,9 @@ from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.redaction import redact
 
+LEFT = 75
+"""With what dttui's torchrun of an elastic job exits that lost its way to the rendezvous: the others do not depend on
+it."""
 TAIL_LINES = 30
 MAX_ERROR_LENGTH = 300
 MAX_LEFTOVERS, MAX_COMMAND = 16, 200
@@ -213,6 +216,8 @@ def _failure(
     if failure.signal is not None:
         name = signal.Signals(failure.signal).name if failure.signal in set(signal.Signals) else str(failure.signal)
         how = told("{who} was ended by signal {name}", who=who, name=name)
+    elif rank is None and service is None and failure.exit_code == LEFT:
+        how = told("{who} lost its way to the rendezvous", who=who)
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
     # Redacted first: half a secret would not be known for one.

@@ -27,6 +27,7 @@ from dttui.services.gang.outcome import FoundFailure
 from dttui.services.gang.start import GangStart
 from dttui.services.gang.watch import GangWatch
 from dttui.services.jobs import JobDirectory
+from dttui.services.view import NODE_OUT
 from dttui.transport.base import Prompter, Transport
 
 ASK_DEADLINE_S = 60.0
@@ -240,10 +241,18 @@ class ResumedWatch(GangWatch):
 
     def _conclude(self) -> None:
         """As ever; a stop that the earlier controller asked for may be over before this one looks."""
-        reasons = {node.status.end_reason for node in self._nodes if node.status is not None}
-        stopped = self._is_stopping and EndReason.STOPPED in reasons and EndReason.PROCESS_FAILED not in reasons
-        self._cancelled = self._cancelled or stopped
+        self._cancelled = self._cancelled or self._was_stopped
         super()._conclude()
+
+    @property
+    def _was_stopped(self) -> bool:
+        """Whether what has ended did so by a stop that was asked for before; who was out then says nothing of that."""
+        members = [node for node in self._nodes if not self._log.has_told(NODE_OUT, node.name)]
+        reasons = {node.status.end_reason for node in members if node.status is not None}
+        return self._is_stopping and EndReason.STOPPED in reasons and EndReason.PROCESS_FAILED not in reasons
+
+    def _is_broken(self) -> bool:
+        return not self._was_stopped and super()._is_broken()
 
     def _tell_failure(self, failure: FoundFailure) -> None:
         if (failure.node, failure.rank) not in self._failures_told:

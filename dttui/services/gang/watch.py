@@ -109,7 +109,8 @@ class GangWatch:
         stop_deadline: float | None = None
         try:
             while any(map(_is_watched, self._nodes, followers)):
-                await self._wait_for_change(stop_deadline, board.wait_s if self._is_waiting else None)
+                due_s = self._membership.wait_s if self._membership is not None else None
+                await self._wait_for_change(stop_deadline, board.wait_s if self._is_waiting else due_s)
                 self._give_up_broken(followers)
                 self.report()
                 if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
@@ -117,7 +118,10 @@ class GangWatch:
                 if self._state is JobState.RUNNING and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
-                is_ending = self._late is not None or self._is_broken() or self._is_stopping
+                # Once all are told to end, a node that has ended is not out: launchers end with 143 then.
+                is_ending = (
+                    self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
+                )
                 if is_ending:
                     self._stop_all()
                     if group_watch is not None:
@@ -215,13 +219,13 @@ class GangWatch:
 
     def _stop_all(self) -> None:
         """Have every node told. Called after each change: a host that was silent hears of the stop when it is back."""
-        survived = self._membership.survived if self._membership is not None else set()
-        failed = next((node.name for node in self._nodes if self._has_failed(node) and node.name not in survived), None)
         if self._state is not JobState.STOPPING:
+            needed = self._needed
+            failed = next((node.name for node in needed if self._has_failed(node)), None)
             why = told("a failure on {host} ends all", host=failed) if failed else told("stopping on request")
             over = self._membership.end if self._membership is not None else None
             self._enter(JobState.STOPPING, self._late or over or why)
-            self._cancelled = failed is None and self._late is None
+            self._cancelled = failed is None and over is None and self._late is None
         for node in self._nodes:
             order = self._orders[node.name]
             if node.name not in self._broken:
@@ -308,6 +312,8 @@ class GangWatch:
         members = self._membership
         if members is not None and members.has_succeeded and not self._cancelled:
             return
+        # Whoever stopped all wants to know of what may run anywhere; else what was survived is not why it failed.
+        decisive = {node.name for node in (self._nodes if self._cancelled else self._needed)}
         failures = rank_failures(self._directory, self._nodes, self._secrets)
         if members is not None:
             survived = members.survived
@@ -316,17 +322,16 @@ class GangWatch:
                 for item in failures
             ]
             failures.sort(key=lambda failure: failure.node in survived)
-        lost = [node.name for node in self._nodes if node.is_lost]
-        uncleared = [item for item in failures if item.data.get("uncleared")]
+        lost = [node.name for node in self._nodes if node.is_lost and node.name in decisive]
+        uncleared = [item for item in failures if item.data.get("uncleared") and item.node in decisive]
         if self._cancelled and not lost and not uncleared:
-            raise CancelledError(stopped_on_request(self._nodes))
+            raise CancelledError(stopped_on_request(self._needed))
         for failure in failures:
             self._tell_failure(failure)
         if self._late is not None:
             raise JobFailedError(self._late)
-        if self._broken:
-            name, reason = next(iter(self._broken.items()))
-            raise JobFailedError(told("{host} could not be followed: {reason}", host=name, reason=reason))
+        if broken := next((item for item in self._broken.items() if item[0] in decisive), None):
+            raise JobFailedError(told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]))
         if self._unstopped and self._cancelled:
             raise JobFailedError(
                 told("stopped on request, but not ended: {reason}", reason=next(iter(self._unstopped.values()))),
@@ -337,18 +342,23 @@ class GangWatch:
                 told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),
                 told("What runs there is unknown; look at the host when it is back."),
             )
-        if uncleared or failures:
-            message = (uncleared or failures)[0].message
+        if first := next(iter(uncleared), next((item for item in failures if item.node in decisive), None)):
             over = members.end if members is not None else None
-            raise JobFailedError(told("{what}; {why}", what=message, why=over) if over else message)
+            raise JobFailedError(told("{what}; {why}", what=first.message, why=over) if over else first.message)
         if lost:
             raise JobFailedError(
                 told("{hosts} could not be reached", hosts=", ".join(lost)),
                 told("What runs there is unknown; look at the host when it is back."),
             )
-        unwell = next((node for node in self._nodes if not node.has_succeeded), None)
+        unwell = next((node for node in self._needed if not node.has_succeeded), None)
         if unwell is not None:
             raise JobFailedError(told("{host} did not end well", host=unwell.name))
+
+    @property
+    def _needed(self) -> list[NodeRun]:
+        """The nodes but for those that an elastic attempt has survived."""
+        survived = self._membership.survived if self._membership is not None else set()
+        return [node for node in self._nodes if node.name not in survived]
 
     def _is_out(self, node: NodeRun) -> bool:
         return self._membership is not None and node.name in self._membership.out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ MOST_FILES = 64
 MOST_BYTES = 1024 * 1024
 """Of one."""
 
+_SILENCE = threading.Lock()
 _Name = tuple["int | None", str]
 """Level of an import and what it names; `None` for a name that is used, and leads to no file."""
 
@@ -48,6 +50,13 @@ def check_imports(framework: str, run: Run, directory: Path) -> list[Finding]:
         "a package of yours does so, nothing is wrong."
     )
     return [warning("script-imports", "framework", message, hint.format(framework=framework), path=("framework",))]
+
+
+def is_without(module: str, run: Run, directory: Path) -> bool:
+    """Whether the script that is sent is known to import nothing of a module."""
+    script = _script(run, directory)
+    found = imports_of(script, directory) if script is not None else None
+    return found is not None and not any(_is_below(name, module) for name in found)
 
 
 def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
@@ -106,7 +115,8 @@ def _names_in(path: Path) -> tuple[_Name, ...] | None:
 
 @functools.lru_cache(maxsize=4 * MOST_FILES)
 def _read(path: Path, _changed_at: int) -> tuple[_Name, ...]:
-    with warnings.catch_warnings():
+    # What is changed meanwhile is the whole process's: of two threads at a time, one would undo what the other one did.
+    with _SILENCE, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # What Python has to say of a script it says where that runs.
         tree = ast.parse(path.read_bytes())
     return tuple(dict.fromkeys(_names(ast.walk(tree))))

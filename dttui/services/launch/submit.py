@@ -14,6 +14,7 @@ from dtagent.protocol.telemetry import HostFacts
 
 from dttui.errors import UsageError
 from dttui.files import write_atomic
+from dttui.frameworks.megatron_lm import TRAINING_LOOP, TRAINING_LOOP_FINDING
 from dttui.i18n import _, language
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan
@@ -26,7 +27,7 @@ from dttui.services.known_hardware import KnownHardware, known_hardware
 from dttui.services.launch.command_line import files_of
 from dttui.services.launch.launch_file import LaunchFile
 from dttui.services.launch.same_job import find_running, identity
-from dttui.services.launch.script_imports import check_imports
+from dttui.services.launch.script_imports import check_imports, is_without
 from dttui.services.launch.upload import UploadFile, check_script, survey
 from dttui.services.words import listed
 from dttui.spec import dump_job
@@ -80,6 +81,7 @@ def make_local_plan(
         found.extend(_check_upload(job.run, directory))
         if plan.framework and job.run is not None:
             found.extend(check_imports(plan.framework, job.run, directory))
+            found = [item for item in found if not _is_of_another_script(item, job.run, directory)]
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
     for index, name in enumerate(plan.secrets):
@@ -161,6 +163,11 @@ def _chosen(submission: Submission, plan: Plan) -> Inventory:
     chosen = {node.name for node in plan.nodes}
     environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
     return submission.inventory.model_copy(update={"environments": environments})
+
+
+def _is_of_another_script(finding: Finding, run: Run, directory: Path) -> bool:
+    """Whether a finding is about a framework's own training loop, which the script that is sent does not run."""
+    return finding.code == TRAINING_LOOP_FINDING and is_without(TRAINING_LOOP, run, directory)
 
 
 def _check_program(submission: Submission) -> list[Finding]:

@@ -15,6 +15,8 @@ from dttui.spec.findings import Finding, error, warning
 
 SHORT_ID = 12
 """Digits of an image's id, as engines show it."""
+_FORBIDDEN = ("permission denied", "password", "not permitted", "not allowed")
+_NOT_RUNNING = ("daemon running", "daemon is running", "cannot connect to the docker daemon")
 
 
 def judge_image(name: str, container: Container, reply: ImageReply) -> Judgement:
@@ -36,14 +38,24 @@ def judge_image(name: str, container: Container, reply: ImageReply) -> Judgement
     elif reply.has_image is None and reply.detail:
         message = _("{host}: {engine} cannot be used: {reason}")
         message = message.format(host=name, engine=engine, reason=agent_text(reply.detail))
-        hint = _("The agent's user has to be allowed to use it without a password; try there: {command}")
-        found = (error("container-engine", name, message, hint.format(command=f"{engine} ps")),)
+        found = (error("container-engine", name, message, _hint(engine, reply.detail)),)
     elif reply.has_image is None and "://" not in image:
         message = _("{host}: whether {image} is there shows when the job starts").format(host=name, image=image)
         found = (warning("container-image", name, message, _("Write the whole path of the file.")),)
     short = _short(reply)
     told = f"{engine} · {image}" + (f" · {short}" if short else "")
     return Judgement(told, found, CheckStatus.OK)
+
+
+def _hint(engine: str, said: str) -> str:
+    """Return what to do about an engine that refused: engines say why in English, and alike over their versions."""
+    if any(word in said.lower() for word in _FORBIDDEN):
+        hint = _("The agent's user has to be allowed to use it without a password; try there: {command}")
+    elif any(word in said.lower() for word in _NOT_RUNNING):
+        hint = _("Have its daemon started there, or choose another engine: podman and apptainer need none.")
+    else:
+        hint = _("Try there: {command}")
+    return hint.format(command=f"{engine} ps")
 
 
 def image_drift(images: Mapping[str, ImageReply]) -> tuple[Drift, ...]:

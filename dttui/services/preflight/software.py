@@ -10,6 +10,7 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
 from dttui.frameworks import get_framework
 from dttui.frameworks.parts.bundle import holes_in
 from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
+from dttui.frameworks.parts.prefix import is_watched
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.services.agents.words import agent_text
@@ -32,8 +33,9 @@ def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
     """Return what to ask of a node's host: of its interpreter behind the words that the job puts before it."""
     if not node.prefix:
         return FactsRequest([node.python])
-    if any(holes_in(word) for word in node.prefix):
-        return FactsRequest()  # Only a start fills them.
+    # Only a start fills holes, and who looks on would look at what is asked.
+    if any(holes_in(word) for word in node.prefix) or is_watched(node.prefix):
+        return FactsRequest()
     process = next(iter(node.processes), None)
     told = process.env if process is not None else {}
     env = {name: told[name] for name in plan.own_variables if name in told and not holes_in(told[name])}

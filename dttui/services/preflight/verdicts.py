@@ -9,6 +9,7 @@ from dtagent.protocol.telemetry import HostFacts
 
 from dttui.frameworks import get_framework
 from dttui.frameworks.parts.bundle import Hole, address_hole, fill, port_hole
+from dttui.frameworks.parts.prefix import is_watched
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.sanitize import clean
@@ -36,6 +37,8 @@ def request_for(plan: Plan, node: PlannedNode, *, thorough: bool) -> VerdictRequ
     process = next(iter(node.processes), None)
     if not wanted or process is None or plan.container is not None:  # Nobody has looked into the image.
         return None
+    if is_watched(node.prefix):
+        return None  # Who looks on would look at what is asked.
     values = _plausible(plan, node)
     return VerdictRequest(
         python=node.python,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection
-from dttui.services.render.readme import code, left_to_nccl, section, table
+from dttui.services.render.readme import code, left_to_nccl, packages_needed, section, table
 from dttui.services.words import listed
 
 MAX_NAMES = 8
@@ -61,7 +61,7 @@ def kubernetes_readme(ejection: Ejection, name: str, image: str, first: str, *, 
                 [
                     f"kubectl logs --tail=-1 -f -l jobset.sigs.k8s.io/jobset-name={name},"
                     f"jobset.sigs.k8s.io/replicatedjob-name={first},batch.kubernetes.io/job-completion-index=0",
-                    "kubectl delete -f files.yaml -f trainjob.yaml  # or jobset.yaml",
+                    "kubectl delete -f files.yaml -f trainjob.yaml  # " + _("or jobset.yaml"),
                     *([f"kubectl delete secret {name}-secrets"] if plan.secrets else []),
                 ]
             ),
@@ -87,8 +87,8 @@ def _contents(ejection: Ejection, *, has_volume: bool) -> str:
 
 def _needs(ejection: Ejection) -> str:
     plan = ejection.plan
-    lines = [_("The image needs bash and what the job runs; the interpreter is `{python}`.")]
-    lines[0] = lines[0].format(python=plan.nodes[0].python)
+    told = _("The image needs bash and what the job runs; the interpreter is `{python}`, and has to have {packages}.")
+    lines = [told.format(python=clean(plan.nodes[0].python), packages=packages_needed(plan))]
     paths = {path: None for node in plan.nodes for path in node.required_paths}
     if paths:
         told = _("In every pod there must be {paths}: in the image, or on a volume that you add to the manifests.")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dttui.frameworks import get_framework
 from dttui.frameworks.parts.bundle import Hole
 from dttui.frameworks.parts.nccl import RDMA_VARIABLES
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan
 from dttui.sanitize import clean
 from dttui.services.render.ejection import Ejection
+from dttui.services.words import listed
+
+MAX_NAMES = 8
+"""Interpreters that are named; the others are counted."""
 
 
 def readme(ejection: Ejection, start: str, *, by_slurm: bool = False) -> str:
@@ -40,13 +45,36 @@ def readme(ejection: Ejection, start: str, *, by_slurm: bool = False) -> str:
         names = ", ".join(f"`{name}`" for name in plan.secrets)
         told = _("Export {names} where run.sh is started, before it is; it stops where one is missing.")
         parts.append(section(_("Secrets"), told.format(names=names)))
+    parts.append(section(_("What it needs"), _needs(plan)))
+    return "\n\n".join(parts) + "\n"
+
+
+def packages_needed(plan: Plan) -> str:
+    """Return what the interpreter of a job has to have, as the end of a sentence."""
+    packages = get_framework(plan.framework).requires
+    if not packages:
+        return _("what the script imports")
+    return _("{packages}, and what else the script imports").format(packages=", ".join(packages))
+
+
+def _needs(plan: Plan) -> str:
+    lines = []
+    if _is_used(plan, Hole.PYTHON):
+        told = _("The interpreter is {python} where `PYTHON` names no other; it has to have {packages}.")
+        lines.append(told.format(python=_pythons(plan), packages=packages_needed(plan)))
     needed = {path: None for node in plan.nodes for path in node.required_paths}
     if plan.container is not None:
         needed = {plan.container.engine: None, plan.container.image: None, **needed}
     if needed:
         told = ngettext("On the host there must be: {paths}.", "On every host there must be: {paths}.", len(plan.nodes))
-        parts.append(section(_("What it needs"), told.format(paths=", ".join(f"`{clean(item)}`" for item in needed))))
-    return "\n\n".join(parts) + "\n"
+        lines.append(told.format(paths=", ".join(f"`{clean(item)}`" for item in needed)))
+    return "\n".join(f"- {line}" for line in lines or [_("Nothing but bash and what the job runs.")])
+
+
+def _pythons(plan: Plan) -> str:
+    """Return the interpreters that nodes have by default."""
+    found = dict.fromkeys(plan.python_inside or node.python for node in plan.nodes)
+    return listed([f"`{clean(path)}`" for path in found], MAX_NAMES)
 
 
 def left_to_nccl(plan: Plan) -> str | None:
@@ -98,7 +126,8 @@ def _variables(ejection: Ejection, *, by_slurm: bool) -> str:
         rows.append((" ".join(ports), _("a port that is free on the node; the same on every node")))
     leading = _("the network interface of a node, by default the one that leads to the master")
     interface = _("the network interface, by default loopback") if is_alone else leading
-    told_of = {Hole.PYTHON: _("the interpreter of a node"), Hole.INTERFACE: interface}
+    python = _("the interpreter of a node, by default {python}").format(python=_pythons(plan))
+    told_of = {Hole.PYTHON: python, Hole.INTERFACE: interface}
     rows += [(f"`{hole.value}`", what) for hole, what in told_of.items() if _is_used(plan, hole)]
     if any(node.cuda_slots for node in plan.nodes):
         rows.append((f"`{Hole.GPU_IDS.value}`", _("GPUs of a node, by default CUDA_VISIBLE_DEVICES or the first ones")))

@@ -33,6 +33,11 @@ def is_taken(directory: Path) -> bool:
         ) from error
 
 
+def replaced_files(directory: Path, files: Sequence[Rendered]) -> list[str]:
+    """Return which of the files are in a directory already."""
+    return [file.path for file in files if os.path.lexists(directory / file.path)]
+
+
 def foreign_files(directory: Path, files: Sequence[Rendered]) -> list[str]:
     """Return what lies in a directory and is none of the files, where it might be taken for a part of them."""
     own = {file.path for file in files}

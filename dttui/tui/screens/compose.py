@@ -18,8 +18,6 @@ from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
 from dttui.errors import DttuiError, UsageError
-from dttui.frameworks import frameworks
-from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
@@ -40,13 +38,7 @@ from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
 from dttui.tui.job_files import JobFile
 from dttui.tui.job_pane import JobPane
-from dttui.tui.messages import (
-    EnvironmentToggled,
-    FormEdited,
-    FrameworkChosen,
-    GpusStepped,
-    MasterChosen,
-)
+from dttui.tui.messages import EnvironmentToggled, FormEdited, FrameworkChosen, GpusStepped, MasterChosen
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.preview import PreviewScreen
@@ -228,30 +220,12 @@ class ComposeScreen(Screen[None]):
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
-        framework = next(item for item in frameworks() if item.name == event.name)
-        if framework.available and framework.name != self.state.framework:
-            self._become(self.state.choose_framework(framework.name))  # type: ignore[arg-type]  # a Literal and what is added to it
-        elif isinstance(framework, Unavailable):
-            title = _("{framework} cannot be used.").format(framework=framework.label)
-            self.notify(clean(framework.reason), title=clean(title), markup=False)
-            self._become(self.state)
+        if event.name != self.state.framework:
+            self._become(self.state.choose_framework(event.name))  # type: ignore[arg-type]  # a Literal and what is added to it
 
     @on(FormEdited)
     def _form_edited(self) -> None:
-        values = self.query_one(JobForm).values
-        self._become(
-            replace(
-                self.state,
-                task_name=values.task_name,
-                program=values.program,
-                arguments=values.arguments,
-                workdir=values.workdir,
-                python=values.python,
-                prefix=values.prefix,
-                dataset=values.dataset,  # type: ignore[arg-type]  # a DatasetRef, "none" or None
-            ),
-            from_form=True,
-        )
+        self._become(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
 
     @on(EnvironmentsChanged)
     def _environments_changed(self, event: EnvironmentsChanged) -> None:

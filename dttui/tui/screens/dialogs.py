@@ -34,6 +34,9 @@ class Dialog(ModalScreen[ResultT]):
     DEFAULT_CLASSES = "dialog"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", N_("back"), id="dialog.back", tooltip=N_("Close without doing anything")),
+        # At once, before what is typed next comes to the field that had the focus: pasted, or over a slow line.
+        Binding("tab", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab", "app.focus_previous", show=False, priority=True),
     ]
 
     def box(self, title: str, look: str = "", *, subtitle: str = "") -> Vertical:
@@ -75,7 +78,7 @@ class ChoiceDialog(Dialog[str]):
         text: Content | str,
         choices: Choices,
         *,
-        follow: Callable[[], Awaitable[Question | None]] | None = None,
+        follow: Callable[[], Awaitable[Question | str | None]] | None = None,
     ) -> None:
         """Ask.
 
@@ -83,7 +86,8 @@ class ChoiceDialog(Dialog[str]):
             title: of the box.
             text: what is asked.
             choices: the buttons.
-            follow: tells now and then what is to be asked by now; `None` from it closes the dialog without an answer.
+            follow: tells now and then what is to be asked by now; `None`, or a text that says why there is nothing to
+                ask, closes the dialog without an answer.
         """
         super().__init__()
         self._title = title
@@ -114,10 +118,14 @@ class ChoiceDialog(Dialog[str]):
 
     @work(exclusive=True)
     async def _ask_anew(self) -> None:
-        question = await self._follow() if self._follow is not None else None
-        if not self.is_current:
+        if self._follow is None or not self.is_active:  # A question on top of it is the current screen as well.
             return
-        if question is None:
+        question = await self._follow()
+        if not self.is_active:
+            return
+        if not isinstance(question, Question):
+            if question:
+                self.notify(question, markup=False)
             self.dismiss(None)
             return
         self.query_one(".dialog-text", Prose).show(Content(question.text))

@@ -14,7 +14,7 @@ from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.tui import words
 from dttui.tui.screens.dialogs import Dialog
-from dttui.tui.widgets.distributed_panel import framework_line
+from dttui.tui.widgets.distributed_panel import framework_line, why_unusable
 from dttui.tui.widgets.prose import Prose
 
 
@@ -56,8 +56,9 @@ class FrameworkDialog(Dialog[str]):
 
 
 def _about(framework: Framework) -> Content:
-    if isinstance(framework, Unavailable):
-        return Content.assemble((f"✗ {clean(framework.reason)}", "$error"), "\n", words.hint(framework.hint).strip())
+    if why := why_unusable(framework):
+        hint = words.hint(framework.hint).strip() if isinstance(framework, Unavailable) else ""
+        return Content.assemble((f"✗ {clean(why)}", "$error"), "\n", hint)
     lines = [Content(clean(framework.description))]
     lines += [Content.assemble(("• ", "$ticked"), clean(feature)) for feature in framework.features]
     if framework.requires:

@@ -19,6 +19,7 @@ from dttui.frameworks.parts.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
+from dttui.services.words import process_name
 from dttui.spec.units import format_bytes
 from dttui.tui.commands import N_
 from dttui.tui.screens.estimate import EstimateScreen
@@ -120,7 +121,7 @@ def _node_text(plan: Plan, node: PlannedNode) -> Content:
 def _process_lines(process: PlannedProcess, given: tuple[str, ...]) -> list[Content]:
     lines = [
         Content(""),
-        _heading(_("command {name}").format(name=clean(process.name))),
+        _heading(_("command {name}").format(name=clean(process_name(process.name)))),
         Content.assemble(("$ ", "$muted"), clean(_readable(process.argv))),
         Content.assemble((_("working directory") + ": ", "$muted"), clean(process.cwd)),
         Content(""),

@@ -70,7 +70,7 @@ class PromptDialog(Dialog[Reply]):
     def withdraw(self) -> None:
         """Close without an answer: whoever asked no longer waits for it."""
         self._withdrawn = True
-        if self.is_current:
+        if self.is_active:
             self.dismiss(None)
 
     def on_screen_resume(self) -> None:

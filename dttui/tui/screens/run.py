@@ -164,12 +164,9 @@ class RunScreen(Screen[None]):
             told = _("Asked to stop at once.") if answer == "force" else _("Asked to stop gracefully.")
             self.notify(told, markup=False)
 
-    async def _still_stoppable(self) -> Question | None:
-        """Return what to ask by now; `None` for a job that has ended meanwhile."""
-        if self._follower.is_over:
-            self.notify(_("The job is over already."), markup=False)
-            return None
-        return self._stop_question()
+    async def _still_stoppable(self) -> Question | str:
+        """Return what to ask by now, or that the job has ended meanwhile."""
+        return _("The job is over already.") if self._follower.is_over else self._stop_question()
 
     def _stop_question(self) -> Question:
         choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from textual import events, on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
@@ -23,11 +24,15 @@ LEAST_FIELD = 24
 """Columns that a field keeps beside a long name."""
 BORDERS = 14
 """Columns that the box takes around names and fields, with the bar of what is scrolled."""
-_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
 class SectionDialog(Dialog[dict[str, Any]]):
     """Gives the section's values, once nothing is wrong with them; escape changes nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "step(-1)", show=False, priority=True),
+        Binding("down", "step(1)", show=False, priority=True),
+    ]
 
     def __init__(self, title: str, form: SectionForm) -> None:
         """Ask.
@@ -46,7 +51,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
         """Lay out a line a field, and below what the model says of the one that has the focus."""
         wanted = max(cell_len(field.name) for field in self._form.fields) + 2
         width = min(wanted, self.app.size.width - LEAST_FIELD - BORDERS)
-        with self.box(clean(self._title), "-wide", subtitle=_("enter takes it · esc changes nothing")):
+        with self.box(clean(self._title), "-wide", subtitle=_("tab next · enter takes it · esc changes nothing")):
             with VerticalScroll(id="section-fields", can_focus=False):
                 for index, field in enumerate(self._form.fields):
                     with Horizontal(classes="field"):
@@ -71,6 +76,12 @@ class SectionDialog(Dialog[dict[str, Any]]):
         index = _index(event.widget)
         if index is not None:
             self.query_one("#section-about", Prose).show(_about(self._form.fields[index]))
+
+    def action_step(self, by: int) -> None:
+        """Go to the field above or below a line of text; elsewhere the keys mean what they mean there."""
+        if not isinstance(self.focused, Input):
+            raise SkipAction
+        self.focus_next() if by > 0 else self.focus_previous()
 
     @on(Input.Changed)
     @on(Select.Changed)
@@ -149,7 +160,7 @@ def _about(field: FormField) -> Content:
         FieldKind.MAPPING: _("keys and values: lr: 0.1, betas: [0.9, 0.95]"),
         FieldKind.VALUE: _("a value, as YAML has it"),
     }
-    said = _BREAK.sub(" ", clean(field.about)) or _("not among the keys that are known; empty it to drop it")
-    return Content.assemble(
-        (clean(field.name), "bold"), "  ", clean(kinds[field.kind]), "\n", said.replace("\n\n", "\n")
+    said = "\n".join(clean(_(part)) for part in field.about) or _(
+        "not among the keys that are known; empty it to drop it"
     )
+    return Content.assemble((clean(field.name), "bold"), "  ", clean(kinds[field.kind]), "\n", said)

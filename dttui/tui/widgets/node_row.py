@@ -164,6 +164,8 @@ def _ranks(row: NodeRow) -> str:
 
 def _rank_pieces(row: NodeRow) -> list[Piece]:
     label = _("ranks {ranks}") if "–" in row.ranks else _("rank {ranks}")
+    if not row.ranks:  # Of a node that an elastic job goes on without.
+        return [(_("no ranks"), Part.MUTED)]
     pieces: list[Piece] = [(label.format(ranks=row.ranks), Part.MUTED)]
     if row.simulated:
         pieces.append((" " + _("sim"), Part.SIMULATED))

@@ -1,0 +1,28 @@
+"""How long a rank waits in a collective for the others, and who is told: `communication.collective_timeout`. Pure."""
+
+from __future__ import annotations
+
+from dttui.frameworks.base import Framework, JobLayout
+from dttui.i18n import _
+from dttui.spec.findings import Finding, info
+
+TORCH_CALL = "init_process_group(timeout=…)"
+
+
+def check_passed_on(layout: JobLayout, framework: Framework) -> list[Finding]:
+    """Say what a script has to pass the time-out on to, where its framework has no other way to be told."""
+    seconds = layout.job.communication.collective_timeout_s
+    # One that another package brings may be older than this member.
+    call: str | None = getattr(framework, "timeout_call", TORCH_CALL)
+    if seconds is None or call is None:
+        return []
+    message = _(
+        "the file of DTTUI_CONFIG says {seconds:g} s, as distributed.timeout_s, and the script has to pass them on, "
+        "as {call}"
+    )
+    return [timeout_note(message.format(seconds=seconds, call=call))]
+
+
+def timeout_note(message: str) -> Finding:
+    """Return what is to be known of the time-out."""
+    return info("collective-timeout", "communication.collective_timeout", message)
