@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.faults.table import FAULTS, PROMISES, Fault
+from tests.faults.fault import PROMISES, Fault
+from tests.faults.table import FAULTS
 
 _HEAD = """\
 # Faults

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.document import render
-from tests.faults.table import FAULTS, PROMISES, Fault
+from tests.faults.fault import PROMISES, Fault
+from tests.faults.table import FAULTS
 
 CHECKOUT = Path(__file__).parents[2]
 HERE = "tests/faults/"

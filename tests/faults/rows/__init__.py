@@ -1,0 +1,1 @@
+"""The rows of the table of faults, a module a part of a job's way."""

@@ -1,0 +1,82 @@
+"""The login node: dttui, its controller and its disk."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+_HALF = "tests/faults/test_half_gangs.py::"
+_STOPPED = "tests/faults/test_stopped_and_doubled.py::"
+_TAKEN = "tests/faults/test_take_over.py::"
+_LOGIN = "tests/faults/test_login_node.py::"
+
+ROWS = (
+    Fault(
+        "dttui and its controller stopped by SIGSTOP",
+        "both stopped while the ranks run on, for 65 s: longer than any lease, and than a bridge waits; then SIGCONT",
+        ("P1", "P5"),
+        30,
+        (
+            f"{_STOPPED}test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is_lost",
+            f"{_TAKEN}test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_host",
+        ),
+    ),
+    Fault(
+        "dttui killed",
+        "SIGKILL to the client of a running job",
+        ("P1", "P3"),
+        30,
+        (f"{_STOPPED}test_a_job_outlives_its_terminal_and_is_stopped_from_another",),
+    ),
+    Fault(
+        "controller killed in every phase",
+        "SIGKILL to it at named moments from the first check to the last event, twice in a row too, and for good",
+        ("P1", "P2", "P3", "P4", "P5"),
+        120,
+        (
+            f"{_TAKEN}test_what_was_never_a_whole_gang_is_cleared_and_has_failed",
+            f"{_TAKEN}test_a_whole_gang_goes_on_to_its_real_end_and_nothing_is_lost_or_told_twice",
+            f"{_TAKEN}test_a_stop_that_was_under_way_is_carried_out",
+            f"{_TAKEN}test_an_attach_follows_through_the_deaths_of_two_controllers_and_has_the_job_s_exit_code",
+            f"{_TAKEN}test_a_torn_event_of_a_killed_controller_is_cut_and_numbers_go_on",
+            "tests/faults/test_dead_controller.py::"
+            "test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go_on",
+            "tests/faults/test_dead_controller.py::test_a_forced_stop_needs_no_grace",
+            f"{_HALF}test_what_a_controller_that_was_killed_had_prepared_is_free_again_after_a_while",
+        ),
+    ),
+    Fault(
+        "controller killed beside a cut link",
+        "a host's cable pulled out, then SIGKILL to the controller; `attach`, and the cable put back",
+        ("P1", "P5", "P6"),
+        60,
+        (f"{_LOGIN}test_a_controller_killed_beside_a_cut_link_is_followed_by_one_that_waits_for_the_host",),
+    ),
+    Fault(
+        "login node restarted",
+        "its processes killed, its files torn; dttui then runs under another boot id, with clocks that began anew, "
+        "and with /run and /tmp emptied",
+        ("P1", "P3", "P4", "P5", "P6"),
+        60,
+        (
+            f"{_LOGIN}test_after_a_restart_of_the_login_node_the_job_is_unknown_and_then_followed_to_its_end",
+            f"{_LOGIN}test_after_a_restart_of_the_login_node_a_job_can_be_stopped",
+        ),
+    ),
+    Fault(
+        "the ssh-agent goes",
+        "a real ssh-agent killed, a connection that took its key broken, then the controller killed too",
+        ("P1", "P5", "P6"),
+        60,
+        (f"{_LOGIN}test_without_the_ssh_agent_it_started_with_a_job_is_unknown_until_an_attach_brings_one",),
+    ),
+    Fault(
+        "two dttui at once",
+        "two jobs submitted at the same moment for the same GPUs",
+        ("P2",),
+        60,
+        (
+            f"{_STOPPED}test_of_two_dttui_that_want_the_same_gpus_at_once_one_runs_and_the_other_says_who_has_them",
+            f"{_HALF}test_of_two_launches_at_once_onto_the_same_slots_one_wins_and_the_other_is_told_whose_they_are",
+        ),
+    ),
+)

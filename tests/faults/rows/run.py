@@ -1,0 +1,88 @@
+"""The run: what ranks and hosts do while they train."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+_HOSTS = "tests/faults/test_bad_hosts.py::"
+_LIARS = "tests/faults/test_lying_agents.py::"
+_DEATHS = "tests/faults/test_deaths.py::"
+_TAKEN = "tests/faults/test_take_over.py::"
+_DISK = "tests/faults/test_disk_full.py::"
+_ELASTIC = "tests/faults/test_elastic.py::"
+
+ROWS = (
+    Fault(
+        "one rank dies",
+        "a rank that exits with 3 on one of three hosts; torchrun killed by SIGKILL",
+        ("P3",),
+        60,
+        (
+            f"{_HOSTS}test_a_rank_that_exits_with_3_is_named_and_leaves_no_process_on_any_host",
+            f"{_DEATHS}test_torchrun_killed_leaves_no_rank",
+        ),
+    ),
+    Fault(
+        "hosts lost to a job that has ended",
+        "their loss and the job's end, written into its events by the test; their ranks run on until `dttui stop`",
+        ("P3",),
+        120,
+        (f"{_TAKEN}test_a_stop_of_a_job_that_ended_with_lost_hosts_looks_at_them_again_and_ends_what_is_left",),
+    ),
+    Fault(
+        "a disk that fills up",
+        "a small file system that the job's own output fills, or the test while the job runs",
+        ("P3", "P4"),
+        60,
+        (
+            f"{_DISK}test_a_job_that_fills_the_disk_is_told_with_its_exit_and_that_its_log_is_cut",
+            f"{_DISK}test_a_full_disk_is_told_while_the_job_runs_and_does_not_keep_it_from_being_stopped",
+        ),
+        left="what the job wrote",
+    ),
+    Fault(
+        "a node of an elastic job dies",
+        "SIGKILL to torchrun on one of three nodes, then to the controller; a host switched off, or cut off a while",
+        ("P1", "P3", "P6"),
+        150,
+        (
+            f"{_ELASTIC}test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_end",
+            f"{_ELASTIC}test_a_host_that_is_switched_off_is_lost_and_the_others_train_on_to_a_good_end",
+            f"{_ELASTIC}test_a_host_that_comes_back_after_the_others_went_on_is_ended_and_takes_part_no_more",
+        ),
+    ),
+    Fault(
+        "an elastic job cannot go on",
+        "SIGKILL to torchrun on the master, and on one of two nodes that are both needed",
+        ("P3",),
+        45,
+        (
+            f"{_ELASTIC}test_the_masters_death_ends_an_elastic_job_and_is_named",
+            f"{_ELASTIC}test_a_job_that_has_fewer_nodes_than_it_needs_ends",
+        ),
+    ),
+    Fault(
+        "the rendezvous' host of an elastic job is switched off",
+        "the power of the master's host, while the other ranks train",
+        ("P3",),
+        180,
+        (f"{_ELASTIC}test_the_rendezvous_host_that_is_switched_off_ends_the_job_and_is_named",),
+    ),
+    Fault(
+        "an agent that lies about offsets, names and sequence numbers",
+        "a bridge that moves offsets, names files and ranks that are not the job's, tells of gaps and news without "
+        "end, of times that no clock shows, of ranks that are others', and repeats samples or leaps over some",
+        ("P5", "P7", "P8"),
+        30,
+        (
+            f"{_LIARS}test_an_agent_that_goes_on_lying_about_logs_is_given_up_by_name",
+            f"{_LIARS}test_bytes_that_are_said_to_be_gone_are_told_as_gone",
+            f"{_LIARS}test_an_agent_that_tells_of_gaps_without_end_is_given_up_by_name",
+            f"{_LIARS}test_samples_that_do_not_go_on_are_taken_once",
+            f"{_LIARS}test_samples_that_leap_keep_nobody_busy",
+            f"{_LIARS}test_news_without_end_keep_nobody_busy_and_fill_no_disk",
+            f"{_LIARS}test_a_time_that_no_clock_shows_becomes_the_time_at_which_it_was_heard",
+            f"{_LIARS}test_a_numbering_is_believed_of_elastic_jobs_alone_and_within_their_world",
+        ),
+    ),
+)
