@@ -37,12 +37,13 @@ while True:
         continue
     stream = client.makefile("rwb")
     while line := stream.readline():
-        stream.read(int(line))
-        stream.write(b"got it\\n")
+        count = int(line)
+        stream.read(max(0, count))
+        stream.write(bytes(max(0, -count)) + b"got it\\n")
         stream.flush()
     os._exit(0)
 """
-"""Reads a number in a line, then as many bytes, answers, and so on."""
+"""Reads a number in a line, then as many bytes, answers, and so on; of a negative one it sends as many bytes back."""
 
 
 def _serve(host: Host, port: int) -> None:
@@ -228,10 +229,11 @@ class TestFaults:
                 return time.monotonic() - began
 
         def seconds_back(byte_count: int) -> float:
-            began = time.monotonic()
-            done = ssh(breakable_lab3, host, f"head -c {byte_count} /dev/zero")
-            assert len(done.stdout) == byte_count
-            return time.monotonic() - began
+            with socket.create_connection((host.address, 7004), timeout=30) as connection:
+                began = time.monotonic()
+                connection.sendall(b"-%d\n" % byte_count)
+                assert connection.makefile("rb").read(byte_count + len(b"got it\n")).endswith(b"\0got it\n")
+                return time.monotonic() - began
 
         host.limit("1mbit")
         # 256 KiB less the bucket of 32 KiB take 1.8 s at 125,000 bytes/s.
@@ -239,6 +241,7 @@ class TestFaults:
         assert seconds_back(256 * 1024) > 1.5
         host.unlimit()
         assert seconds_for(256 * 1024) < 1.0
+        assert seconds_back(256 * 1024) < 1.0
         with pytest.raises(LabError, match="write 500kbit, 1mbit or 2gbit"):
             host.limit("fast")
 
