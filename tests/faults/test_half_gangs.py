@@ -162,8 +162,8 @@ async def test_of_two_launches_at_once_onto_the_same_slots_one_wins_and_the_othe
 def test_what_a_controller_that_was_killed_had_prepared_is_free_again_after_a_while(tmp_path: Path) -> None:
     """Its lease, of 1.5 s here, lapses within 10 s, and its late start is refused. The daemon ends."""
     root = tmp_path / "root"
-    code = "import sys; from dtagent import leases, server; from pathlib import Path\n"
-    code += "leases.LEASE_S = 1.5; server.serve(Path(sys.argv[1]))"
+    code = "import sys; from dtagent.attempts import leases; from dtagent.daemon import server\n"
+    code += "from pathlib import Path; leases.LEASE_S = 1.5; server.serve(Path(sys.argv[1]))"
     daemon = subprocess.Popen([sys.executable, "-c", code, str(root)], stderr=subprocess.DEVNULL)
     wait_until((root / "agent.sock").exists, "the daemon to serve")
     slots: dict[str, Any] = {"simulated_slots": 2, "simulated_total": 2, "port_range": [free_port()] * 2}
