@@ -103,3 +103,10 @@ def test_an_attempt_that_is_expected_first_of_all_hides_none_that_runs(tmp_path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         census.expect(after)
         assert [files.directory for files in census.running()] == [before.directory]
+
+
+def test_somebody_else_who_looks_at_a_lock_is_not_taken_for_who_holds_it(tmp_path: Path) -> None:
+    files = make(tmp_path, "over")
+    with files.lock.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not adoption.is_locked(files.lock)

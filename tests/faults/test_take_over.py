@@ -239,7 +239,11 @@ async def stop_first(directory: JobDirectory) -> None:
 def taken_over(directory: JobDirectory) -> list[Event]:
     """Have another controller find out; return all events once the job is over."""
     assert ensure_controller(directory)
-    wait_until(lambda: directory.is_over() and not directory.has_controller(), "the job to end", DEADLINE_S)
+    try:
+        wait_until(lambda: directory.is_over() and not directory.has_controller(), "the job to end", DEADLINE_S)
+    except AssertionError as error:
+        told = [f"{event.kind.value}: {event.message}" for event in directory.read_events()]
+        raise AssertionError(f"{error}\n{directory.controller_log.read_text()}\n{told}") from error
     assert directory.controller_log.read_text() == ""
     return directory.read_events()
 

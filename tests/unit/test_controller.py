@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import subprocess
@@ -263,6 +264,9 @@ def test_only_one_of_two_controllers_gets_the_job(directory: JobDirectory) -> No
     assert directory.has_controller()
     os.close(lock)
     assert not directory.has_controller()
+    with directory.lock.open() as looking:  # As `ps`, the screen and an attach do at the same time.
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not directory.has_controller()
 
 
 async def test_a_stop_is_noted_before_it_is_answered_and_outlives_the_controller(

@@ -80,13 +80,13 @@ def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a supervisor holds its lock, and so lives."""
+    """Whether whoever holds this lock for as long as it lives does: a supervisor its file, a daemon its root."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # Of two who look at once, neither sees the other.
     except BlockingIOError:
         return True
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.errors import RpcError
-from dtagent.facts.interpreters import FloodError, resolve, run_bounded
+from dtagent.facts.interpreters import FloodError, marked_object, resolve, run_bounded
 from dtagent.protocol.probes import FrameworkVerdict, VerdictReply, VerdictRequest
 from dtagent.protocol.rpc import ErrorCode
 
@@ -77,7 +77,7 @@ def judge(request: VerdictRequest, root: Path) -> VerdictReply:
             return VerdictReply(unseen=f"{request.python} does not answer as Python does: it prints without end")
         except (OSError, ValueError) as error:
             return VerdictReply(unseen=f"{request.python} cannot be run: {error}")
-    answer = _answer(output)
+    answer = marked_object(output, _MARK)
     if answer is None:
         last = errors.strip().rpartition("\n")[2][:200]
         ended = f"{request.python} exits with {code}"
@@ -88,15 +88,3 @@ def judge(request: VerdictRequest, root: Path) -> VerdictReply:
 def _verdict(told: Any) -> FrameworkVerdict:
     texts = told if isinstance(told, dict) else {}
     return FrameworkVerdict(*(str(texts[key]) if texts.get(key) else None for key in ("refusal", "unseen")))
-
-
-def _answer(output: str) -> dict[str, Any] | None:
-    """Find the script's line among what a framework may print."""
-    for line in reversed(output.split("\n")):
-        if line.startswith(_MARK):
-            try:
-                body = json.loads(line[len(_MARK) :])
-            except (ValueError, RecursionError):
-                return None
-            return body if isinstance(body, dict) else None
-    return None

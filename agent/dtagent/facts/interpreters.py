@@ -217,13 +217,14 @@ def _ask(
         return _unusable(path, "does not answer as Python does: it prints without end"), []
     except (OSError, ValueError) as error:
         return _unusable(path, f"cannot be run: {getattr(error, 'strerror', None) or error}"), []
-    body = _body(output)
+    body = marked_object(output, _MARK)
     if body is None:
         last = errors.strip().rpartition("\n")[2][:200]
         if code:
             ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exits with {code}"
             return _unusable(path, f"{ended}: {last}" if last else ended), []
         return _unusable(path, "does not answer as Python does"), []
+    body = {**_NOTHING, **body}
     version = tuple(int(part) for part in body["version"])
     too_old = None
     if version < OLDEST:
@@ -360,15 +361,15 @@ def _outputs(process: subprocess.Popen[bytes], argv: list[str], deadline: float)
     return [bytes(data) for data in found.values()]
 
 
-def _body(output: str) -> dict[str, Any] | None:
-    """Find the snippet's line among what a sitecustomize or a wrapper may print."""
+def marked_object(output: str, mark: str) -> dict[str, Any] | None:
+    """Find a script's own line, which begins with `mark`, among what a wrapper or an imported package may print."""
     for line in reversed(output.split("\n")):
-        if line.startswith(_MARK):
+        if line.startswith(mark):
             try:
-                body = json.loads(line[len(_MARK) :])
+                body = json.loads(line[len(mark) :])
             except (ValueError, RecursionError):
                 return None
-            return {**_NOTHING, **body} if isinstance(body, dict) else None
+            return body if isinstance(body, dict) else None
     return None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 from pathlib import Path
 
+from dtagent.attempts.adoption import is_locked
 from dtagent.attempts.census import Census
 from dtagent.attempts.preparation import key_of
 from dtagent.errors import AgentError
@@ -61,17 +61,5 @@ def stop(root: Path) -> int:
             os.close(process)
     if not has_ended:
         raise AgentError(f"the daemon, pid {pid}, has not ended within {END_S:g} s; see {root / ERROR_LOG}")
-    print(f"the daemon, pid {pid}, has ended; {'jobs go on' if _is_free(root) else 'another one serves by now'}")
+    print(f"the daemon, pid {pid}, has ended; {'another one serves by now' if is_locked(root) else 'jobs go on'}")
     return 0
-
-
-def _is_free(root: Path) -> bool:
-    """Whether nobody holds the lock that a daemon holds for as long as it lives."""
-    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True
