@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -125,3 +126,14 @@ async def test_an_attempt_that_cannot_be_looked_at_holds_up_no_other(
     waiting = asyncio.create_task(lookout.wait(broken, lambda _look: True, 1.0))
     assert await lookout.wait(files, lambda _look: True, DEADLINE_S) == look_at(files)
     assert await waiting is None
+
+
+async def test_a_record_is_seen_that_was_written_before_another_and_got_its_name_after_it(files: AttemptFiles) -> None:
+    first, second, written = files.ranks / "0.json", files.ranks / "1.json", files.ranks / "0.json.77"
+    first.write_text("{}")
+    written.write_text("{}")
+    second.write_text("{}")
+    os.utime(second, ns=(2**62, 2**62))
+    before = look_at(files)
+    written.rename(first)
+    assert look_at(files).stamp != before.stamp

@@ -168,10 +168,13 @@ def _size(path: os.PathLike[str]) -> int:
 
 
 def _stamp(directory: os.PathLike[str]) -> tuple[int, int]:
-    """Return how many records there are, and when the newest was written: one may take the place of another."""
+    """Return how many records there are, and what changes when one takes the place of another.
+
+    It may have been written before another that was seen already, and got its name only now.
+    """
     try:
         with os.scandir(directory) as entries:
             records = [entry for entry in entries if entry.name.endswith(".json")]
-            return len(records), max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in records), default=0)
+            return len(records), sum(entry.stat(follow_symlinks=False).st_mtime_ns + entry.inode() for entry in records)
     except FileNotFoundError:
         return 0, 0

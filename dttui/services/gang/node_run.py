@@ -157,6 +157,13 @@ class NodeRun:
         """Return a point in time of the host's clock on ours; where it tells of none, when it was last heard."""
         return moment_or(moment, self.heard_at + self.clock_offset_s) - self.clock_offset_s
 
+    def learn(self, status: NodeStatus) -> None:
+        """Take what the host has answered to any call; one that was overtaken on its way takes back no end."""
+        is_overtaken = self.status is not None and self.status.state.is_final and not status.state.is_final
+        if status != self.status and not is_overtaken:
+            self.status = status
+            self.on_change()
+
     async def connect(self) -> AgentClient:
         """Connect, or return the connection there is. Raises HostError."""
         async with self._connecting:
@@ -172,24 +179,25 @@ class NodeRun:
         """Ask what has become of the attempt there, until the host answers. Raises AgentError where it refuses."""
         while True:
             try:
-                self.status = await (await self.connect()).call("status", self.key, NodeStatus)
+                status = await (await self.connect()).call("status", self.key, NodeStatus)
             except HostError as error:
                 await self._lose_link(error)
                 continue
             self.heard_at, self.silent_since, self.needs_person = time.time(), None, ""
+            self.learn(status)
             self.on_change()
-            return self.status
+            return status
 
     async def stop(self, *, force: bool) -> None:
         """Ask the host to end its part. Raises HostError."""
         client = await self.connect()
         self.told_to_end_at = self.told_to_end_at or time.time() + self.clock_offset_s
-        self.status = await client.call("stop", StopRequest(self.key, force), NodeStatus)
+        self.learn(await client.call("stop", StopRequest(self.key, force), NodeStatus))
 
     async def end_services(self) -> None:
         """Tell the host that nothing needs its services any more. Raises HostError."""
         request = StopRequest(self.key, services_only=True)
-        self.status = await (await self.connect()).call("stop", request, NodeStatus)
+        self.learn(await (await self.connect()).call("stop", request, NodeStatus))
 
     async def end(self, *, force: bool) -> None:
         """Tell the host to end its part until it hears that, and follow it to its end.
@@ -279,10 +287,10 @@ class NodeRun:
             self._refusals = 0
             self.heard_at = time.time()
             self.needs_person = ""
-            if self.status != reply.status or self.silent_since is not None:
-                self.status = reply.status
+            if self.silent_since is not None:
                 self.silent_since = None
                 self.on_change()
+            self.learn(reply.status)
             if reply.status.state.is_final and not reply.chunks and not reply.more:
                 self.record.finish()
                 return

@@ -145,7 +145,7 @@ class NodeStart:
         deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
         while True:
             try:
-                self.node.status = await (await self.node.connect()).call("start", request, NodeStatus)
+                self.node.learn(await (await self.node.connect()).call("start", request, NodeStatus))
                 return
             except HostError as error:
                 if isinstance(error, AgentError) and error.code is not None and not is_undecided(error):
@@ -155,7 +155,7 @@ class NodeStart:
             left_s = max(1.0, deadline - asyncio.get_running_loop().time())
             status = await self.node.insist("status", self.node.key, NodeStatus, left_s)
             if status.state is not NodeState.PREPARED:
-                self.node.status = status
+                self.node.learn(status)
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise HostUnreachableError(self.name, _("{host}: it does not start").format(host=self.name))
