@@ -14,6 +14,7 @@ from dataclasses import asdict
 from importlib import import_module
 
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
+from dttui.cli.hangup import hang_up_with_terminal
 from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import CancelledError, DttuiError, ExitCode
 from dttui.i18n import _, set_language
@@ -110,6 +111,7 @@ def _command(verb: str) -> Callable[[Namespace], int]:
     gc.enable()
 
     def run(options: Namespace) -> int:
+        hang_up_with_terminal()
         result = command(options)
         return result if isinstance(result, int) else run_interruptibly(result)
 

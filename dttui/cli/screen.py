@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui import locations
+from dttui.cli.hangup import STDERR, STDIN, STDOUT, end_with_terminal
 from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
@@ -34,6 +35,7 @@ def open_screen(options: Namespace) -> int:
     print_findings(known_hardware(lenient=True).findings, sys.stderr)
     if not sys.stderr.isatty():  # Textual paints there, and what was led elsewhere is for errors.
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # typeshed has it final, Python does not
+    end_with_terminal((STDIN, STDERR if sys.stderr.isatty() else STDOUT))
     return run_app(
         TuiOptions(
             inventory=read_inventory(options, required=False),

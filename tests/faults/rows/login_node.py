@@ -7,6 +7,7 @@ from tests.faults.fault import Fault
 _HALF = "tests/faults/test_half_gangs.py::"
 _STOPPED = "tests/faults/test_stopped_and_doubled.py::"
 _TAKEN = "tests/faults/test_take_over.py::"
+_GONE = "tests/faults/test_terminal_gone.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
 
 ROWS = (
@@ -26,6 +27,18 @@ ROWS = (
         ("P1", "P3"),
         30,
         (f"{_STOPPED}test_a_job_outlives_its_terminal_and_is_stopped_from_another",),
+    ),
+    Fault(
+        "terminal gone without a signal",
+        "the pseudo-terminal of the screen, of `--apply`, `attach` and `logs -f` closed, which controls no process",
+        ("P1",),
+        10,
+        (
+            f"{_GONE}test_the_screen_ends_when_its_terminal_has_gone_without_a_signal",
+            f"{_GONE}test_a_question_whose_terminal_has_gone_is_not_answered",
+            f"{_GONE}test_top_ends_when_its_terminal_has_gone_without_a_signal",
+            f"{_GONE}test_who_follows_a_job_leaves_with_the_terminal_and_the_job_goes_on",
+        ),
     ),
     Fault(
         "controller killed in every phase",
