@@ -20,12 +20,14 @@ from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.host_keys import Hop
 from dttui.transport.keys import Identity, KeyFile, KeyRing
 from dttui.transport.known_hosts import DEFAULT_PORT
-from dttui.transport.link import Link
+from dttui.transport.link import Link, brief
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Questions
 from dttui.transport.threads import Threads
 
 MAX_QUESTION_CHARS = 2000
+MAX_QUESTIONS_AT_ONCE = 32
+"""What PAM can ask at once."""
 
 
 class _DeclinedError(paramiko.SSHException):
@@ -260,6 +262,8 @@ class Authentication:
 
     def _answer_in_thread(self, title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str]:
         """What paramiko calls, in a thread, when the server asks."""
+        if len(prompts) > MAX_QUESTIONS_AT_ONCE:
+            raise paramiko.SSHException(_("it asked {count} questions at once").format(count=len(prompts)))
         try:
             return self.questions.from_thread(self._answer(title, instructions, prompts))
         except concurrent.futures.CancelledError as error:
@@ -303,7 +307,9 @@ class Authentication:
 
     def _hung_up(self, error: Exception) -> HostUnreachableError | AuthenticationError:
         target = self.hop.target
-        reason = self.link.words.farewell or clean(str(error)) or _("no reason given")
+        if self.link.refusal:
+            return self.link.cut_off()
+        reason = self.link.words.farewell or brief(error) or _("no reason given")
         if not self._tried or not self.link.words.farewell:
             # A server that has had enough says so; without a word it is as likely the network, and worth another try.
             message = _("{host} closed the connection before the login: {reason}")

@@ -87,7 +87,7 @@ class SshConnection:
 
     async def _start(self, command: RemoteCommand) -> ChannelStream:
         if not self._opened.link.is_alive:
-            raise self._failed(_("the connection to {host} is lost").format(host=self._name))
+            raise self._failed(self._opened.link.lost(self._name))
         stream = await self._threads.connecting(self._open, command, self._threads.wakeups)
         stream.listen()
         self._streams.add(stream)

@@ -51,8 +51,14 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 _A_DAY_S = 86_400.0
 _JOIN_S = 5.0
+MAX_REASON_CHARS = 200
 _REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
 """What sshd says instead of its version when it turns a connection away."""
+
+
+def brief(error: Exception) -> str:
+    """What an error says, which may be a server's words, in a line."""
+    return clean(str(error))[:MAX_REASON_CHARS]
 
 
 class _ServerWords(logging.Logger):
@@ -69,9 +75,9 @@ class _ServerWords(logging.Logger):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         text = str(msg)
         if text.startswith("Banner: ") and len(self.greeting) < 4:
-            self.greeting.append(clean(text.removeprefix("Banner: "))[:200])
+            self.greeting.append(clean(text.removeprefix("Banner: "))[:MAX_REASON_CHARS])
         elif text.startswith("Disconnect (code "):
-            self.farewell = clean(text.partition("): ")[2])[:200]
+            self.farewell = clean(text.partition("): ")[2])[:MAX_REASON_CHARS]
         super().log(level, msg, *args, **kwargs)
 
 
@@ -100,6 +106,11 @@ class Link:
     def is_alive(self) -> bool:
         """Whether the connection still stands, as far as this side has noticed."""
         return self.transport.is_active()
+
+    @property
+    def refusal(self) -> str:
+        """What the other side sent that this side would not take, and so cut the connection."""
+        return self.transport.packetizer.pipe.refusal
 
     @property
     def is_prompt(self) -> bool:
@@ -170,15 +181,27 @@ class Link:
         if self._proxy is not None:
             self._proxy.end()
 
+    def lost(self, name: str) -> str:
+        """What to say where the connection to `name` no longer stands."""
+        if self.refusal:
+            return _("the connection to {host} was cut: {reason}").format(host=name, reason=self.refusal)
+        return _("the connection to {host} is lost").format(host=name)
+
+    def cut_off(self) -> HostUnreachableError:
+        """Where there is a `refusal`, the error that it makes of a login."""
+        message = _("{host} was cut off: {reason}").format(host=self.target.hostname, reason=self.refusal)
+        hint = _("No SSH server does that. Check `port`, and what lies between; `ssh -v {name} true` shows more.")
+        return self._unreachable(message, hint.format(name=self.target.name))
+
     def _no_handshake(self, error: Exception) -> HostUnreachableError:
         place = {"host": self.target.hostname, "port": self.target.port}
+        if self.refusal:
+            return self.cut_off()
         if isinstance(error, IncompatiblePeer):
-            message = _("{host} and dttui have no algorithm in common: {error}").format(
-                error=clean(str(error)), **place
-            )
+            message = _("{host} and dttui have no algorithm in common: {error}").format(error=brief(error), **place)
             return self._unreachable(message, _("Update the OpenSSH server there; SHA-1 and CBC are not used."))
         if self.transport.remote_version:
-            reason = self.words.farewell or clean(str(error)) or _("it closed the connection")
+            reason = self.words.farewell or brief(error) or _("it closed the connection")
             message = _("the key exchange with {host} failed: {reason}").format(reason=reason, **place)
             return self._unreachable(message, _("`ssh -v {name} true` shows more.").format(name=self.target.name))
         said = " / ".join(line for line in self.words.greeting if line.strip())

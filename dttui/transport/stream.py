@@ -219,5 +219,7 @@ class ChannelStream:
         return sent
 
     def _gone(self) -> HostUnreachableError:
-        text = _("the command on {host} has ended") if self._link.is_alive else _("the connection to {host} is lost")
-        return HostUnreachableError(self._environment.name, text.format(host=self._environment.name))
+        name = self._environment.name
+        is_alive = self._link.is_alive
+        text = _("the command on {host} has ended").format(host=name) if is_alive else self._link.lost(name)
+        return HostUnreachableError(name, text)

@@ -18,14 +18,13 @@ from paramiko import transport as paramiko_transport
 from paramiko.auth_handler import AuthHandler
 from paramiko.packet import Packetizer
 
+from dttui.transport.bounded_pipe import MAX_PACKET_BYTES, BoundedMessage, BoundedPipe, BytePipe
 from dttui.transport.link_socket import LinkSocket
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 KEEPALIVE_S = 15
-MAX_PACKET_BYTES = 256 * 1024
-"""OpenSSH's limit too; a server that announces more is cut off instead of waited for."""
 _IDLE_WAKE_S = 5.0
 """How often paramiko's thread, where there is one, looks around. Its own 0.1 s costs a tenth of a core at 1,000."""
 
@@ -58,15 +57,23 @@ class _Pause(BaseException):
 
 
 class QuietPacketizer(Packetizer):
-    """Without paramiko's time limit of a handshake, which is a thread a connection: ours is around the whole."""
+    """Reads packets of bounded length.
+
+    Without paramiko's time limit of a handshake, which is a thread a connection: ours is around the whole.
+    """
 
     may_read: Callable[[], bool] | None = None
     """Asked before each packet; where it says no, paramiko's loop is left."""
     greeting_thread: int | None = None
     """The thread that is on its way back into paramiko's loop, and does not say hello again."""
 
+    def __init__(self, pipe: BytePipe) -> None:
+        self.pipe = BoundedPipe(pipe)
+        super().__init__(self.pipe)  # type: ignore[arg-type]  # paramiko asks for no more than a pipe has
+
     def start_handshake(self, timeout: float) -> None:
-        """Start no timer."""
+        """Start no timer. Packets come from here on."""
+        self.pipe.begin_packets()
 
     def write_all(self, out: Buffer) -> None:
         """Send it; the version string only once."""
@@ -77,12 +84,16 @@ class QuietPacketizer(Packetizer):
         """Return the next packet, unless now is the time to leave."""
         if self.may_read is not None and not self.may_read():
             raise _Pause
-        return super().read_message()
+        self.pipe.mac_bytes = self.get_mac_size_in()
+        kind, message = super().read_message()
+        message.__class__ = BoundedMessage  # A copy would cost as much as all the rest.
+        return kind, message
 
 
 class ThreadedTransport(paramiko.Transport):
     """paramiko's, with a thread that looks around less often."""
 
+    packetizer: QuietPacketizer
     _active_check_timeout = _IDLE_WAKE_S
 
     def __init__(self, sock: Any) -> None:
@@ -107,7 +118,6 @@ class UnthreadedTransport(ThreadedTransport):
     `settle` starts paramiko's thread after all.
     """
 
-    packetizer: QuietPacketizer
     active: bool
     remote_cipher: str
     remote_mac: str
@@ -207,7 +217,7 @@ class UnthreadedTransport(ThreadedTransport):
         if size is None:
             return False
         if size > MAX_PACKET_BYTES:
-            raise paramiko.SSHException(f"a packet of {size} bytes")
+            self.packetizer.pipe.refuse_packet()
         return bool(self._socket.ahead_bytes >= 4 + size + self.packetizer.get_mac_size_in())
 
     def _give_sign_of_life(self) -> None:

@@ -6,6 +6,7 @@ from tests.faults.fault import Fault
 
 _BAD_LINK_JOBS = "tests/faults/test_jobs_on_bad_links.py::"
 _TRANSPORT = "tests/integration/test_ssh_transport.py::"
+_PACKETS = "tests/integration/test_ssh_packet_limit.py::"
 _HOSTS = "tests/faults/test_bad_hosts.py::"
 _SHELLS = "tests/faults/test_login_shells.py::"
 
@@ -31,6 +32,20 @@ ROWS = (
             f"{_TRANSPORT}test_a_revoked_key_is_refused",
             f"{_TRANSPORT}test_bad_lines_of_a_known_hosts_file_are_told_and_do_not_matter",
             "tests/unit/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
+        ),
+    ),
+    Fault(
+        "SSH packets and greetings without an end",
+        "peers that announce packets of up to 4 GiB and send them, for `envs` beside a good host; for one connection "
+        "directly, through a ProxyCommand and behind a jump host, before the login and after it",
+        ("P7",),
+        30,
+        (
+            "tests/faults/test_flooding_servers.py::"
+            "test_servers_that_flood_are_named_and_cost_neither_memory_nor_the_good_host",
+            f"{_PACKETS}test_a_peer_that_announces_a_long_packet_before_the_login_is_cut_off_and_the_limit_named",
+            f"{_PACKETS}test_a_greeting_without_an_end_is_cut_off_and_the_limit_named",
+            f"{_PACKETS}test_a_server_that_sends_a_long_packet_after_the_login_is_cut_off_and_the_limit_named",
         ),
     ),
     Fault(
