@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dtagent.protocol.events import Event, EventKind
+from dtagent.protocol.events import EventKind
 
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
 from dttui.cli.printing import Printer
@@ -27,9 +27,7 @@ async def attach(options: Namespace) -> int:
     interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
     interrupts.install()
     follower = JobFollower(directory)
-    earlier: list[Event] = []
-    while new := follower.poll():
-        earlier += in_order(new)
+    earlier = list(in_order(follower.catch_up()))
     if options.output != "jsonl":
         earlier = [event for event in earlier if event.kind is not EventKind.METRIC][-LAST_EVENTS:]
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))

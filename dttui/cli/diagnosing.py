@@ -20,8 +20,7 @@ def diagnose_job(options: Namespace) -> int:
     """Tell why a job failed; return its outcome, or 101 while it is not over."""
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
-    while follower.poll():
-        pass
+    follower.catch_up()
     found = diagnose(read_evidence(directory, follower.view))
     if options.output != "human":
         print_document({**document(found), "directory": str(directory.path)}, options.output)

@@ -110,9 +110,12 @@ async def follow_job(
 
 
 async def show_to_the_end(follower: JobFollower, printer: Printer) -> None:
-    """Print events until the job is over and its controller gone, which may look at lost hosts after that."""
+    """Print events until the job is over and its controller gone, which may look at lost hosts after that.
+
+    One that only waits until the disk has room is not waited for.
+    """
     is_watched = True
-    while is_watched:
+    while is_watched and not (follower.is_over and follower.view.waits_for_room):
         is_watched = await _show(follower, printer, lambda: False, past_the_end=True)
     if not follower.is_over:
         raise _ended_first(follower.directory)
@@ -201,7 +204,7 @@ def in_order(events: Sequence[Event]) -> Iterator[Event]:
 
 
 def _ended_first(directory: JobDirectory) -> NotFinishedError:
-    return NotFinishedError(
-        _("the controller of {id} ended before the job").format(id=directory.job_id),
-        _("See {path}.").format(path=directory.controller_log),
-    )
+    hint = _("See {path}.").format(path=directory.controller_log)
+    if not directory.has_room():
+        hint = _("There is no room in {path}: make some, and try again.").format(path=directory.path)
+    return NotFinishedError(_("the controller of {id} ended before the job").format(id=directory.job_id), hint)

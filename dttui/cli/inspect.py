@@ -60,8 +60,7 @@ async def status(options: Namespace) -> int:
     """Show one job; return its outcome, or 101 while it runs."""
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
-    while follower.poll():
-        pass
+    follower.catch_up()
     view = follower.view
     if not follower.is_over:
         await _find_out(follower)
@@ -93,8 +92,7 @@ async def logs(options: Namespace) -> int:
     since = parse_since(options.since, time.time()) if options.since is not None else None
     directory = jobs.find_open(options.job, "logs")
     follower = JobFollower(directory)
-    while follower.poll():
-        pass
+    follower.catch_up()
     attempt = follower.view.attempt if options.attempt is None else options.attempt
     if attempt > follower.view.attempt:
         raise UsageError(

@@ -88,8 +88,7 @@ async def stop(options: Namespace) -> int:
     """Stop a job and wait for its end."""
     directory = jobs.find_open(options.job, "stop")
     follower = JobFollower(directory)
-    while follower.poll():
-        pass
+    follower.catch_up()
     printer = Printer(options.output)
     if follower.is_over:
         printer.note(
@@ -193,8 +192,7 @@ def _tell_attached(printer: Printer, directory: JobDirectory, upload: Path | Non
     """Say that a job runs already, and what of its files has changed since."""
     printer.note(_("this job runs already: attached to it. --new starts another one"))
     follower = JobFollower(directory)
-    while follower.poll():
-        pass
+    follower.catch_up()
     changed = changed_files(directory, follower.view.attempt, upload) if upload is not None else None
     if changed:
         shown = clean(listed(changed, MAX_NAMES))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -15,11 +14,13 @@ from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.rpc import to_wire
 from pydantic import TypeAdapter, ValidationError
 
-from dttui.files import append_line, cut_torn_line
-from dttui.i18n import Told, recipes, retell, retell_within
+from dttui.files import cut_torn_line
+from dttui.i18n import Told, recipes, retell, retell_within, told
+from dttui.services.backlog import Backlog
 
-LOG = logging.getLogger("dttui.jobs")
 EVENT = TypeAdapter(Event)
+NO_ROOM = "no-room-here"
+"""Code of a finding on the login node's disk: as a warning, that it takes nothing; else, that it does so again."""
 BLOCK_BYTES = 64 * 1024
 """How much is read at once where a file is read from its end."""
 _BAD_RECIPE = (LookupError, ValueError, TypeError, AttributeError)
@@ -28,7 +29,7 @@ _BAD_RECIPE = (LookupError, ValueError, TypeError, AttributeError)
 class EventLog:
     """Appends to a job's events.jsonl. Only the controller has one; it goes on after what another one wrote.
 
-    What a full disk does not take is kept until there is room: no job ends because of it.
+    What a full disk does not take is kept until there is room, and that is told: no job ends because of it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,36 +39,52 @@ class EventLog:
         self._next = newest.seq + 1 if newest is not None else 0
         self.began_at: float | None = first.time if first is not None else None
         """Unix time of the first event."""
-        self._unwritten: list[tuple[str, bool]] = []
+        self.backlog = Backlog(self._tell_room)
+        """Takes the lines of the job's other files too."""
 
     def add(self, kind: EventKind, message: str, **fields: object) -> Event:
         """Write one event and return it; a new state of the job is on the disk by then, with all that came before.
 
         Where the disk is full, it is so once `flush` has returned true.
         """
-        told = dict(message.recipe) if isinstance(message, Told) else {}
+        recipe = dict(message.recipe) if isinstance(message, Told) else {}
         if found := recipes(fields.get("data")):
-            told["data"] = found
-        made = {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": told or None}
+            recipe["data"] = found
+        made = {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": recipe or None}
         event = EVENT.validate_python({**made, **fields})
-        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
-        self._unwritten.append((json.dumps(to_wire(event), ensure_ascii=False), durable))
-        self.flush()
         self._next += 1
         self.began_at = self.began_at or event.time
+        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
+        self.backlog.append(self._path, json.dumps(to_wire(event), ensure_ascii=False), durable=durable)
         return event
+
+    def unwritten(self, since: int = 0) -> list[str]:
+        """Return the lines of the events that are not on the disk, from the one of that number on."""
+        kept = self.backlog.kept(self._path)
+        return kept[max(0, since - (self._next - len(kept))) :]
+
+    @property
+    def end(self) -> int:
+        """Number of the event that comes next."""
+        return self._next
 
     def flush(self) -> bool:
         """Write what could not be written before; return whether everything is on the disk."""
-        while self._unwritten:
-            line, durable = self._unwritten[0]
-            try:
-                append_line(self._path, line, durable=durable)
-            except OSError as error:
-                LOG.warning("cannot write %s: %s", self._path, error)
-                return False
-            del self._unwritten[0]
-        return True
+        return self.backlog.flush() and self.backlog.trouble is None
+
+    def _tell_room(self) -> None:
+        """Tell that the disk takes nothing, or that it does so again."""
+        trouble = self.backlog.trouble
+        message = told("there is room on this disk again: what was kept in memory is written")
+        hint: str = ""
+        if trouble is not None:
+            path, reason = trouble
+            message = told("{path} cannot be written: {reason}. What is to be written there is kept in memory",
+                           path=str(path), reason=reason)  # fmt: skip
+            hint = told("Make room there: it is written then. The job goes on, and ends as it would.")
+        severity = "info" if trouble is None else "warning"
+        data = {"code": NO_ROOM, "severity": severity, "subject": self._path.parent.name, "hint": hint}
+        self.add(EventKind.FINDING, message, data=data)
 
 
 def read_events(path: Path, *kinds: EventKind) -> Iterator[Event]:

@@ -18,6 +18,7 @@ from dttui.services.holes import kept_parts, missing_notice, next_kept, read_kep
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_times import start_since
 from dttui.services.metrics import MAX_LINE_BYTES
+from dttui.services.unwritten import ANSWER_S, Unwritten
 from dttui.services.view import JobView
 
 _METRIC = TypeAdapter(Metric)
@@ -136,16 +137,43 @@ class JobFollower:
         self._metrics = LineReader(directory.metrics)
         self._sample_versions: dict[str, _Version] = {}
         self._plan_version: _Version | None = None
+        self._unwritten = Unwritten(directory.socket)
+        self._ahead: list[Event] = []
+        """What was told and is behind everything in the file."""
+        self._taken: dict[int, float] = {}
+        """Number → time of what was told and not read in the file yet."""
+
+    def catch_up(self) -> list[Event]:
+        """Read all that is there by now, and what the controller could not write down; return what was new."""
+        new = self._read_all()
+        if not self.is_over:
+            self._ahead += self._unwritten.read(ANSWER_S)
+            new += self._read_all()
+        return new
+
+    def _read_all(self) -> list[Event]:
+        new: list[Event] = []
+        while found := self.poll():
+            new += found
+        return new
 
     def poll(self) -> list[Event]:
         """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
         self._read_plan()
+        # Before the file is read: what the controller has told since is behind all that is in the file by then.
+        self._ahead += self._unwritten.read()
         new = []
         for line in self._events.read():
             event = parse_event(line)
-            if event is not None:
+            if event is not None and self._taken.pop(event.seq, None) != event.time:
                 self.view.apply(event)
                 new.append(event)
+        if not new:
+            for event in self._ahead:
+                self._taken[event.seq] = event.time
+                self.view.apply(event)
+                new.append(event)
+            self._ahead = []
         for line in self._metrics.read():
             new.extend(self._metric(line))
         for name, node in self.view.nodes.items():

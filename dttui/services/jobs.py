@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.i18n import _
 from dttui.services.event_log import newest_event, read_events
 from dttui.services.launch.launch_file import LaunchFile, read_launch_file
+from dttui.services.unwritten import unwritten_events
 from dttui.services.words import listed
 
 LAUNCHER = "launcher"
@@ -30,6 +32,8 @@ HEARTBEAT_S = 5.0
 """How often a controller gives a sign of life."""
 STALLED_S = 20.0
 """After so long without one nothing is known of its job."""
+PROBE_BYTES = 64 * 1024
+"""Room that there must be for logs to be worth another look."""
 MAX_NAMES = 8
 """Jobs that an error names."""
 _MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
@@ -119,7 +123,7 @@ class JobDirectory:
     def has_controller(self) -> bool:
         """Whether a controller owns the job now."""
         try:
-            descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)  # Also on a disk that has become read-only.
         except OSError:
             return False
         try:
@@ -168,10 +172,20 @@ class JobDirectory:
             return _("no controller watches this job since {time}; `dttui attach {id}` finds out").format(
                 time=since, id=self.job_id
             )
-        if seen is not None and now - seen > STALLED_S:
+        # Where the disk has become read-only, the sign of life is one that the controller gives itself.
+        if seen is not None and now - seen > STALLED_S and unwritten_events(self.socket) is None:
             text = _("the controller of this job has not run since {time}: it is stopped, or this machine slept")
             return text.format(time=since)
         return ""
+
+    def has_room(self) -> bool:
+        """Whether logs can be written here now."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path / "logs") as probe:
+                probe.write(bytes(PROBE_BYTES))
+        except OSError:
+            return False
+        return True
 
     def is_over(self) -> bool:
         """Whether the job has an outcome."""
@@ -321,6 +335,9 @@ def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
     first = next(read_events(directory.events), None)
     last = newest_event(directory.events, EventKind.JOB_STATE)
+    if (last is None or not JobState(last.data.get("state")).is_final) and directory.has_controller():
+        told = unwritten_events(directory.socket) or ()
+        last = next((event for event in reversed(told) if event.kind is EventKind.JOB_STATE), last)
     state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
     reason = last.message if last is not None else ""
     if not state.is_final and (silence := directory.silence(time.time())):

@@ -12,6 +12,7 @@ _MARKS = (
     N_("… {count:,} bytes of this log were not kept in this copy …"),
     N_("… the script replaced this file; it goes on from the beginning of the new one …"),
     N_("… the rest of this log was not fetched: the stop was forced …"),
+    N_("… if there was more of this log, the host has not kept it …"),
     N_("… torchrun has started the ranks again: from here on by a new process …"),
     N_("… this file system cannot drop the middle of a file: from here on only the end is kept …"),
 )

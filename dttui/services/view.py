@@ -10,12 +10,16 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan, PlannedNode
 from dttui.services.curves import spread
+from dttui.services.event_log import NO_ROOM
 from dttui.services.preflight.board import Cell, Check, cells_from_data
+from dttui.spec.findings import Severity
 
 HISTORY = 2000
 """Points of a metric that are kept for a plot, at most."""
 
 
+WAITS_FOR_ROOM = "waits_for_room"
+"""In the data of progress: the controller of a job that is over only waits until the disk has room."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
 
@@ -142,6 +146,10 @@ class JobView:
     reason: str = ""
     progress: str = ""
     """How far the state is that the job is in; empty where that says nothing."""
+    trouble: str = ""
+    """What keeps the login node's disk from taking what is told of the job; empty where it takes it."""
+    waits_for_room: bool = False
+    """Whether all that the controller of a job that is over still does is to wait until the disk has room."""
     attempt: int = 0
     started_at: float | None = None
     """Unix time of the first event."""
@@ -214,6 +222,8 @@ class JobView:
         elif event.kind is EventKind.FINDING:
             self.findings.append(event)
             subject = event.data.get("subject")
+            if event.data.get("code") == NO_ROOM:
+                self.trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
             if event.data.get("code") == NODE_OUT and subject in self.nodes:
                 self.nodes[subject].is_out = True
         elif event.kind is EventKind.RANK_FAILED:
@@ -264,6 +274,8 @@ class JobView:
     def headline(self, now: float) -> str:
         """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
         silences = self.silences(now)
+        if self.trouble and not silences and not self.state.is_final:
+            return self.trouble
         if not silences or self.state is JobState.UNKNOWN:
             return self.progress or self.reason
         name, seconds = max(silences.items(), key=lambda item: item[1])
@@ -291,6 +303,7 @@ class JobView:
 
     def _go_on(self, event: Event) -> None:
         """Take in how far the launch or the rendezvous is; other progress is for the list of events alone."""
+        self.waits_for_room = self.waits_for_room or bool(event.data.get(WAITS_FOR_ROOM))
         if "ready_nodes" in event.data or "missing" in event.data or "absent_ranks" in event.data:
             self.progress = "" if event.data.get("absent_ranks") == {} else event.message
         missing = event.data.get("missing")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.events import EventKind
+from dtagent.protocol import rpc
+from dtagent.protocol.events import Event, EventKind
 
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.inventory.models import Environment, Inventory
@@ -62,6 +64,31 @@ def test_a_plan_that_is_half_written_is_read_once_it_is_whole(directory: JobDire
     directory.plan.write_text(text)
     follower.poll()
     assert list(follower.view.nodes) == ["a"]
+
+
+def test_what_a_controller_cannot_write_is_heard_from_it_and_not_shown_again_once_it_is_written(
+    directory: JobDirectory,
+) -> None:
+    """Nor is what the next controller tells under a number that the one before had used."""
+    log = EventLog(directory.events)
+    log.add(EventKind.PROGRESS, "written")
+    controller = socket.socket(socket.AF_UNIX)
+    controller.bind(str(directory.socket))
+    controller.listen()
+    follower = JobFollower(directory)
+    assert [event.message for event in follower.poll()] == ["written"]
+    link, _address = controller.accept()
+    for number, told in ((1, "kept"), (2, "lost")):
+        event = rpc.to_wire(Event(number, 100.0 + number, EventKind.PROGRESS, told))
+        link.sendall(rpc.encode({"method": "event", "line": json.dumps(event)}))
+    link.sendall(rpc.encode({"method": "told"}))
+    assert [event.message for event in follower.catch_up()] == ["kept", "lost"]
+    log.add(EventKind.PROGRESS, "kept", time=101.0)
+    log.add(EventKind.PROGRESS, "the next controller's")
+    assert [event.message for event in follower.poll()] == ["the next controller's"]
+    link.close()
+    controller.close()
+    assert follower.poll() == []
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 4, 100])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_log_that_was_given_up_is_gone_on_with_where_it_was_left(folder: Path)
     assert LogCopy(folder).offsets == {"0.out": 19}
 
 
-def test_events_that_there_is_no_room_for_are_kept_until_there_is(tmp_path: Path) -> None:
+def test_events_that_there_is_no_room_for_are_kept_until_there_is_and_both_is_told(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
     log = EventLog(directory.events)
     log.add(EventKind.PROGRESS, "first")
@@ -99,9 +100,15 @@ def test_events_that_there_is_no_room_for_are_kept_until_there_is(tmp_path: Path
         log.add(EventKind.PROGRESS, "third")
         assert not log.flush()
         assert [event.message for event in directory.read_events()] == ["first"]
+        assert [json.loads(line)["seq"] for line in log.unwritten()] == [1, 2, 3]
+        assert [json.loads(line)["seq"] for line in log.unwritten(3)] == [3]
     assert log.flush()
+    assert log.unwritten() == []
     events = directory.read_events()
-    assert [(event.seq, event.message) for event in events] == [(0, "first"), (1, "second"), (2, "third")]
+    assert [event.seq for event in events] == list(range(5))
+    assert [event.message for event in events if event.kind is EventKind.PROGRESS] == ["first", "second", "third"]
+    found = [(event.data["code"], event.data["severity"]) for event in events if event.kind is EventKind.FINDING]
+    assert found == [("no-room-here", "warning"), ("no-room-here", "info")]
 
 
 def test_a_later_controller_goes_on_behind_a_gap(folder: Path) -> None:

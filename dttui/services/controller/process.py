@@ -31,10 +31,12 @@ from dttui.services.controller.starting import SPARE, wait_for_job
 from dttui.services.event_log import newest_event
 from dttui.services.gang.attempt import Gang
 from dttui.services.gang.look_again import look_again
+from dttui.services.gang.lost_nodes import unfetched_nodes
 from dttui.services.gang.takeover import Remains, TakeOver
 from dttui.services.jobs import HEARTBEAT_S, JobDirectory
 from dttui.services.known_hardware import known_hardware
 from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.services.view import WAITS_FOR_ROOM
 from dttui.spec import parse_document
 from dttui.spec.models import Job
 from dttui.transport.base import Prompt, PromptKind
@@ -42,8 +44,21 @@ from dttui.transport.routes import Transports, prepare_ssh
 
 LOG = logging.getLogger("dttui.controller")
 STOP, KILL = "stop", "kill"
+MOST_FETCHES = 8
+"""Times that logs are asked for which the end of a job did not wait for; after each the pause doubles."""
+MOST_UNREAD_BYTES = 16 << 20
+"""Of a client that does not read what it is told."""
 CLIENT_WAIT_S = 15.0
 """How long a question waits for a client that was said to come."""
+
+
+@dataclass
+class _Watcher:
+    """A client that hears of events that are not on the disk."""
+
+    writer: asyncio.StreamWriter
+    next_seq: int
+    """Number of the event that it is told next."""
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Controller:
     ) -> None:
         self._directory = directory
         self._log = WatchedLog(directory.events)
+        self._log.listeners.append(lambda _event: self._tell_unwritten())
+        self._watchers: list[_Watcher] = []
         self._watch: EventWatch | None = None
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
@@ -104,7 +121,7 @@ class Controller:
             if self._watch is not None:
                 await self._watch.close()
             server.close()
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 self._directory.socket.unlink()
 
     async def _run_job(self) -> None:
@@ -131,8 +148,27 @@ class Controller:
         data = {"state": state.value, "exit_code": int(code)}
         self._log.add(EventKind.JOB_STATE, message, time=now, data=data)
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
-        while not self._log.flush():  # noqa: ASYNC110 - nobody tells when a disk has room again
-            await asyncio.sleep(HEARTBEAT_S)
+        await self._write_late()
+
+    async def _write_late(self) -> None:
+        """Once there is room, write what could not be written, and fetch the logs that the end did not wait for."""
+        message = told("the job is over; what is missing in {path} is written once there is room, unless this "
+                       "controller ends before", path=str(self._directory.path))  # fmt: skip
+        fetches, is_told = 0, False
+        while not self._log.flush() or self._has_late_logs():
+            if fetches == MOST_FETCHES and self._log.flush():
+                return
+            if not is_told:
+                is_told = True
+                self._log.add(EventKind.PROGRESS, message, data={WAITS_FOR_ROOM: True})
+            if self._log.flush() and self._directory.has_room():
+                await self._look_again()
+                fetches += 1
+            await asyncio.sleep(HEARTBEAT_S * 2**fetches)
+
+    def _has_late_logs(self) -> bool:
+        """Whether there are logs on hosts that would be here with room for them; a forced stop leaves them there."""
+        return not self._stop_asked and bool(unfetched_nodes(self._directory.read_events(EventKind.FINDING)))
 
     def _earlier_end(self) -> tuple[JobState, str, int] | None:
         """Return how the job ended where another controller had already found out, and died before it was done."""
@@ -304,6 +340,7 @@ class Controller:
     def _forget(self, writer: asyncio.StreamWriter) -> None:
         """Put what a client that left was asked to another one."""
         self._prompting = [other for other in self._prompting if other is not writer]
+        self._watchers = [other for other in self._watchers if other.writer is not writer]
         for question in self._questions.values():
             if question.writer is writer and not question.answer.done():
                 self._put(question)
@@ -323,6 +360,11 @@ class Controller:
             attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", ""))))
             self._attaching.add(attaching)
             attaching.add_done_callback(self._attaching.discard)
+        elif method == "watch":
+            watcher = _Watcher(writer, 0)
+            self._watchers.append(watcher)
+            self._tell_unwritten()
+            writer.write(rpc.encode({"method": "told"}))
         elif method == "stop":
             self._stop(bool(message.get("force")))
             writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
@@ -335,6 +377,16 @@ class Controller:
                 question.answer.set_result(message["value"])
                 if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
                     self._typed.add(question.message["kind"])
+
+    def _tell_unwritten(self) -> None:
+        """Tell who watches what the disk has not taken, each event once."""
+        for watcher in list(self._watchers):
+            for line in self._log.unwritten(watcher.next_seq):
+                watcher.writer.write(rpc.encode({"method": "event", "line": line}))
+            watcher.next_seq = self._log.end
+            if watcher.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+                self._watchers.remove(watcher)  # It is stopped, and will ask anew.
+                watcher.writer.close()
 
 
 def _with_hint(error: DttuiError) -> str:

@@ -19,12 +19,13 @@ from dttui.planning.models import Plan, PlannedNode
 from dttui.services.agents.client import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import MetricWatch
+from dttui.services.backlog import Backlog
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.copy_cap import CopyCap
 from dttui.services.gang.node_record import Shared
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.start import GangStart
+from dttui.services.gang.start import GangStart, not_written
 from dttui.services.gang.warm import ask_warm
 from dttui.services.gang.watch import GangWatch
 from dttui.services.jobs import JobDirectory
@@ -68,7 +69,9 @@ class Gang:
         self._tried_port: int | None = None
         """Where the preflight saw the nodes reach the master."""
         key = AttemptKey(directory.job_id, attempt)
-        self._nodes = make_nodes(plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts)
+        self._nodes = make_nodes(
+            plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts, log.backlog
+        )
         self._events = AttemptLog(log, attempt)
         self._warming: list[asyncio.Task[None]] = []
         self._watch = GangWatch(directory, self._events, self._nodes, self._changed, secrets.values())
@@ -141,7 +144,10 @@ class Gang:
         board.raise_errors()
         self._tried_port = preflight.master_port
         self._plan = board.plan or self._plan
-        write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
+        try:
+            write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
+        except OSError as error:
+            raise not_written(self._directory.plan, error) from error
         for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
             node.planned = planned
             node.shared.world_size = self._plan.world_size
@@ -183,10 +189,12 @@ def make_nodes(
     prompter: Prompter,
     on_change: Callable[[], None],
     alerts: AlertWatch,
+    backlog: Backlog,
 ) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
-    shared = Shared(MetricWatch(), alerts, CopyCap(plan.log_cap_bytes), plan.slots, plan.min_nodes is not None)
+    cap = CopyCap(plan.log_cap_bytes)
+    shared = Shared(MetricWatch(), alerts, cap, backlog, plan.slots, plan.min_nodes is not None)
     for planned in plan.nodes:
         environment = inventory.find(planned.name)
         if environment is None:

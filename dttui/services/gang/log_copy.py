@@ -157,6 +157,16 @@ class LogCopy:
         notice = _("… the rest of this log was not fetched: the stop was forced …")
         self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
 
+    def mark_the_end(self) -> None:
+        """Say at the end of each copy that there may have been more of it, which nobody has any more.
+
+        Raises:
+            OSError: there is no room, say; the copy is as it was.
+        """
+        notice = _("… if there was more of this log, the host has not kept it …")
+        for stream in [name for name in self._cursors if (self._folder / name).exists()]:
+            self._append(stream, f"{notice}\n".encode(), b"", self.place(stream))
+
     def _append(self, stream: str, notice: bytes, data: bytes, cursor: Cursor) -> None:
         """Append lines of our own, and the bytes that are at `cursor` on the host."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

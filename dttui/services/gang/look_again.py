@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from dtagent.protocol.events import EventKind, NodeStanding
@@ -54,7 +55,12 @@ async def look_again(
     remains = Remains.read(directory, time.time())
     lost, unfetched = lost_nodes(remains.events), unfetched_nodes(remains.events)
     plan = remains.plan
-    shared = Shared(copy_cap=CopyCap(plan.log_cap_bytes), world_size=plan.slots, is_elastic=plan.min_nodes is not None)
+    shared = Shared(
+        copy_cap=CopyCap(plan.log_cap_bytes),
+        backlog=log.backlog,
+        world_size=plan.slots,
+        is_elastic=plan.min_nodes is not None,
+    )
     so_far = read_metrics(directory, remains.attempt)
     looks = []
     for planned in remains.plan.nodes:
@@ -89,6 +95,8 @@ async def _fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
         await _drain(node, asyncio.create_task(node.follow()), forced)
     except HostError as error:
         if isinstance(error, AgentError) and error.code == ErrorCode.NO_SUCH_ATTEMPT:
+            with contextlib.suppress(OSError):  # That there is no room was told.
+                node.record.logs.mark_the_end()
             message = told("{host} keeps nothing of this job any more", host=node.name)
             attempt_log.tell(info(LOG_REST, node.name, message))
         else:
@@ -96,7 +104,7 @@ async def _fetch(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     else:
         message = told("the rest of the logs of {host} was fetched", host=node.name)
         fetched = info(LOG_REST, node.name, message)
-        attempt_log.tell(log_rest(node.key.job_id, node.name) if node.is_cut_short else fetched)
+        attempt_log.tell(log_rest(node.key.job_id, node) if node.is_cut_short else fetched)
     finally:
         await node.close()
 
@@ -152,9 +160,9 @@ async def _end(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[N
     except HostError as error:
         if not node.is_clean:
             raise
-        log.tell(log_rest(node.key.job_id, node.name, told("the rest was not fetched: {reason}", reason=error.message)))
+        log.tell(log_rest(node.key.job_id, node, told("the rest was not fetched: {reason}", reason=error.message)))
     if node.is_cut_short:
-        log.tell(log_rest(node.key.job_id, node.name))
+        log.tell(log_rest(node.key.job_id, node))
     status = node.status or before
     if not status.state.is_final:
         return NodeStanding.LOST, told("it has not ended; what runs there is unknown")

@@ -16,8 +16,9 @@ from dtagent.protocol.events import Metric
 from dtagent.protocol.rpc import to_wire
 from pydantic import TypeAdapter, ValidationError
 
-from dttui.files import append_line, cut_torn_line, thin_out
+from dttui.files import cut_torn_line, thin_out
 from dttui.services.alerts.metric_watch import LOOK_BACK_REPORTS
+from dttui.services.backlog import Backlog
 from dttui.services.curves import spread
 from dttui.services.gang.log_copy import Cursor
 from dttui.services.jobs import JobDirectory
@@ -27,6 +28,8 @@ MOST_BYTES = 16 << 20
 RECENT_BYTES = 4 << 20
 """At the end of the file, of which no report is left out."""
 RETRY_BYTES = 1 << 20
+MOST_UNWRITTEN_BYTES = 4 << 20
+"""Kept in memory while they cannot be written; the hosts have the others."""
 _METRIC = TypeAdapter(Metric)
 _SOURCE = "source"
 """Beside the metric's own fields; whoever reads metrics passes it over."""
@@ -51,11 +54,19 @@ class MetricsSoFar:
     """In order, of each rank as many as a watch looks back at."""
 
 
-def append_metric(directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor) -> None:
+def takes_metrics(directory: JobDirectory, backlog: Backlog) -> bool:
+    """Whether more reports may be kept; else they are to be asked for again once there is room."""
+    return backlog.kept_bytes(directory.metrics) < MOST_UNWRITTEN_BYTES
+
+
+def append_metric(
+    directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor, backlog: Backlog | None = None
+) -> None:
     """Keep a report, together with where its line ends on the host: neither is there without the other."""
     source = [place.attempt, place.node, place.stream, cursor.offset, cursor.inode]
     line = json.dumps({**to_wire(metric), _SOURCE: source})
-    append_line(directory.metrics, line)
+    if not (backlog or Backlog()).append(directory.metrics, line):
+        return
     size = directory.metrics.stat().st_size
     # Where there is no room for it, it is tried again when so much more has come.
     if size > MOST_BYTES and (size - len(line) - 1) // RETRY_BYTES < size // RETRY_BYTES:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dtagent.protocol.jobs import PROCESS_NAME, AttemptKey, FollowReply
+from dtagent.protocol.jobs import PROCESS_NAME, AttemptKey, FollowReply, LogChunk
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import AgentError
@@ -17,9 +19,10 @@ from dttui.i18n import _
 from dttui.planning.models import PlannedNode
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import Alert, MetricWatch
+from dttui.services.backlog import Backlog
 from dttui.services.gang.copy_cap import CopyCap
 from dttui.services.gang.log_copy import Cursor, LogCopy
-from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric
+from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric, takes_metrics
 from dttui.services.gang.sample_copy import SampleCopy
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.metrics import MetricStream
@@ -39,6 +42,8 @@ class Shared:
     """Those that the job asks for."""
     copy_cap: CopyCap = field(default_factory=CopyCap)
     """The bound of all copies of logs."""
+    backlog: Backlog = field(default_factory=Backlog)
+    """Takes what the disk does not."""
     world_size: int = 1
     is_elastic: bool = False
     """Whether torchrun numbers the ranks, so that a node may have any of them."""
@@ -77,7 +82,7 @@ class NodeRecord:
         self._on_news = on_news
         self._name = planned().name
         self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap)
-        self._samples = SampleCopy(directory.samples(self._name))
+        self._samples = SampleCopy(directory.samples(self._name), shared.backlog)
         self.last_sample: int | None = None
         """Number of the newest that was kept."""
         self.metrics = MetricStream()
@@ -108,24 +113,38 @@ class NodeRecord:
             OSError: there is no room, say; what was not kept may be asked for again.
         """
         host = self._name
+        refused: dict[str, OSError] = {}
         for chunk in reply.chunks:
+            if chunk.stream in refused:
+                continue
             # Names become file names and offsets decide what is new: an agent is not trusted with either.
             data = _decoded(chunk.data)
             if data is None or not self._is_own_stream(chunk.stream) or not self.logs.accepts(chunk):
                 raise AgentError(
                     host, _("{host}: the agent sends logs that were not asked for").format(host=host), code=0
                 )
+            try:
+                self._take(chunk, data)
+            except OSError as error:
+                refused[chunk.stream] = error  # What comes of the others is taken all the same.
+                continue
             if self.logs.is_endless(chunk, data, is_over=reply.status.state.is_final):
                 raise AgentError(
                     host, _("{host}: the agent tells of gaps in logs without end").format(host=host), code=0
                 )
-            if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
-                self.logs.advance(chunk, data)
-                self._store_metrics(chunk.stream, data)
-            else:
-                self.logs.write(chunk, data)
-                if not self.is_catching_up:
-                    self._shared.alerts.see_log(host, chunk.stream, data)
+        if refused:
+            raise next(iter(refused.values()))
+
+    def _take(self, chunk: LogChunk, data: bytes) -> None:
+        if chunk.stream in (METRICS_STREAM, TRAINER_STREAM):
+            if not takes_metrics(self._directory, self._shared.backlog):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._directory.metrics))
+            self.logs.advance(chunk, data)
+            self._store_metrics(chunk.stream, data)
+        else:
+            self.logs.write(chunk, data)
+            if not self.is_catching_up:
+                self._shared.alerts.see_log(self._name, chunk.stream, data)
 
     def keep_samples(self, samples: Sequence[HostSample], clock_offset_s: float, *, is_over: bool) -> HostSample | None:
         """Keep those that are new; return the newest, `None` where none is.
@@ -142,7 +161,7 @@ class NodeRecord:
             if not is_new:
                 continue
             newest = sample
-            with contextlib.suppress(OSError):  # That there is no room is told of the logs.
+            with contextlib.suppress(OSError):  # It was removed in this moment.
                 self._samples.append(sample)
             if not (self.is_catching_up or is_over):
                 self._shared.alerts.see_sample(self._name, sample, clock_offset_s)
@@ -180,7 +199,8 @@ class NodeRecord:
         lowest = min(self._ranks(), default=0)
         for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
             with contextlib.suppress(OSError):
-                append_metric(self._directory, metric, place, Cursor(cursor.offset - len(data) + end, cursor.inode))
+                at = Cursor(cursor.offset - len(data) + end, cursor.inode)
+                append_metric(self._directory, metric, place, at, self._shared.backlog)
             self.has_reported = True
             if not self._shared.has_rank(metric.rank):
                 continue

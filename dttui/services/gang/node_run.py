@@ -79,7 +79,7 @@ class NodeRun:
     hurries: bool = False
     """Whether the end is not to wait for logs that take long to fetch."""
     is_cut_short: bool = False
-    """Whether the end did not wait for the rest of its logs."""
+    """Whether the end did not wait for the rest of its logs: it was forced, or there was no room for them here."""
     clock_offset_s: float = 0.0
     told_to_end_at: float | None = None
     """Unix time, the host's clock, at which it was first told to end its part."""
@@ -293,6 +293,9 @@ class NodeRun:
             self.learn(reply.status)
             if reply.status.state.is_final and not reply.chunks and not reply.more:
                 self.record.finish()
+                return
+            if reply.status.state.is_final and not is_stored:
+                self.is_cut_short = True
                 return
             if reply.status.state.is_final and self.hurries:
                 ended_at = ended_at or time.monotonic()

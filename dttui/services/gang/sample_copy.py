@@ -10,13 +10,16 @@ from pathlib import Path
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.files import append_line, cut_torn_line, thin_out
+from dttui.files import cut_torn_line, thin_out
+from dttui.services.backlog import Backlog
 from dttui.services.follow import newest_line
 
 MOST_BYTES = 32 << 20
 """Of one host; eight GPUs fill it in about five hours."""
 RECENT_BYTES = 8 << 20
 """At the end of the file, of which no sample is left out."""
+MOST_UNWRITTEN_BYTES = 128 << 10
+"""Kept in memory while they cannot be written; the oldest go first."""
 RETRY_BYTES = 1 << 20
 """How much more may come until what could not be thinned is tried again."""
 
@@ -26,10 +29,12 @@ class SampleCopy:
 
     Args:
         path: of the file; what is there already is gone on from with `resume`.
+        backlog: takes what the disk does not.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, backlog: Backlog | None = None) -> None:
         self._path = path
+        self._backlog = backlog or Backlog()
         # Not with all the other hosts at once.
         self._most_bytes = MOST_BYTES - int(random.random() * RECENT_BYTES)  # noqa: S311  # nothing to be kept from anyone
         self._due_bytes = self._most_bytes
@@ -42,12 +47,10 @@ class SampleCopy:
         return None
 
     def append(self, sample: HostSample) -> None:
-        """Keep a sample.
-
-        Raises:
-            OSError: there is no room, say; the file is as it was.
-        """
-        append_line(self._path, json.dumps(to_wire(sample)))
+        """Keep a sample."""
+        line = json.dumps(to_wire(sample))
+        if not self._backlog.append(self._path, line, most_bytes=MOST_UNWRITTEN_BYTES):
+            return
         size = self._path.stat().st_size
         if size > self._due_bytes:
             self._due_bytes = size + RETRY_BYTES

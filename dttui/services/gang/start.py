@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -83,10 +84,9 @@ class GangStart:
             return await unless_stopped(self._prepare_and_start())
         except CancelledError as error:
             raise CancelledError(await self.roll_back(error.message)) from error
-        except (DttuiError, OSError) as error:
-            message = error.message if isinstance(error, DttuiError) else str(error)
-            hint = error.hint if isinstance(error, DttuiError) else ""
-            raise LaunchError(await self.roll_back(message), hint) from error
+        except (DttuiError, OSError) as fault:
+            known = not_written(self._directory.path, fault) if isinstance(fault, OSError) else fault
+            raise LaunchError(await self.roll_back(known.message), known.hint) from fault
 
     async def roll_back(self, reason: str = "") -> Told:
         """Clear all nodes; return the reason with what there is to say about that."""
@@ -267,6 +267,15 @@ class _Progress:
             ready=data["ready_nodes"],
             count=data["nodes"],
         )
+
+
+def not_written(path: Path, error: OSError) -> LaunchError:
+    """Return what tells that a file without which nothing may be started cannot be had on this login node."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    hint = told("Make room on this login node, and launch again.") if is_full else ""
+    return LaunchError(
+        told("{path}: {reason}", path=str(error.filename or path), reason=error.strerror or str(error)), hint
+    )
 
 
 async def on_all(

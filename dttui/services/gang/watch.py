@@ -305,7 +305,7 @@ class GangWatch:
                 self._log.tell(warning("copy-behind", node.name, message))
             self._remarks.tell(node)
             if node.is_cut_short:
-                self._log.tell(log_rest(self._directory.job_id, node.name))
+                self._log.tell(log_rest(self._directory.job_id, node))
 
     def _conclude(self) -> None:
         """Raise what says how the attempt ended; return when every rank ended well of every node that was needed."""
@@ -368,11 +368,15 @@ class GangWatch:
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
 
 
-def log_rest(job_id: str, host: str, message: str = "") -> Finding:
+def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
     """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
-    forced = told("the stop was forced: the rest of the logs of {host} was not fetched", host=host)
+    why = told("the stop was forced: the rest of the logs of {host} was not fetched", host=node.name)
     hint = told("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
-    return warning(LOG_REST, host, message or forced, hint)
+    if node.disk_trouble:
+        why = told("the rest of the logs of {host} is still there, and not here: {reason}",
+                   host=node.name, reason=node.disk_trouble)  # fmt: skip
+        hint = told("It is fetched once there is room, as long as the host keeps it.")
+    return warning(LOG_REST, node.name, message or why, hint)
 
 
 def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:

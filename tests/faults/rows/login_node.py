@@ -9,6 +9,7 @@ _STOPPED = "tests/faults/test_stopped_and_doubled.py::"
 _TAKEN = "tests/faults/test_take_over.py::"
 _GONE = "tests/faults/test_terminal_gone.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
+_FULL = "tests/faults/test_full_login_node.py::"
 
 ROWS = (
     Fault(
@@ -81,6 +82,18 @@ ROWS = (
         ("P1", "P5", "P6"),
         60,
         (f"{_LOGIN}test_without_the_ssh_agent_it_started_with_a_job_is_unknown_until_an_attach_brings_one",),
+    ),
+    Fault(
+        "the login node's disk is full, or has become read-only",
+        "a small file system below the job's directory, filled while the job runs and from the start; a directory, or "
+        "only that of logs or telemetry, remounted read-only",
+        ("P1", "P3", "P4", "P5"),
+        30,
+        (
+            f"{_FULL}test_a_job_is_told_to_its_end_on_a_full_disk_and_written_once_there_is_room",
+            f"{_FULL}test_a_job_is_told_to_its_end_where_its_directory_or_a_part_of_it_becomes_read_only",
+            f"{_FULL}test_a_login_node_that_is_full_from_the_start_launches_nothing_and_says_why",
+        ),
     ),
     Fault(
         "two dttui at once",
