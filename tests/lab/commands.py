@@ -39,3 +39,12 @@ def ip_batch(*commands: str, network_of: int | None = None, pass_fds: Sequence[i
     """Run several `ip` commands in one process, here or in the network namespace of the process `network_of`."""
     prefix = in_network_of(network_of) if network_of is not None else []
     call([*prefix, "ip", "-batch", "-"], stdin="\n".join(commands) + "\n", pass_fds=pass_fds)
+
+
+def ip_if_there(command: str, network_of: int | None = None) -> None:
+    """Run an `ip` command on an interface that may have gone with its host, also between look-up and command."""
+    try:
+        ip_batch(command, network_of=network_of)
+    except LabError as error:
+        if not any(answer in str(error) for answer in ("Cannot find device", "No such device")):
+            raise

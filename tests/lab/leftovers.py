@@ -10,7 +10,7 @@ import signal
 import tempfile
 from pathlib import Path
 
-from tests.lab.commands import LabError, ip_batch
+from tests.lab.commands import ip_if_there
 
 INTERFACE_PREFIX = "dtlab"
 """Names of the interfaces by which the login node reaches its labs."""
@@ -62,9 +62,4 @@ def _remove(interface: str, rack: str) -> None:
     if _lives(rack):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(rack.partition(".")[0]), signal.SIGKILL)
-    try:
-        ip_batch(f"link delete {interface}")
-    except LabError:
-        # The rack's death may have taken it first; anything else is worth hearing of.
-        if (_INTERFACES / interface).exists():
-            raise
+    ip_if_there(f"link delete {interface}")  # The rack's death may have taken it first.

@@ -11,7 +11,7 @@ import json
 import re
 
 from tests.lab.blueprint import Cable
-from tests.lab.commands import LabError, call, in_network_of, ip_batch
+from tests.lab.commands import LabError, call, in_network_of, ip_batch, ip_if_there
 from tests.lab.leftovers import INTERFACE_PREFIX, label
 
 _FIRST_HOST = 11
@@ -88,7 +88,7 @@ class Network:
 
     def pull(self, cable: Cable) -> None:
         """Take a cable out of the switch, if it is still there."""
-        _tolerate_absence(f"link set {cable.port} nomaster", network_of=self._rack_pid)
+        ip_if_there(f"link set {cable.port} nomaster", network_of=self._rack_pid)
 
     def plug(self, cable: Cable) -> None:
         """Put a cable back into the switch."""
@@ -96,7 +96,7 @@ class Network:
 
     def remove(self, cable: Cable) -> None:
         """Remove a cable, both its ends; its host is gone, and may have taken it along."""
-        _tolerate_absence(f"link delete {cable.port}", network_of=self._rack_pid)
+        ip_if_there(f"link delete {cable.port}", network_of=self._rack_pid)
 
     def limit(self, cable: Cable, host_pid: int, rate: str) -> None:
         """Limit a host's bandwidth, each way, to a rate such as `1mbit`."""
@@ -125,13 +125,4 @@ class Network:
 
     def close(self) -> None:
         """Remove the login node's end, and so the cable; the rest goes with the rack."""
-        _tolerate_absence(f"link delete {self.interface}")
-
-
-def _tolerate_absence(command: str, network_of: int | None = None) -> None:
-    """Run an `ip` command on an interface that may have gone with its host."""
-    try:
-        ip_batch(command, network_of=network_of)
-    except LabError as error:
-        if "Cannot find device" not in str(error):
-            raise
+        ip_if_there(f"link delete {self.interface}")

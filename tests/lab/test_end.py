@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import leftovers
-from tests.lab.commands import LabError
+from tests.lab.commands import LabError, ip_if_there
 from tests.lab.fixtures import missing_requirement, require_lab
 from tests.lab.hosts import Lab
 from tests.lab.probes import connect_from, ssh
@@ -113,6 +113,17 @@ class TestEnd:
     def test_a_sweep_spares_the_labs_of_the_living(self, lab3: Lab) -> None:
         leftovers.sweep()
         assert ssh(lab3, lab3["gpu1"], "true").returncode == 0
+
+
+class TestInterfacesThatAreGone:
+    # `ip` takes `if99999` for the number of an interface: as if its name had been found and it had gone since.
+    @pytest.mark.parametrize("name", ["dtlab-none", "if99999"])
+    def test_one_that_went_by_itself_may_be_removed(self, can_have_lab: None, name: str) -> None:
+        ip_if_there(f"link delete {name}")
+
+    def test_any_other_failure_is_told(self, can_have_lab: None) -> None:
+        with pytest.raises(LabError, match="rubbish"):
+            ip_if_there("link rubbish")
 
 
 class TestRequirements:
