@@ -28,8 +28,8 @@ from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.node_start import NodeStart
 from dttui.services.gang.start import GangStart
 from dttui.services.launch import sending
-from dttui.services.launch.sending import make_bundle, send
-from dttui.services.launch.upload import Upload, survey
+from dttui.services.launch.sending import Bundle, make_bundle, send
+from dttui.services.launch.upload import Upload, UploadFile, survey
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeConnection, FakeTransport
 from tests.unit.test_follow import plan_for
@@ -179,6 +179,28 @@ async def test_what_is_appended_meanwhile_stays_here_and_what_is_changed_is_an_e
     (directory / "train.py").write_text("x")
     with pytest.raises(UsageError, match="became shorter"):
         await send(cast(AgentClient, host), host.prepare(), bundle)
+
+
+async def test_a_directory_that_is_exchanged_for_a_link_meanwhile_sends_nothing_from_there(
+    host: Host, directory: Path, tmp_path: Path
+) -> None:
+    bundle = make_bundle(survey(directory).files)
+    secret = tmp_path / "outside/net.py"
+    secret.parent.mkdir()
+    secret.write_bytes(b"s" * 200_000)
+    (directory / "lib").rename(tmp_path / "aside")
+    (directory / "lib").symlink_to(secret.parent)
+    host.before_push = lambda: pytest.fail("something was sent")
+    with pytest.raises(UsageError, match=r"lib/net\.py was a file of the working directory, and leads elsewhere now"):
+        await send(cast(AgentClient, host), host.prepare(), replace(bundle, sources=_only(bundle, 200_000)))
+    with pytest.raises(UsageError, match="leads elsewhere now"):
+        make_bundle(tuple(bundle.sources.values()))
+
+
+def _only(bundle: Bundle, size: int) -> dict[str, UploadFile]:
+    """Return all contents as sources of the one file of a size, so that this is what is read first."""
+    (large,) = [file for file in bundle.sources.values() if file.size == size]
+    return dict.fromkeys(bundle.sources, large)
 
 
 async def test_the_next_part_is_on_its_way_while_the_host_takes_one(host: Host, directory: Path) -> None:

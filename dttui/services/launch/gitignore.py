@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dttui.services.launch.beneath import Root
+
 GIT_TIMEOUT_S = 30.0
 MAX_RULES_BYTES = 1 << 20
 
@@ -25,10 +27,14 @@ class IgnoreRules:
 
     _rules: list[tuple[str, list[_Rule]]] = field(default_factory=list)
 
-    def enter(self, directory: Path, relative: str) -> None:
-        """Read the .gitignore of a directory; `relative` is its path from where the walk began, "" there."""
+    def enter(self, root: Root, name: str, relative: str) -> None:
+        """Read the .gitignore of a directory by its name beneath the root, which as for git must be no link.
+
+        `relative` is its path from where the walk began, "" there.
+        """
         try:
-            text = (directory / ".gitignore").read_bytes()[:MAX_RULES_BYTES].decode(errors="surrogateescape")
+            with root.open(f"{name}/.gitignore" if name else ".gitignore") as stream:
+                text = stream.read(MAX_RULES_BYTES).decode(errors="surrogateescape")
         except OSError:
             return
         rules = [rule for line in text.splitlines() if (rule := _parse(line)) is not None]

@@ -79,7 +79,7 @@ def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
                 continue
             # A relative import begins above its own package, a usual one wherever modules are looked for.
             places = [path.parents[level - 1]] if 0 < level <= len(path.parents) else [script.parent, directory]
-            local = {module for place in places for module in _modules(place, name)} - seen
+            local = {module for place in places for module in _modules(place, name) if _is_in(directory, module)} - seen
             seen |= local
             waiting.extend(sorted(local))
     return frozenset(found)
@@ -94,7 +94,12 @@ def _script(run: Run, directory: Path) -> Path | None:
     else:
         return None
     paths = (directory / candidate for candidate in candidates if not os.path.isabs(candidate))
-    return next((path for path in paths if path.is_file() and path.is_relative_to(directory)), None)
+    return next((path for path in paths if path.is_file() and _is_in(directory, path)), None)
+
+
+def _is_in(directory: Path, path: Path) -> bool:
+    """Whether a file would be sent with a directory, as far as links and `..` go."""
+    return path.resolve().is_relative_to(directory.resolve())
 
 
 def _modules(place: Path, name: str) -> Iterator[Path]:

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
 
 from dtagent.protocol.jobs import AttemptKey, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import MAX_PUSH_BYTES, ErrorCode
@@ -203,7 +202,7 @@ def _contents(files: list[UploadFile]) -> Iterator[bytes]:
     """Yield the bytes of files, of each as many as it had: what was appended since stays here."""
     for file in files:
         left = file.size
-        with _opened(file) as stream:
+        with file.open() as stream:
             while left:
                 data = stream.read(min(left, MAX_PUSH_BYTES))
                 if not data:
@@ -217,10 +216,3 @@ def _hash(file: UploadFile) -> str:
     for data in _contents([file]):
         found.update(data)
     return found.hexdigest()
-
-
-def _opened(file: UploadFile) -> BinaryIO:
-    try:
-        return file.path.open("rb")
-    except OSError as error:
-        raise UsageError(_("cannot read {path}: {reason}").format(path=file.path, reason=error.strerror)) from error

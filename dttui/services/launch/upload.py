@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePath
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+from typing import BinaryIO
 
 from dtagent.protocol.tree import MAX_BYTES, MAX_FILES, problem_of
 
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.services.launch.beneath import LinkError, Root
 from dttui.services.launch.gitignore import IgnoreRules, list_with_git
 from dttui.spec.findings import Finding, error
 
 SKIPPED = {".git", ".hg", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
-PRIVATE = (".*", "*.env", "*.pem", "id_rsa", "id_ed25519", "id_ecdsa")
-"""Names of what may hold secrets, which no rank needs and every host would keep."""
+PRIVATE = (
+    *(".*", "*.env", "netrc", "_netrc", "credentials", "credentials.json", "credentials.csv", "*[-_]credentials.json"),
+    *("kubeconfig", "kubeconfig.*", "*.kubeconfig", "*.key", "*.pem", "*.p8", "*.p12", "*.pfx", "*.jks", "*.keystore"),
+    *("*.ppk", "*.kdbx", "id_dsa*", "id_ecdsa*", "id_ed25519*", "id_mldsa*", "id_rsa*", "id_xmss*", "ssh_host_*_key"),
+)
+"""Names of what may hold secrets, which no rank needs and every host would keep; in lower case."""
+NOT_PRIVATE = ("*.pub", "*.py")
+"""What goes all the same, unless it is hidden: public halves of keys, and modules."""
+_PRIVATE, _NOT_PRIVATE = (re.compile("|".join(map(translate, patterns))) for patterns in (PRIVATE, NOT_PRIVATE))
 
 
 @dataclass(frozen=True)
@@ -28,9 +39,28 @@ class UploadFile:
     """A file to send."""
 
     path: Path
+    """Where it is, to be told; it is opened beneath the directory alone."""
     relative: str
     size: int
     executable: bool
+    _root: Root = field(repr=False, compare=False)
+    _name: str = field(repr=False, compare=False)
+    """What it is beneath the root, where `relative` goes by links."""
+
+    def open(self) -> BinaryIO:
+        """Open it for reading.
+
+        Raises:
+            UsageError: it cannot be read, or is by now a link, or below one.
+        """
+        try:
+            return self._root.open(self._name)
+        except LinkError as error:
+            message = _("{path} was a file of the working directory, and leads elsewhere now").format(path=self.path)
+            hint = _("Launch again once nothing writes to the working directory.")
+            raise UsageError(message, hint) from error
+        except OSError as error:
+            raise UsageError(_("cannot read {path}: {reason}").format(path=self.path, reason=error.strerror)) from error
 
 
 @dataclass(frozen=True)
@@ -59,19 +89,17 @@ def survey(directory: Path) -> Upload:
         UsageError: there are too many, or they are too large together.
     """
     files: list[UploadFile] = []
-    left_out: list[str] = []
+    left_out: set[str] = set()
     misnamed: list[str] = []
-    root = directory.resolve()
+    try:
+        root = Root(directory)
+    except OSError as error:
+        raise UsageError(_("cannot read {path}: {reason}").format(path=directory, reason=error.strerror)) from error
     total = 0
     by_part: Counter[str] = Counter()
-    for relative, is_wanted in _listed(directory, root):
-        path = directory / relative
-        if not is_wanted:
-            left_out.append(_shown(relative))
-            continue
-        try:
-            info = path.stat()
-        except OSError:  # It is gone by now, or a link to nothing.
+    for relative, name, info in _listed(directory, root):
+        if name is None or info is None:
+            left_out.add(relative)
             continue
         if not stat.S_ISREG(info.st_mode):
             continue
@@ -80,7 +108,8 @@ def survey(directory: Path) -> Upload:
             continue
         total += info.st_size
         by_part[relative.partition("/")[0]] += info.st_size
-        files.append(UploadFile(path, relative, info.st_size, bool(info.st_mode & 0o100)))
+        executable = bool(info.st_mode & 0o100)
+        files.append(UploadFile(directory / relative, relative, info.st_size, executable, root, name))
         if total > MAX_BYTES or len(files) > MAX_FILES:
             name, size = by_part.most_common(1)[0]
             raise UsageError(
@@ -95,69 +124,110 @@ def survey(directory: Path) -> Upload:
                 ),
                 _("Put the data on the hosts, name it in .gitignore, or make workdir an absolute path there."),
             )
-    return Upload(tuple(files), tuple(sorted(set(left_out))), tuple(misnamed))
+    entered = {file.relative[:at] for file in files for at, letter in enumerate(file.relative) if letter == "/"}
+    return Upload(tuple(files), tuple(sorted(map(_shown, left_out - entered))), tuple(misnamed))
 
 
-def _listed(directory: Path, root: Path) -> Iterator[tuple[str, bool]]:
-    """Yield what there is of a directory, as git has it where it is a checkout, with whether it may be sent."""
+_Listed = tuple[str, "str | None", "os.stat_result | None"]
+"""A path, and what is sent under it: a name without links and its status. Without these it is left out."""
+
+
+def _listed(directory: Path, root: Root) -> Iterator[_Listed]:
+    """Yield what there is of a directory, as git has it where it is a checkout."""
     listed = list_with_git(directory)
     if listed is None:
-        yield from _walk(directory, "", root, IgnoreRules())
+        yield from _walk(root, "", "", IgnoreRules())
         return
     kept, ignored = listed
+    left = ""
     for relative in kept:
-        parts = PurePath(relative).parts
-        if SKIPPED.intersection(parts):
+        parts = relative.split("/")
+        if SKIPPED.intersection(parts) or (left and relative.startswith(f"{left}/")):
             continue
-        path = directory / relative
-        if path.is_dir() and not path.is_symlink():  # Another repository inside this one.
-            yield from _walk(path, relative, root, IgnoreRules())
-        elif any(map(_is_private, parts)):
+        if any(map(_is_private, parts)):
             first = next(index for index, part in enumerate(parts) if _is_private(part))
-            yield "/".join(parts[: first + 1]), False
-        else:
-            yield relative, _stays_inside(path, root)
-    for relative in ignored:
-        if not SKIPPED.intersection(PurePath(relative).parts) and not relative.endswith((".pyc", ".pyo")):
-            yield relative, False
-
-
-def _walk(directory: Path, prefix: str, root: Path, rules: IgnoreRules) -> Iterator[tuple[str, bool]]:
-    """Yield each file below a directory, and each directory that is left out, with whether it may be sent."""
-    rules.enter(directory, prefix)
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except OSError:
-        yield prefix, False
-        return
-    for entry in entries:
-        relative = f"{prefix}/{entry.name}" if prefix else entry.name
-        is_directory = os.path.isdir(entry.path)
-        if is_directory and entry.name in SKIPPED:
+            yield "/".join(parts[: first + 1]), None, None
             continue
-        is_ignored = rules.ignores(relative, is_directory=is_directory and not entry.is_symlink())
-        if _is_private(entry.name) or is_ignored:
-            yield relative, False
-        elif is_directory and not entry.is_symlink():
-            yield from _walk(Path(entry.path), relative, root, rules)
+        found = _resolved(root, relative, relative)
+        if found is None:
+            continue
+        left, name, info = found if found[1] is None else ("", *found[1:])
+        if name is not None and info is not None and stat.S_ISDIR(info.st_mode):  # Another repository inside this one.
+            yield from _walk(root, name, relative, IgnoreRules())
         else:
-            # A linked directory is never entered: it may lead outside, or round in a circle.
-            yield relative, not is_directory and _stays_inside(Path(entry.path), root)
+            yield found
+    for relative in ignored:
+        if not SKIPPED.intersection(relative.split("/")) and not relative.endswith((".pyc", ".pyo")):
+            yield relative, None, None
 
 
-def _stays_inside(path: Path, root: Path) -> bool:
-    """Whether a link leads to a file that would be sent under its own name too; whatever is no link does."""
-    if not path.is_symlink():
-        return True
+def _walk(root: Root, name: str, path: str, rules: IgnoreRules) -> Iterator[_Listed]:
+    """Yield each file below a directory, and each directory that is left out."""
+    rules.enter(root, name, path)
     try:
-        target = PurePath(os.path.realpath(path)).relative_to(root)
-    except ValueError:
-        return False
-    return not path.is_dir() and not any(_is_private(part) for part in target.parts)
+        entries = root.entries(name)
+    except OSError:
+        yield path, None, None
+        return
+    for entry, info in entries:
+        below, shown = (f"{place}/{entry}" if place else entry for place in (name, path))
+        is_link = stat.S_ISLNK(info.st_mode)
+        is_directory = os.path.isdir(f"{root.place}/{below}") if is_link else stat.S_ISDIR(info.st_mode)
+        if is_directory and entry in SKIPPED:
+            continue
+        if _is_private(entry) or rules.ignores(shown, is_directory=is_directory and not is_link):
+            yield shown, None, None
+        elif is_link:
+            if (found := _resolved(root, below, shown)) is not None:
+                yield found
+        elif is_directory:
+            yield from _walk(root, below, shown, rules)
+        else:
+            yield shown, below, info
+
+
+def _resolved(root: Root, name: str, path: str) -> _Listed | None:
+    """Return what to send for a path that may be a link or lie below one, `None` where there is nothing.
+
+    It goes as what it leads to where that would be sent under its own name too. A linked directory is never entered: it
+    may lead round in a circle.
+    """
+    info = None
+    with suppress(LinkError):
+        try:
+            info = root.status(name)
+        except FileNotFoundError:
+            return None
+    if info is not None and not stat.S_ISLNK(info.st_mode):
+        return path, name, info
+    own = root.own_name(name)
+    if own is None or _is_private_below(own):
+        return _where_it_leaves(root, name, path), None, None
+    try:
+        found = root.status(own)
+    except OSError:
+        return None
+    return (path, None, None) if info is not None and stat.S_ISDIR(found.st_mode) else (path, own, found)
+
+
+def _where_it_leaves(root: Root, name: str, path: str) -> str:
+    """Return as much of a path as leads to what is not sent."""
+    for _below in range(name.count("/")):
+        above = name.rpartition("/")[0]
+        own = root.own_name(above)
+        if own is not None and not _is_private_below(own):
+            break
+        name, path = above, path.rpartition("/")[0]
+    return path
+
+
+def _is_private_below(path: str) -> bool:
+    return any(map(_is_private, path.split("/")))
 
 
 def _is_private(name: str) -> bool:
-    return any(fnmatchcase(name.lower(), pattern) for pattern in PRIVATE)
+    lowered = name.lower()
+    return _PRIVATE.match(lowered) is not None and (lowered.startswith(".") or not _NOT_PRIVATE.match(lowered))
 
 
 def _shown(name: str) -> str:

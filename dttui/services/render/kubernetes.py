@@ -117,7 +117,7 @@ class _Manifests:
         if self._has_volume:
             told.append(Rendered("work.yaml", _documents(self._volume(sum(file.size for file in work)))))
             told += [
-                Rendered(f"{SENT_DIRECTORY}/{file.relative}", source=file.path, executable=file.executable)
+                Rendered(f"{SENT_DIRECTORY}/{file.relative}", opened=file.open, executable=file.executable)
                 for file in work
             ]
         readme = kubernetes_readme(
@@ -249,7 +249,10 @@ class _Manifests:
             for name, portion in zip(self._maps(), _portions(self._scripts()), strict=True)
         ]
         if self._ejection.work and not self._has_volume:
-            contents = {f"f{index}": file.path.read_bytes() for index, file in enumerate(self._ejection.work)}
+            contents = {}
+            for index, file in enumerate(self._ejection.work):
+                with file.open() as stream:
+                    contents[f"f{index}"] = stream.read()
             found.append({"apiVersion": "v1", "kind": "ConfigMap", **self._named("-work"), **_as_data(contents)})
         return found
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """One file of a rendered directory: text, a copy of `source`, or a link."""
+    """One file of a rendered directory: text, a copy, or a link."""
 
     path: str
     """Relative, with slashes."""
@@ -16,6 +18,8 @@ class Rendered:
     """Content, where it is neither a copy nor a link."""
     source: Path | None = None
     """What it is a copy of."""
+    opened: Callable[[], BinaryIO] | None = None
+    """Opens what it is a copy of, where that is no file of dttui's own."""
     link: str | None = None
     """Where it leads to, relative to its own directory."""
     executable: bool = False

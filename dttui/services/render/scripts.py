@@ -21,7 +21,7 @@ def render_scripts(ejection: Ejection) -> list[Rendered]:
 def node_files(ejection: Ejection) -> list[Rendered]:
     """Return what every node needs, whoever starts its `run.sh`."""
     files = [
-        Rendered(f"{SENT_DIRECTORY}/{file.relative}", source=file.path, executable=file.executable)
+        Rendered(f"{SENT_DIRECTORY}/{file.relative}", opened=file.open, executable=file.executable)
         for file in ejection.work or ()
     ]
     files += [Rendered(f"payload/{path.name}", source=path) for path in ejection.payload]

@@ -6,7 +6,9 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from dttui.errors import UsageError
 from dttui.i18n import _
@@ -97,7 +99,14 @@ def _maker(file: Rendered) -> Callable[[Path], object]:
     if file.link is not None:
         link = file.link
         return lambda path: path.symlink_to(link)
+    if file.opened is not None:
+        return partial(_copy, file.opened)
     if file.source is not None:
         source = file.source
         return lambda path: shutil.copyfile(source, path)
     return lambda path: path.write_text(file.text, encoding="utf-8", newline="")
+
+
+def _copy(opened: Callable[[], BinaryIO], path: Path) -> None:
+    with opened() as content, path.open("xb") as copy:
+        shutil.copyfileobj(content, copy)
