@@ -154,6 +154,7 @@ def make_parser() -> ArgumentParser:
             "a file without any counts as a whole if it was written to since then"
         ),
     )
+    logs.add_argument("--raw", action="store_true", help=_("with the values of run.secrets that the job has printed"))
     attach = verbs.add_parser(
         "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
     )

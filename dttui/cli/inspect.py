@@ -109,7 +109,8 @@ async def logs(options: Namespace) -> int:
     _check_rank(options.rank, {name: follower.view.nodes[name].logged_ranks for name in nodes}, directory.job_id)
     if options.follow and not follower.is_over:
         _let_look(directory)
-    reader = LogFollower(directory, attempt, last_lines=options.lines, since=since)
+    redaction = None if options.raw else follower.view.redaction()
+    reader = LogFollower(directory, attempt, last_lines=options.lines, since=since, redaction=redaction)
     rows: list[object] = []
     untimed: set[tuple[str, str]] = set()
     while True:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.rpc import to_wire
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from dttui.files import cut_torn_line
 from dttui.i18n import Told, recipes, retell, retell_within, told
 from dttui.services.backlog import Backlog
+from dttui.services.redaction import Redaction
 
 EVENT = TypeAdapter(Event)
 NO_ROOM = "no-room-here"
@@ -34,6 +36,8 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.redaction = Redaction()
+        """Finds what no event may hold."""
         cut_torn_line(path)
         first, newest = next(read_events(path), None), newest_event(path)
         self._next = newest.seq + 1 if newest is not None else 0
@@ -51,7 +55,7 @@ class EventLog:
         if found := recipes(fields.get("data")):
             recipe["data"] = found
         made = {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": recipe or None}
-        event = EVENT.validate_python({**made, **fields})
+        event = EVENT.validate_python(self._without_secrets({**made, **fields}))
         self._next += 1
         self.began_at = self.began_at or event.time
         durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
@@ -67,6 +71,12 @@ class EventLog:
     def end(self) -> int:
         """Number of the event that comes next."""
         return self._next
+
+    def _without_secrets(self, made: dict[str, Any]) -> dict[str, Any]:
+        """Redact an event's texts: those that fill its message, and its data."""
+        recipe = self.redaction.within(made["told"])
+        message = retell(recipe) if recipe and "id" in recipe else self.redaction.text(made["message"])
+        return {**made, "message": message, "told": recipe, "data": self.redaction.within(made.get("data", {}))}
 
     def flush(self) -> bool:
         """Write what could not be written before; return whether everything is on the disk."""

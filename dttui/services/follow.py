@@ -16,8 +16,10 @@ from dttui.planning.models import Plan
 from dttui.services.event_log import parse_event
 from dttui.services.holes import kept_parts, missing_notice, next_kept, read_kept
 from dttui.services.jobs import JobDirectory
+from dttui.services.log_masks import hidden
 from dttui.services.log_times import start_since
 from dttui.services.metrics import MAX_LINE_BYTES
+from dttui.services.redaction import NO_VALUES, Redaction
 from dttui.services.unwritten import ANSWER_S, Unwritten
 from dttui.services.view import JobView
 
@@ -42,9 +44,14 @@ class LineReader:
         last_bytes: int | None = None,
         last_lines: int | None = None,
         since: float | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
-        """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time."""
+        """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time.
+
+        Of a copy of a log what is secret is left out, where there is a `redaction`.
+        """
         self._path = path
+        self._redaction = redaction
         self._offset = 0
         self._inode: int | None = None
         self._newest: list[bytes] = []
@@ -80,6 +87,8 @@ class LineReader:
                 whole = data + b"\n"
                 self._offset -= 1
             self._offset += len(whole)
+            if self._redaction is not None and whole:
+                whole = hidden(self._path, start, whole, self._redaction)
             lines = dropped + whole.split(b"\n")[:-1]
             short = [line for line in lines[-KEPT_LINES:] if len(line) <= MAX_LINE_BYTES]
             self._newest = (self._newest + short)[-KEPT_LINES:]
@@ -229,10 +238,20 @@ class LogFollower:
     """New bytes of a job's log files, by node and stream."""
 
     def __init__(
-        self, directory: JobDirectory, attempt: int, *, last_lines: int | None = None, since: float | None = None
+        self,
+        directory: JobDirectory,
+        attempt: int,
+        *,
+        last_lines: int | None = None,
+        since: float | None = None,
+        redaction: Redaction | None = NO_VALUES,
     ) -> None:
-        """Read all, or of the files that are there at the first look only the last lines, or those since a time."""
+        """Read all, or of the files that are there at the first look only the last lines, or those since a time.
+
+        With `None` for a `redaction` the lines are as they were printed.
+        """
         self._directory = directory
+        self._redaction = redaction
         self._attempt = attempt
         self._last_lines = last_lines
         self._since = since
@@ -249,7 +268,9 @@ class LogFollower:
                 for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
                     reader = self._readers.get((node, path.name))
                     if reader is None:
-                        reader = LineReader(path, last_lines=self._last_lines, since=self._since)
+                        reader = LineReader(
+                            path, last_lines=self._last_lines, since=self._since, redaction=self._redaction
+                        )
                         self._readers[node, path.name] = reader
                     lines = reader.read(to_the_end=to_the_end)
                     if lines:
@@ -264,11 +285,11 @@ class LogFollower:
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """Return the last lines of a log file; empty where there is no file."""
+    """Return the last lines of a copy of a log, without what is secret; empty where there is no file."""
     try:
         with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - 64 * 1024))
-            return stream.read().decode(errors="replace").splitlines()[-lines:]
+            start = stream.seek(max(0, path.stat().st_size - 64 * 1024))
+            return hidden(path, start, stream.read(), NO_VALUES).decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
 

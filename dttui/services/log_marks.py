@@ -21,13 +21,16 @@ _COUNT = "{count:,}"
 
 def retold(line: str) -> str:
     """Return a line of a log as it is; one that dttui wrote, in the language chosen now."""
-    if not line.startswith("…"):
-        return line
-    for mark, pattern in _patterns():
+    for mark, pattern in _patterns() if line.startswith("…") else ():
         if found := pattern.fullmatch(line.rstrip()):
             text = _(mark)
             return text.format(count=int(found["count"].replace(",", ""))) if _COUNT in mark else text
     return line
+
+
+def is_mark(line: str) -> bool:
+    """Whether a line of a log is one that dttui wrote."""
+    return line.startswith("…") and any(pattern.fullmatch(line.rstrip()) for _mark, pattern in _patterns())
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from dttui.sanitize import clean
 from dttui.services.follow import LineReader
 from dttui.services.jobs import JobDirectory
 from dttui.services.log_marks import retold
+from dttui.services.redaction import NO_VALUES, Redaction
 
 FIRST_BYTES = 256 * 1024
 """How much of a file that is there already is shown at first."""
@@ -21,9 +22,12 @@ MAX_FILES = 256
 class LogWindow:
     """Lines of one stream of a node, or of all its streams together."""
 
-    def __init__(self, directory: JobDirectory, attempt: int, node: str, stream: str | None) -> None:
+    def __init__(
+        self, directory: JobDirectory, attempt: int, node: str, stream: str | None, redaction: Redaction = NO_VALUES
+    ) -> None:
         """Look at `stream`, such as `3.out` or `launcher.err`; `None` for all of the node's."""
         self._directory = directory.logs(attempt, node)
+        self._redaction = redaction
         self._stream = stream
         self._readers: dict[str, LineReader] = {}
 
@@ -33,7 +37,9 @@ class LogWindow:
         for name in self._names():
             reader = self._readers.get(name)
             if reader is None:
-                reader = self._readers[name] = LineReader(self._directory / name, last_bytes=FIRST_BYTES)
+                path = self._directory / name
+                reader = LineReader(path, last_bytes=FIRST_BYTES, redaction=self._redaction)
+                self._readers[name] = reader
             prefix = f"{_label(name)} │ " if self._stream is None else ""
             lines.extend(prefix + shown(line) for line in reader.read())
         return lines

@@ -12,6 +12,7 @@ from dttui.planning.models import Plan, PlannedNode
 from dttui.services.curves import spread
 from dttui.services.event_log import NO_ROOM
 from dttui.services.preflight.board import Cell, Check, cells_from_data
+from dttui.services.redaction import Redaction
 from dttui.spec.findings import Severity
 
 HISTORY = 2000
@@ -233,6 +234,10 @@ class JobView:
             self.exit_code = int(event.data["exit_code"])
             for node in self.nodes.values() if not self.has_started else ():
                 node.checkpoints = None
+
+    def redaction(self) -> Redaction:
+        """Return what leaves out the job's secrets where its texts are shown, as far as their values are known here."""
+        return Redaction.of_names(self.plan.secrets if self.plan is not None else ())
 
     def lose(self, since: float, reason: str) -> None:
         """Take in that since a Unix time nothing is known of the job, nor of the nodes that were not over by then."""

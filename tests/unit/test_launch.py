@@ -211,6 +211,17 @@ def test_the_variables_that_ranks_find_each_other_by_may_not_be_set(name: str, b
     assert (found.severity, found.subject) == (Severity.ERROR, "run.secrets")
 
 
+@pytest.mark.parametrize(("value", "code"), [(" x1 ", "secret-short"), ("s3same", "secret-written")])
+def test_a_secret_that_cannot_stay_one_is_warned_of(
+    base: Path, monkeypatch: pytest.MonkeyPatch, value: str, code: str
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", value)
+    found = finding(planned(base, "{script: train.py, args: [--key, s3same], secrets: [MY_TOKEN]}"), code)
+    assert (found.severity, found.subject) == (Severity.WARNING, "run.secrets")
+    assert "MY_TOKEN" in found.message
+    assert value not in found.message
+
+
 def test_other_variables_may_be_set(base: Path) -> None:
     env = "{DTTUI_BACKEND: gloo, DTTUI_CHECKPOINT_DIR: /c, OMP_NUM_THREADS: '4', RANKING: x}"
     assert planned(base, f"{{script: train.py, env: {env}}}").errors == ()

@@ -42,9 +42,9 @@ def test_anything_else_is_refused_with_examples(text: str) -> None:
     assert "13:05" in caught.value.hint
 
 
-def lines_since(path: Path, text: str, written: datetime, **options: int) -> list[bytes]:
+def lines_since(path: Path, text: str, written: datetime, last_lines: int | None = None) -> list[bytes]:
     os.utime(path, (written.timestamp(), written.timestamp()))
-    return LineReader(path, since=parse_since(text, NOW), **options).read(to_the_end=True)
+    return LineReader(path, since=parse_since(text, NOW), last_lines=last_lines).read(to_the_end=True)
 
 
 def test_lines_go_by_the_times_they_carry_and_those_without_by_the_line_before(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,16 @@ from dttui.services.gang.takeover import Remains, TakeOver
 from dttui.services.jobs import HEARTBEAT_S, JobDirectory
 from dttui.services.known_hardware import known_hardware
 from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.services.redaction import Redaction
 from dttui.services.view import WAITS_FOR_ROOM
 from dttui.spec import parse_document
+from dttui.spec.findings import Severity
 from dttui.spec.models import Job
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.routes import Transports, prepare_ssh
 
 LOG = logging.getLogger("dttui.controller")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 STOP, KILL = "stop", "kill"
 MOST_FETCHES = 8
 """Times that logs are asked for which the end of a job did not wait for; after each the pause doubles."""
@@ -234,6 +237,7 @@ class Controller:
             text = self._directory.document.read_text(encoding="utf-8")
             loaded = parse_document(text, file or str(self._directory.document))
             plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+            self._hide(plan.secrets)
             watch = self._begin_watch(loaded.job, base)
             hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
             gang = Gang(
@@ -262,6 +266,7 @@ class Controller:
 
     async def _take_over(self, inventory: Inventory, base: Path) -> str:
         remains = Remains.read(self._directory, self._seen_at)
+        self._hide(remains.plan.secrets)
         alerts = AlertWatch()
         with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
             text = self._directory.document.read_text(encoding="utf-8")
@@ -291,6 +296,25 @@ class Controller:
         forced = asyncio.Event()
         self._take_stops(lambda force: forced.set() if force else None)
         await look_again(self._directory, self._log, launch.inventory, self._transports, self, forced=forced)
+
+    def _hide(self, names: Sequence[str]) -> None:
+        """Keep the values of secrets out of all that is written from now on; say of which ones that cannot be done."""
+        self._log.redaction = Redaction.of_names(names)
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(RedactingFormatter(self._log.redaction))
+        unknown = [name for name in names if name not in os.environ]
+        if unknown:
+            data = {
+                "code": "secret-unknown",
+                "severity": Severity.WARNING.value,
+                "subject": "run.secrets",
+                "hint": told("Where a controller has died, export them before `dttui attach`."),
+            }
+            message = told(
+                "the values of {names} are not known here any more: logs and events may show them from now on",
+                names=", ".join(unknown),
+            )
+            self._log.add(EventKind.FINDING, message, data=data)
 
     def _begin_watch(self, job: Job, base: Path) -> EventWatch:
         """Let alerts and the job's own program hear of what happens from now on."""
@@ -389,6 +413,18 @@ class Controller:
                 watcher.writer.close()
 
 
+class RedactingFormatter(logging.Formatter):
+    """Writes records of the controller's own log without the values of secrets, in tracebacks too."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__(LOG_FORMAT)
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        return self._redaction.text(super().format(record))
+
+
 def _with_hint(error: DttuiError) -> str:
     return told("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
 
@@ -407,7 +443,7 @@ def main(argv: list[str]) -> int:
             return 0
         argv = told_later
     os.umask(0o077)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
     parser = argparse.ArgumentParser(prog="dttui.services.controller")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--launch", action="store_true")

@@ -35,9 +35,10 @@ from dttui.services.follow import LineReader
 from dttui.services.holes import last_hole_end
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.log_marks import retold
+from dttui.services.log_masks import hidden
 from dttui.services.moments import moment_or
 from dttui.services.preflight.board import Check, CheckStatus
-from dttui.services.redaction import redact
+from dttui.services.redaction import NO_VALUES
 from dttui.services.view import NODE_OUT, JobView, NodeView
 from dttui.services.words import without_log_head
 
@@ -184,9 +185,8 @@ def _absent_ranks(events: Sequence[Event]) -> Iterable[tuple[str, str]]:
 
 def _shower(view: JobView) -> _Show:
     """Return the filter of every text: nothing that drives a terminal, no secret whose value is known here."""
-    names = view.plan.secrets if view.plan is not None else ()
-    values = [os.environ[name] for name in names if name in os.environ]
-    return lambda text: retold(redact(clean(text), values))
+    redaction = view.redaction()
+    return lambda text: retold(redaction.text(clean(text)))
 
 
 def _node(node: NodeView, told: Mapping[str, object], python: str, unseen: str, show: _Show) -> NodeEvidence:
@@ -349,7 +349,7 @@ def _tail(
             start = max(0, size - last_bytes)
             before = _count_lines(path, stream, start) if counts or not start else None
             stream.seek(start)
-            data = stream.read(last_bytes)
+            data = hidden(path, start, stream.read(last_bytes), NO_VALUES)
     except OSError:
         return []
     texts = data.split(b"\n")

@@ -19,7 +19,6 @@ from dttui.planning.models import Plan, PlannedNode
 from dttui.services.agents.client import AgentClient
 from dttui.services.alerts.alerts import AlertWatch
 from dttui.services.alerts.metric_watch import MetricWatch
-from dttui.services.backlog import Backlog
 from dttui.services.event_log import EventLog
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.copy_cap import CopyCap
@@ -70,7 +69,7 @@ class Gang:
         """Where the preflight saw the nodes reach the master."""
         key = AttemptKey(directory.job_id, attempt)
         self._nodes = make_nodes(
-            plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts, log.backlog
+            plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts, log
         )
         self._events = AttemptLog(log, attempt)
         self._warming: list[asyncio.Task[None]] = []
@@ -189,12 +188,12 @@ def make_nodes(
     prompter: Prompter,
     on_change: Callable[[], None],
     alerts: AlertWatch,
-    backlog: Backlog,
+    log: EventLog,
 ) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
-    cap = CopyCap(plan.log_cap_bytes)
-    shared = Shared(MetricWatch(), alerts, cap, backlog, plan.slots, plan.min_nodes is not None)
+    cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
+    shared = Shared(MetricWatch(), alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
     for planned in plan.nodes:
         environment = inventory.find(planned.name)
         if environment is None:

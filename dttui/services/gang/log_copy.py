@@ -16,6 +16,8 @@ from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.services.gang.copy_cap import CopyCap
 from dttui.services.holes import missing_notice
+from dttui.services.log_masks import write_masks
+from dttui.services.redaction import Redaction
 
 HELD_BYTES = 1 << 20
 """Of what a copy has no room for, how much of its end is kept until the log ends."""
@@ -54,10 +56,12 @@ class LogCopy:
     Args:
         folder: where the copies are; what is there already is gone on from.
         cap: the bound of all copies of the attempt.
+        redaction: finds the values whose places are noted.
     """
 
-    def __init__(self, folder: Path, cap: CopyCap | None = None) -> None:
+    def __init__(self, folder: Path, cap: CopyCap | None = None, redaction: Redaction | None = None) -> None:
         self._folder = folder
+        self._redaction = redaction or Redaction()
         self._cap = cap or CopyCap()
         self._held: dict[str, _Held] = {}
         self._places_path = folder.with_name(f"{folder.name}.places.json")
@@ -181,6 +185,12 @@ class LogCopy:
                 os.fdatasync(copy.fileno())
                 self._places[stream] = place
                 write_atomic(self._places_path, json.dumps(self._places))
+            # What came before may hold the beginning of a value, unless something of ours comes between.
+            before = 0 if notice else min(size, self._redaction.reach_bytes)
+            searched = os.pread(copy.fileno(), before, size - before) + data
+            first = size + len(notice) - before
+            found = self._redaction.values_in(searched)
+            write_masks(self._folder / stream, [(first + start, first + end) for start, end in found])
             if copy.write(notice + data) < len(notice + data):
                 copy.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), copy.name)

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dtagent.protocol.jobs import PROCESS_NAME, AttemptKey, FollowReply, LogChunk
 from dtagent.protocol.telemetry import HostSample
@@ -26,6 +26,7 @@ from dttui.services.gang.metric_copy import MetricsSoFar, Place, append_metric, 
 from dttui.services.gang.sample_copy import SampleCopy
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.metrics import MetricStream
+from dttui.services.redaction import Redaction
 
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
@@ -47,6 +48,8 @@ class Shared:
     world_size: int = 1
     is_elastic: bool = False
     """Whether torchrun numbers the ranks, so that a node may have any of them."""
+    redaction: Redaction = field(default_factory=Redaction)
+    """Finds the values that nobody may see."""
 
     def has_rank(self, rank: int) -> bool:
         """Whether the job has such a rank: scripts may claim any, and what is kept of each must stay bounded."""
@@ -81,7 +84,7 @@ class NodeRecord:
         self._shared = shared
         self._on_news = on_news
         self._name = planned().name
-        self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap)
+        self.logs = LogCopy(directory.logs(key.attempt, self._name), shared.copy_cap, shared.redaction)
         self._samples = SampleCopy(directory.samples(self._name), shared.backlog)
         self.last_sample: int | None = None
         """Number of the newest that was kept."""
@@ -199,6 +202,8 @@ class NodeRecord:
         lowest = min(self._ranks(), default=0)
         for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
             with contextlib.suppress(OSError):
+                named = {self._shared.redaction.text(measure): value for measure, value in metric.extra.items()}
+                metric = replace(metric, extra=named)
                 at = Cursor(cursor.offset - len(data) + end, cursor.inode)
                 append_metric(self._directory, metric, place, at, self._shared.backlog)
             self.has_reported = True

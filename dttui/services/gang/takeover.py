@@ -125,7 +125,7 @@ class TakeOver:
         self._log = AttemptLog(log, remains.attempt)
         self._log.resume(remains.events)
         self._nodes = make_nodes(
-            remains.plan, inventory, key, directory, transport, prompter, self._changed.set, alerts, log.backlog
+            remains.plan, inventory, key, directory, transport, prompter, self._changed.set, alerts, log
         )
         remains.resume(self._nodes, directory)
         self._start = GangStart(directory, self._log, self._nodes, remains.plan, Path(), {})

@@ -29,6 +29,7 @@ from dttui.services.launch.launch_file import LaunchFile
 from dttui.services.launch.same_job import find_running, identity
 from dttui.services.launch.script_imports import check_imports, is_without
 from dttui.services.launch.upload import UploadFile, check_script, survey
+from dttui.services.redaction import MIN_LENGTH, is_known
 from dttui.services.words import listed
 from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info, warning
@@ -92,6 +93,26 @@ def make_local_plan(
                     "run.secrets",
                     _("the environment variable {name} is not set").format(name=name),
                     _("Export it before starting dttui."),
+                    path=("run", "secrets", index),
+                )
+            )
+        elif not is_known(os.environ[name]):
+            found.append(
+                warning(
+                    "secret-short",
+                    "run.secrets",
+                    _("the value of {name} is too short to be left out of logs and events").format(name=name),
+                    _("It takes at least {count} characters that are not blank.").format(count=MIN_LENGTH),
+                    path=("run", "secrets", index),
+                )
+            )
+        elif os.environ[name] in (submission.text or dump_job(submission.job)):
+            found.append(
+                warning(
+                    "secret-written",
+                    "run.secrets",
+                    _("the value of {name} is also written in the job's file").format(name=name),
+                    _("Take it out there: what the file holds is kept, sent and shown as it is."),
                     path=("run", "secrets", index),
                 )
             )

@@ -347,7 +347,8 @@ class RunScreen(Screen[None]):
     def _open_log(self) -> None:
         if self._log_choice is not None:
             self._log_attempt = self.view.attempt
-            self._window = LogWindow(self.directory, self.view.attempt, *self._log_choice)
+            redaction = self.view.redaction()
+            self._window = LogWindow(self.directory, self.view.attempt, *self._log_choice, redaction)
             self.query_one(LogPanel).clear()
 
     def _offer_logs(self) -> None:
