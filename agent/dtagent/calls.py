@@ -64,7 +64,7 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, 
     params = frame.get("params", {})
     if brought and isinstance(params, dict):
         params = {**params, "data": brought}
-    request = _decode(str(name), method.request, params)
+    request = decode_params(str(name), method.request, params)
     try:
         return await asyncio.wait_for(method.call(request), method.limit_s)
     except asyncio.TimeoutError as error:
@@ -76,7 +76,8 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, 
         raise _refusal(str(name), error) from error
 
 
-def _decode(name: str, kind: type | None, params: Any) -> Any:
+def decode_params(name: str, kind: type | None, params: Any) -> Any:
+    """Return the request that params stand for. Raises RpcError INVALID_PARAMS where they stand for none."""
     if kind is None:
         return None
     if not isinstance(params, dict):

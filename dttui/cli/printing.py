@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
+from dttui.frameworks.parts.bundle import IN_FULL
 from dttui.frameworks.parts.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, Severity
@@ -232,7 +233,7 @@ def print_hints(hints: Iterable[tuple[str, str]]) -> None:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as data: each node with its GPUs, its first command and that command's environment beside it."""
-    document = plan.model_dump(mode="json")
+    document = plan.model_dump(mode="json", context=IN_FULL)
     for node in document["nodes"]:
         first = node["processes"][0] if node["processes"] else {"argv": [], "env": {}}
         node["gpus"] = node["slots"] if node["cuda_slots"] or node["simulated"] else 0

@@ -96,7 +96,7 @@ class JobLayout:
     _files: dict[Callable[[JobLayout], PlannedFile], PlannedFile] = field(
         default_factory=dict, compare=False, repr=False
     )
-    _tables: dict[Callable[[NodeLayout], str], tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _texts: dict[Callable[[JobLayout], str], str] = field(default_factory=dict, compare=False, repr=False)
 
     def options_as(self, kind: type[_Options]) -> _Options:
         """Return the options as the model that a framework has for them."""
@@ -115,11 +115,11 @@ class JobLayout:
             self._files[make] = make(self)
         return self._files[make]
 
-    def table(self, entry: Callable[[NodeLayout], str]) -> tuple[str, ...]:
-        """Return `entry` of every node, made once a layout: each node's bundle lists all nodes."""
-        if entry not in self._tables:
-            self._tables[entry] = tuple(entry(node) for node in self.nodes)
-        return self._tables[entry]
+    def shared_text(self, make: Callable[[JobLayout], str]) -> str:
+        """Return a text that is the same on every node, made once a layout: what tells of all nodes."""
+        if make not in self._texts:
+            self._texts[make] = make(self)
+        return self._texts[make]
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,14 @@ class PytorchDdp:
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and who takes part."""
-        return layout.shared_file(config_file), PlannedFile(path=CONFIG_FILE, text=_participants(layout, node))
+        return layout.shared_file(config_file), _participants(layout, node)
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one torchrun of a node."""
         return (torchrun(layout, node),)
 
 
-def _participants(layout: JobLayout, node: NodeLayout) -> str:
+def _participants(layout: JobLayout, node: NodeLayout) -> PlannedFile:
     """Return the configuration of the seed's DDP chapter: ranks are of nodes, and the world size counts processes."""
     host = f"[{layout.master_address}]" if ":" in layout.master_address else layout.master_address
     elastic = elastic_of(layout)
@@ -88,7 +88,11 @@ def _participants(layout: JobLayout, node: NodeLayout) -> str:
         f"  node_rank: {node.node_rank}" if elastic is None else f"  min_nodes: {elastic.min_nodes}",
         "nodes:",
     ]
-    return "\n".join([*lines, *layout.table(_entry)]) + "\n"
+    return PlannedFile(path=CONFIG_FILE, text="\n".join(lines) + "\n", shared=layout.shared_text(_entries))
+
+
+def _entries(layout: JobLayout) -> str:
+    return "".join(f"{_entry(node)}\n" for node in layout.nodes)
 
 
 def _entry(node: NodeLayout) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank, ScriptImports
 from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, port_hole
 from dttui.frameworks.parts.config_file import config_file
-from dttui.frameworks.parts.environment import process_environment, rank_environment
+from dttui.frameworks.parts.environment import process_environment, rank_environment, variable_files
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
 from dttui.i18n import _, ngettext
@@ -72,8 +72,8 @@ class TensorFlow:
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:
         """Return the script's settings, and who takes part."""
-        text = json.dumps(_tf_config(layout, node), indent=2) + "\n"
-        return layout.shared_file(config_file), PlannedFile(path=CONFIG_FILE, text=text)
+        _given, files = variable_files(layout, _variables(layout, node))
+        return layout.shared_file(config_file), _tf_config(layout, node), *files
 
     def processes(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedProcess, ...]:
         """Return the one process of a node; beside a chief, the others serve for as long as it wants them."""
@@ -82,9 +82,7 @@ class TensorFlow:
         kind = kinds[node.node_rank]
         own = {
             **rank_environment(layout, node, 0, rank),
-            VARIABLE: json.dumps(_tf_config(layout, node)),
-            # gRPC would ask the proxy of http_proxy for the other nodes.
-            "no_grpc_proxy": ",".join(_addresses(layout)),
+            **variable_files(layout, _variables(layout, node))[0],
         }
         if kind != WORKER:
             own["CUDA_VISIBLE_DEVICES"] = ""  # It would take the memory of all GPUs, and compute on none.
@@ -148,13 +146,28 @@ def _addresses(layout: JobLayout) -> tuple[str, ...]:
     return (layout.master_address, *(node.address for node in layout.nodes[1:]))
 
 
-def _tf_config(layout: JobLayout, node: NodeLayout) -> dict[str, object]:
+def _variables(layout: JobLayout, node: NodeLayout) -> dict[str, PlannedFile]:
+    """Return what TensorFlow and gRPC read: who takes part, and whom no proxy of http_proxy is asked for."""
+    proxies = PlannedFile(path="", shared=layout.shared_text(_without_proxy))
+    return {VARIABLE: _tf_config(layout, node), "no_grpc_proxy": proxies}
+
+
+def _tf_config(layout: JobLayout, node: NodeLayout) -> PlannedFile:
+    kinds = _kinds(layout)
+    kind = kinds[node.node_rank]
+    task = {"type": kind, "index": kinds[: node.node_rank].count(kind)}
+    own = f'{{\n  "task": {json.dumps(task)},\n'
+    return PlannedFile(path=CONFIG_FILE, text=own, shared=layout.shared_text(_cluster))
+
+
+def _cluster(layout: JobLayout) -> str:
+    """Return what follows the task: the addresses of all tasks, by their type."""
     cluster: dict[str, list[str]] = {}
-    task: dict[str, object] = {}
     for node_rank, (kind, address) in enumerate(zip(_kinds(layout), _addresses(layout), strict=True)):
-        tasks = cluster.setdefault(kind, [])
-        if node_rank == node.node_rank:
-            task = {"type": kind, "index": len(tasks)}
         host = f"[{address}]" if ":" in address else address
-        tasks.append(f"{host}:${{{port_hole(node_rank)}}}")
-    return {"cluster": cluster, "task": task}
+        cluster.setdefault(kind, []).append(f"{host}:${{{port_hole(node_rank)}}}")
+    return f'  "cluster": {json.dumps(cluster)}\n}}\n'
+
+
+def _without_proxy(layout: JobLayout) -> str:
+    return ",".join(_addresses(layout))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections import ChainMap
 
 from dttui.errors import LaunchError
 from dttui.frameworks.parts.bundle import (
     Hole,
-    PlannedFile,
     PlannedProcess,
     address_hole,
     fill,
@@ -18,6 +18,9 @@ from dttui.frameworks.parts.bundle import (
 )
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
+
+_LONG = 1000
+"""Characters from which on it is looked whether a text is alike on all nodes."""
 
 
 def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
@@ -41,8 +44,9 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
         if binding.port is not None:
             shared[port_hole(node.node_rank)] = str(binding.port)
     inside = plan.python_inside
+    plain, quoted = _Filler(shared), _Filler({hole: _quoted(value) for hole, value in shared.items()})
     nodes = tuple(
-        _bound_node(node, shared | _values(bindings, bindings.nodes[node.name], inside)) for node in plan.nodes
+        _bound_node(node, _values(bindings, bindings.nodes[node.name], inside), plain, quoted) for node in plan.nodes
     )
     return BoundPlan(plan=plan.model_copy(update={"nodes": nodes}), bindings=bindings)
 
@@ -73,31 +77,49 @@ def _values(bindings: Bindings, binding: NodeBinding, python: str | None) -> dic
     return values
 
 
-def _bound_node(node: PlannedNode, values: dict[str, str]) -> PlannedNode:
-    return node.model_copy(
-        update={
-            "files": tuple(_bound_file(file, values) for file in node.files),
-            "processes": tuple(_bound_process(process, values) for process in node.processes),
-        }
+class _Filler:
+    """Fills texts, and those that are alike on all nodes only once: what tells of every node grows with them."""
+
+    def __init__(self, shared: dict[str, str]) -> None:
+        self._shared = shared
+        self._filled: dict[str, str] = {}
+
+    def fill(self, text: str, own: dict[str, str]) -> str:
+        """Fill the holes that mean the same on each node, and those of this one."""
+        if text not in self._filled:
+            if "${" not in text:
+                return text
+            if len(text) < _LONG or not holes_in(text) <= self._shared.keys():
+                return fill(text, ChainMap(own, self._shared))
+            self._filled[text] = fill(text, self._shared)
+        return self._filled[text]
+
+
+def _bound_node(node: PlannedNode, own: dict[str, str], plain: _Filler, quoted: _Filler) -> PlannedNode:
+    in_quotes = {hole: _quoted(value) for hole, value in own.items()}
+    files = tuple(
+        file.model_copy(update={"own": quoted.fill(file.own, in_quotes), "shared": quoted.fill(file.shared, in_quotes)})
+        for file in node.files
     )
+    processes = tuple(_bound_process(process, own, plain) for process in node.processes)
+    return node.model_copy(update={"files": files, "processes": processes})
 
 
-def _bound_file(file: PlannedFile, values: dict[str, str]) -> PlannedFile:
-    quoted = {hole: json.dumps(value, ensure_ascii=False)[1:-1] for hole, value in values.items()}
-    return file.model_copy(update={"text": fill(file.text, quoted)})
+def _quoted(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False)[1:-1]
 
 
-def _bound_process(process: PlannedProcess, values: dict[str, str]) -> PlannedProcess:
+def _bound_process(process: PlannedProcess, own: dict[str, str], plain: _Filler) -> PlannedProcess:
     environment = {
-        name: fill(value, values)
+        name: plain.fill(value, own)
         for name, value in process.env.items()
-        if Hole.INTERFACE.value in values or Hole.INTERFACE.value not in holes_in(value)
+        if Hole.INTERFACE.value in own or Hole.INTERFACE.value not in holes_in(value)
     }
     return process.model_copy(
         update={
-            "argv": tuple(fill(argument, values) for argument in process.argv),
+            "argv": tuple(plain.fill(argument, own) for argument in process.argv),
             "env": environment,
-            "cwd": fill(process.cwd, values),
-            "removal": tuple(fill(argument, values) for argument in process.removal),
+            "cwd": plain.fill(process.cwd, own),
+            "removal": tuple(plain.fill(argument, own) for argument in process.removal),
         }
     )

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from dtagent.protocol.alike import fold, unfold
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, fill
+from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, fill, is_in_full
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
@@ -108,7 +117,7 @@ class PlannedNode(_Value):
 
 
 class Plan(_Value):
-    """What will run."""
+    """What will run. As JSON its nodes are folded, unless that is asked for `IN_FULL`."""
 
     job_name: str
     """Name of the job."""
@@ -153,6 +162,21 @@ class Plan(_Value):
     and ranks are as planned."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unfold(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("nodes"), dict):
+            return {**data, "nodes": unfold(data["nodes"])}
+        return data  # Of an earlier version, each node in full; or not read from JSON.
+
+    @model_serializer(mode="wrap")
+    def _fold(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if is_in_full(info):
+            return document
+        nodes = document.pop("nodes")
+        return {**document, "nodes": fold(nodes)}  # Last, so that who wants the rest need not read them.
 
     @property
     def slots(self) -> int:

@@ -11,6 +11,7 @@ from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
 from dttui.frameworks.parts.collective_timeout import check_passed_on
 from dttui.frameworks.parts.container import check_container, contain
 from dttui.frameworks.parts.elastic import elastic_of
+from dttui.frameworks.parts.environment import addresses_file
 from dttui.frameworks.parts.nccl import check_nccl
 from dttui.frameworks.parts.options import read_options
 from dttui.frameworks.parts.prefix import leads_elsewhere
@@ -237,4 +238,6 @@ def _bare_node(
 def _with_bundle(node: PlannedNode, framework: Framework, layout: JobLayout, paths: tuple[str, ...]) -> PlannedNode:
     place = layout.nodes[node.node_rank]
     processes = tuple(contain(process, layout, place, paths) for process in framework.processes(layout, place))
-    return node.model_copy(update={"files": framework.node_files(layout, place), "processes": processes})
+    addresses = addresses_file(layout)
+    files = (*framework.node_files(layout, place), *([addresses] if addresses is not None else []))
+    return node.model_copy(update={"files": files, "processes": processes})

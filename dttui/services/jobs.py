@@ -38,6 +38,9 @@ MAX_NAMES = 8
 """Jobs that an error names."""
 _MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
 """What follows the name in an id."""
+_HEAD_NAMES = ("job_name", "framework", "world_size", "node_count")
+_HEAD = re.compile(r' {2}(?: {2}(?="node_count))?"(' + "|".join(_HEAD_NAMES) + r')": (.*?),?\n')
+"""A line of a plan that `ps` shows; the number of nodes stands in `aggregate`."""
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -344,9 +347,8 @@ def summarize(directory: JobDirectory) -> JobSummary:
         state, reason = JobState.UNKNOWN, silence
     plan: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
-        plan = json.loads(directory.plan.read_text())
-    nodes = plan.get("nodes", [])
-    world_size = plan.get("world_size", 0)
+        plan = _read_head(directory.plan)
+    nodes, world_size = plan.get("node_count"), plan.get("world_size")
     return JobSummary(
         job_id=directory.job_id,
         name=str(plan.get("job_name", directory.job_id)),
@@ -354,10 +356,39 @@ def summarize(directory: JobDirectory) -> JobSummary:
         reason=reason,
         started_at=first.time if first is not None else None,
         ended_at=last.time if last is not None and state.is_final else None,
-        nodes=len(nodes) if isinstance(nodes, list) else 0,
+        nodes=nodes if isinstance(nodes, int) else 0,
         world_size=world_size if isinstance(world_size, int) else 0,
         framework=str(plan.get("framework", "")),
     )
+
+
+def _read_head(path: Path) -> dict[str, object]:
+    """Return the plain values of a plan and the number of its nodes, without holding the nodes in memory.
+
+    A plan is written with indentation, a value a line, so that a line tells how deep it is.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    found: dict[str, object] = {}
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('{"'):
+                return _head_of(json.loads(line))
+            match = _HEAD.match(line)
+            if match is not None:
+                with contextlib.suppress(ValueError):
+                    found.setdefault(match[1], json.loads(match[2]))
+            if len(found) == len(_HEAD_NAMES):
+                break
+    return found
+
+
+def _head_of(plan: dict[str, object]) -> dict[str, object]:
+    """Return the same of a plan that was written on one line."""
+    total = plan.get("aggregate")
+    return {**plan, "node_count": total.get("node_count") if isinstance(total, dict) else None}
 
 
 def list_jobs() -> list[JobSummary]:

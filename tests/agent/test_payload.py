@@ -340,3 +340,12 @@ def test_other_versions_of_python_run_it_too(tmp_path: Path, python: str) -> Non
     assert ended.failure is not None, ended.err
     assert (ended.code, ended.failure["error"]) == (1, "ValueError: bad")
     assert "in step" in ended.failure["traceback"]
+
+
+def test_a_variable_that_is_too_long_to_start_a_process_with_is_read_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "variables").mkdir()
+    for name, value in (("TF_CONFIG", "é" * 100_000), ("no_grpc_proxy", "10.0.0.1")):
+        (tmp_path / "variables" / name).write_text(value, encoding="utf-8")
+    (tmp_path / "work").mkdir()
+    path = script(tmp_path, "import os\nprint(len(os.environ['TF_CONFIG']), os.environ['no_grpc_proxy'])")
+    assert run(tmp_path, path, DTTUI_VARIABLES="TF_CONFIG no_grpc_proxy").out == "100000 10.0.0.1\n"

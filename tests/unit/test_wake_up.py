@@ -20,6 +20,7 @@ from dttui.services.gang import rendezvous
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.node_start import NodeStart
+from dttui.services.gang.start_requests import StartRequests
 from dttui.services.gang.watch import GangWatch
 from dttui.services.pace import Pace
 from dttui.transport.questions import Nobody
@@ -35,6 +36,7 @@ class Host:
     """An agent whose status a test sets; `follow` is answered when that has changed, as a real one does."""
 
     clock_offset_s = 0.0
+    hello = None
 
     def __init__(self, key: AttemptKey, node_rank: int) -> None:
         self.pace = Pace()
@@ -49,7 +51,9 @@ class Host:
             self.status, self._turns = replace(self.status, **more), self._turns + 1
             self._changed.notify_all()
 
-    async def call(self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0) -> Any:
+    async def call(
+        self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0, brings: bytes = b""
+    ) -> Any:
         if method == "follow":
             return await self._follow(request)
         return self.answers.get(method, self.status)
@@ -88,9 +92,8 @@ class Attempt:
         self.watch = GangWatch(self.directory, log, self.nodes, self.changed, ())
 
     async def start(self) -> None:
-        await asyncio.gather(
-            *(NodeStart(node).start(own, 1.0, {}, 1) for node, own in zip(self.nodes, self.plan.nodes, strict=True))
-        )
+        requests = StartRequests(self.nodes[0].key, self.plan.nodes, 1.0, {}, 1)
+        await asyncio.gather(*(NodeStart(node).start(requests) for node in self.nodes))
 
     def begin(self) -> asyncio.Task[str]:
         bindings = Bindings(job_id=self.directory.job_id, attempt=0, master_port=1, nodes={})

@@ -8,6 +8,7 @@ import time
 from dtagent import __version__
 from dtagent.errors import RpcError
 from dtagent.protocol.jobs import HelloReply, HelloRequest
+from dtagent.protocol.packing import PACKINGS
 from dtagent.protocol.rpc import VERSIONS, ErrorCode
 from dtagent.system import processes
 
@@ -33,4 +34,5 @@ async def greet(request: HelloRequest) -> HelloReply:
         takes_bytes=True,
         ends_services=True,
         removes_containers=True,
+        unpacks=list(PACKINGS),
     )

@@ -32,6 +32,7 @@ from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.roll_call import RollCall
 from dtagent.daemon.training_watch import watch_training
+from dtagent.daemon.unpacking import unpacked
 from dtagent.daemon.upkeep import Upkeep, watch_idleness
 from dtagent.errors import AgentError, RootError
 from dtagent.facts import collection
@@ -44,6 +45,7 @@ from dtagent.protocol.jobs import (
     FollowRequest,
     HelloRequest,
     NodeStatus,
+    PackedStartRequest,
     PrepareReply,
     PrepareRequest,
     PushRequest,
@@ -176,6 +178,7 @@ class _Daemon:
             "push": Method(PushRequest, change(self._attempts.push), max_bytes=2 * MAX_PUSH_BYTES),
             "rendezvous": Method(RendezvousRequest, self._rendezvous),
             "start": Method(StartRequest, change(self._attempts.start, alone=True), max_bytes=MAX_FRAME_BYTES),
+            "start_packed": Method(PackedStartRequest, self._start_packed, max_bytes=MAX_FRAME_BYTES),
             "stop": Method(StopRequest, self._end),
             "status": Method(AttemptKey, status),
             "attempts": Method(None, roll_call.statuses),
@@ -247,6 +250,10 @@ class _Daemon:
         reply = await self._changes.in_turn(partial(self._attempts.prepare, found=found), alone=True)(request)
         self._upkeep.remove_old_soon()  # The reply does not wait for it.
         return reply
+
+    async def _start_packed(self, request: PackedStartRequest) -> NodeStatus:
+        started: NodeStatus = await self._methods["start"].call(await self._changes.run(lambda: unpacked(request)))
+        return started
 
     async def _end(self, request: StopRequest) -> NodeStatus:
         # Before its turn comes: an earlier call on the attempt that hangs must not keep it running.

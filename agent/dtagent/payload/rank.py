@@ -31,6 +31,9 @@ def main(argv: list[str]) -> None:
     """Redirect, announce, run."""
     rank = os.environ["RANK"]
     home = os.path.dirname(os.environ["DTTUI_LOGS"])
+    for name in os.environ.get("DTTUI_VARIABLES", "").split():  # Too long for a process to be started with.
+        with open(os.path.join(home, "variables", name), encoding="utf-8") as stream:
+            os.environ[name] = stream.read()
     may_restart = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
     _redirect(os.environ["DTTUI_LOGS"], rank, AGAIN if may_restart else "")
     record = {"pid": os.getpid(), "start_time": _start_time()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from dtagent.protocol.bounds import MOST, check_ports, check_range
 
@@ -271,6 +272,21 @@ class StartRequest:
 
 
 @dataclass(frozen=True)
+class PackedStartRequest:
+    """A `StartRequest` of which comes packed what hosts are sent alike; for agents whose greeting says they can."""
+
+    key: AttemptKey
+    packing: str
+    """By what, one of `HelloReply.unpacks`."""
+    row: list[Any]
+    """What is this host's own: the one of `rows`, as `alike.fold` has it."""
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Environment variables that are never written to disk."""
+    data: bytes | None = None
+    """The rest of what `alike.unfold` takes, as JSON and packed; the bytes that come along with the request."""
+
+
+@dataclass(frozen=True)
 class StopRequest:
     """Ends an attempt here, or discards it where it was not started."""
 
@@ -469,3 +485,5 @@ class HelloReply:
     """Whether it ends processes that only serve others when those have ended."""
     removes_containers: bool = False
     """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
+    unpacks: list[str] = field(default_factory=list)
+    """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

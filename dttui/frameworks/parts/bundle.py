@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 
 class Hole(str, Enum):
@@ -49,6 +57,15 @@ def gpu_hole(index: int) -> str:
     return f"GPU{index}_ID"
 
 
+IN_FULL = {"in_full": True}
+"""The context in which a plan is written as it reads, each node with all that it has."""
+
+
+def is_in_full(info: SerializationInfo) -> bool:
+    """Whether a plan is written in full; else it is folded where it becomes JSON: see `dtagent.protocol.alike`."""
+    return info.mode != "json" or bool(info.context and info.context.get("in_full"))
+
+
 class PlannedFile(BaseModel):
     """A generated file of a node's bundle."""
 
@@ -56,10 +73,25 @@ class PlannedFile(BaseModel):
 
     path: str
     """Relative to the attempt's directory."""
-    text: str
-    """Content. Holes in it stand inside JSON-style quoted strings or are numbers."""
+    own: str = Field(default="", alias="text")
+    """What it begins with: all of it, or the part that each node has of its own."""
+    shared: str = ""
+    """What it ends with: the same on all nodes, and in memory once."""
     executable: bool = False
     """Whether it may be run."""
+
+    @property
+    def text(self) -> str:
+        """Content. Holes in it stand inside JSON-style quoted strings or are numbers."""
+        return self.own + self.shared
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        own = document.pop("own")
+        if is_in_full(info):
+            own += document.pop("shared")
+        return {"path": document.pop("path"), "text": own, **document}
 
 
 class PlannedProcess(BaseModel):

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.parts.bundle import Hole
+from dttui.frameworks.parts.bundle import Hole, PlannedFile
 from dttui.frameworks.parts.nccl import network_environment
 
 CONFIG_FILE = "dttui_config.json"
@@ -15,6 +15,14 @@ METRICS_FILE = "metrics.jsonl"
 """The file that `DTTUI_METRICS` names, relative to the attempt's directory."""
 LOGS_DIRECTORY = "logs"
 """The directory that `DTTUI_LOGS` names, relative to the attempt's directory."""
+ADDRESSES_FILE = "node_addresses.txt"
+"""The file that `DTTUI_NODE_ADDRESSES_FILE` names, relative to the attempt's directory."""
+VARIABLES_DIRECTORY = "variables"
+"""Where the values of the variables are that `DTTUI_VARIABLES` names, relative to the attempt's directory."""
+MOST_NODES = 1000
+"""Up to so many are told of in a variable, and more in a file."""
+MOST_BYTES = 64 * 1024
+"""Of such a variable: Linux starts nothing with one of 128 KiB (MAX_ARG_STRLEN)."""
 FREE = {"DTTUI_BACKEND", "DTTUI_CHECKPOINT_DIR"}
 """Of our own variables, those that a job may set."""
 RANK_VARIABLES = {
@@ -57,7 +65,7 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         "DTTUI_ATTEMPT": str(Hole.ATTEMPT),
         "DTTUI_NODE_RANK": str(node.node_rank),
         "DTTUI_NODE_COUNT": str(len(layout.nodes)),
-        "DTTUI_NODE_ADDRESSES": ",".join(layout.table(_address)),
+        **_addresses(layout),
         "DTTUI_MASTER_ADDRESS": layout.master_address,
         "DTTUI_CHECKPOINT_DIR": posixpath.join(layout.cwd, checkpoint.dir) if checkpoint else default_checkpoints,
         "DTTUI_METRICS": f"{Hole.DIRECTORY}/{METRICS_FILE}",
@@ -91,5 +99,43 @@ def rank_environment(layout: JobLayout, node: NodeLayout, local_rank: int, rank:
     }
 
 
-def _address(node: NodeLayout) -> str:
-    return node.address
+def addresses_file(layout: JobLayout) -> PlannedFile | None:
+    """Return the file that `DTTUI_NODE_ADDRESSES_FILE` names: an address a line; `None` where a variable holds them."""
+    if fits_in_a_variable(layout, layout.shared_text(_listed)):
+        return None
+    return PlannedFile(path=ADDRESSES_FILE, shared=layout.shared_text(_lines))
+
+
+def variable_files(layout: JobLayout, variables: Mapping[str, PlannedFile]) -> tuple[dict[str, str], list[PlannedFile]]:
+    """Return variables that programs read and nothing else will do for, and files of those that would be too long.
+
+    The process itself takes those from `VARIABLES_DIRECTORY`, once it runs: of its own environment the length is free.
+
+    Args:
+        layout: of the job.
+        variables: name → value, as a file of any path.
+    """
+    long = [name for name, value in variables.items() if not fits_in_a_variable(layout, value.text)]
+    files = [variables[name].model_copy(update={"path": f"{VARIABLES_DIRECTORY}/{name}"}) for name in long]
+    given = {name: value.text for name, value in variables.items() if name not in long}
+    return {**given, **({"DTTUI_VARIABLES": " ".join(long)} if long else {})}, files
+
+
+def fits_in_a_variable(layout: JobLayout, text: str) -> bool:
+    """Whether what tells of all nodes is given as a variable, and not by a file."""
+    return len(layout.nodes) <= MOST_NODES and len(text.encode()) <= MOST_BYTES
+
+
+def _addresses(layout: JobLayout) -> dict[str, str]:
+    addresses = layout.shared_text(_listed)
+    if fits_in_a_variable(layout, addresses):
+        return {"DTTUI_NODE_ADDRESSES": addresses}
+    return {"DTTUI_NODE_ADDRESSES_FILE": f"{Hole.DIRECTORY}/{ADDRESSES_FILE}"}
+
+
+def _listed(layout: JobLayout) -> str:
+    return ",".join(node.address for node in layout.nodes)
+
+
+def _lines(layout: JobLayout) -> str:
+    return "".join(f"{node.address}\n" for node in layout.nodes)

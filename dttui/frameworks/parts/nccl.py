@@ -180,7 +180,7 @@ def _kinds_there(layout: JobLayout) -> set[frozenset[str]]:
     """
     if len(layout.nodes) < 2 or any(node.rdma is None for node in layout.nodes):
         return set()
-    told = {frozenset(text.split(",")) - {""} for text in set(layout.table(_active_kinds))}
+    told = {frozenset(text.split(",")) - {""} for text in set(map(_active_kinds, layout.nodes))}
     return told if any(told) else set()
 
 

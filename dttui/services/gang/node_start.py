@@ -11,16 +11,13 @@ from dtagent.protocol.jobs import (
     NodeStatus,
     PrepareReply,
     PrepareRequest,
-    ProcessSpec,
-    StartRequest,
-    TextFile,
 )
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
-from dttui.planning.models import PlannedNode
 from dttui.services.gang.node_run import RETRY_S, NodeRun, is_undecided
+from dttui.services.gang.start_requests import StartRequests
 from dttui.services.launch.sending import Bundle, send
 
 PREPARE_DEADLINE_S = 30.0
@@ -123,29 +120,14 @@ class NodeStart:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def start(self, bound: PlannedNode, grace_s: float, secrets: dict[str, str], log_cap_bytes: int) -> None:
-        """Start the bound processes, within a deadline of its own. Raises HostError."""
-        specs = [
-            ProcessSpec(
-                item.name,
-                list(item.argv),
-                item.cwd,
-                dict(item.env),
-                item.rank,
-                item.warm_start,
-                item.is_service,
-                list(item.removal),
-            )
-            for item in bound.processes
-        ]
-        files = [TextFile(item.path, item.text, item.executable) for item in bound.files]
-        request = StartRequest(
-            self.node.key, bound.node_rank, specs, list(bound.ranks), files, grace_s, secrets, log_cap_bytes
-        )
+    async def start(self, requests: StartRequests) -> None:
+        """Start what is bound, within a deadline of its own. Raises HostError."""
         deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
         while True:
             try:
-                self.node.learn(await (await self.node.connect()).call("start", request, NodeStatus))
+                client = await self.node.connect()
+                call = requests.call(self.name, client)
+                self.node.learn(await client.call(call.method, call.request, NodeStatus, brings=call.brings))
                 return
             except HostError as error:
                 if isinstance(error, AgentError) and error.code is not None and not is_undecided(error):

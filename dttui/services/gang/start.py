@@ -21,6 +21,7 @@ from dttui.services.agents.words import agent_text
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.node_start import NodeStart
+from dttui.services.gang.start_requests import StartRequests
 from dttui.services.jobs import JobDirectory
 from dttui.services.launch.sending import Bundle, make_bundle
 from dttui.services.launch.upload import survey
@@ -129,7 +130,7 @@ class GangStart:
         ticker = asyncio.create_task(self._tell_progress())
         try:
             replies = await on_all(self._nodes, self._log, lambda node: self._make_ready(node, bundle))
-            bound = bind(self._plan, self._bindings(replies))
+            bound = await asyncio.to_thread(bind, self._plan, self._bindings(replies))
             for node, own, reply in zip(self._nodes, bound.plan.nodes, replies, strict=True):
                 paths = checkpoint_directory(own)
                 self._log.note(
@@ -142,9 +143,9 @@ class GangStart:
             for task in (*holders, ticker):
                 task.cancel()
             await asyncio.gather(*holders, ticker, return_exceptions=True)
-        planned = {item.name: item for item in bound.plan.nodes}
-        cap = bound.plan.log_cap_bytes
-        await on_all(self._nodes, self._log, lambda node: node.start(planned[node.name], GRACE_S, self._secrets, cap))
+        nodes, cap = bound.plan.nodes, bound.plan.log_cap_bytes
+        requests = await asyncio.to_thread(StartRequests, self._nodes[0].node.key, nodes, GRACE_S, self._secrets, cap)
+        await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
 
     async def _make_bundle(self) -> Bundle | None:

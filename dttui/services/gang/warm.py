@@ -20,7 +20,7 @@ async def ask_warm(client: AgentClient, planned: PlannedNode) -> str:
     process = next((item for item in planned.processes if item.warm_start), None)
     if process is None:
         return ""
-    env = {name: value for name, value in process.env.items() if not holes_in(value)}
+    env = {name: value for name, value in process.env.items() if not (name.startswith("DTTUI_") or holes_in(value))}
     try:
         reply = await client.call("warm", WarmRequest(planned.python, env), WarmReply, TIMEOUT_S)
     except AgentError as error:

@@ -47,7 +47,7 @@ def identity(job: Job, plan: Plan, inventory: Inventory, base: Path) -> str:
         "base": str(base.resolve()),
         "job": job.model_dump(mode="json"),
         "inventory": inventory.model_dump(mode="json"),
-        "nodes": [node.model_dump(mode="json") for node in plan.nodes],
+        "nodes": plan.model_dump(mode="json", include={"nodes"})["nodes"],
     }
     return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from dttui.frameworks.parts.bundle import Hole, PlannedProcess
+from dttui.frameworks.parts.environment import VARIABLES_DIRECTORY
 from dttui.i18n import _
 from dttui.services.render.shell import Shell, comment, in_quotes, lines_of
 
@@ -59,7 +60,10 @@ finish 0"""
 
 def environment(processes: Sequence[PlannedProcess], shell: Shell) -> str:
     """Return the variables that all processes have alike, as an array."""
-    words = [_variable(name, value, shell) for name, value in _shared(processes).items()]
+    shared = _shared(processes)
+    words = [_variable(name, value, shell) for name, value in shared.items()]
+    long = shared.get("DTTUI_VARIABLES", "").split()
+    words += [f'"{name}=$(<"$DIRECTORY/{VARIABLES_DIRECTORY}/{name}")"' for name in long]
     what = comment(_("What the processes find in their environment, besides all that this shell has."))
     return "\n".join([what, "environment=(", *(f"  {item}" for item in words), ")"])
 
