@@ -24,6 +24,11 @@ _UNSAFE = re.compile(
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
+MOST_QUOTED_LINES = 12
+_LAST_QUOTED_LINES = 3
+"""Of more lines the first and these are kept: what a server asks for comes last."""
+
+
 def clean(text: str) -> str:
     """Return `text` without escape sequences, control characters but tab and newline, bidi and zero-width characters.
 
@@ -33,3 +38,38 @@ def clean(text: str) -> str:
         return text
     text = _UNSAFE.sub("", text)
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def quoted(text: str, columns: int, most_lines: int = MOST_QUOTED_LINES) -> list[str]:
+    """Return a stranger's words in lines of at most so many columns, to be marked as theirs on each.
+
+    Blank lines and spaces in a row go. Whatever is not ASCII counts as two columns: no terminal takes more for it, and
+    no line is wrapped by a terminal, where its mark would be missing.
+    """
+    lines: list[str] = []
+    for paragraph in clean(text).split("\n"):
+        rest = " ".join(paragraph.split())
+        while rest:
+            end = _fits(rest, columns)
+            space = rest.rfind(" ", 0, end + 1) if end < len(rest) else -1
+            end = space if space > 0 else end
+            lines.append(rest[:end].rstrip())
+            rest = rest[end:].lstrip()
+    if len(lines) > most_lines:
+        lines = [*lines[: most_lines - _LAST_QUOTED_LINES - 1], "…", *lines[-_LAST_QUOTED_LINES:]]
+    return lines
+
+
+def shortened(text: str, most_chars: int) -> str:
+    """Return a stranger's words as one clean line that is no longer."""
+    line = " ".join(clean(text[: most_chars * 8]).split())
+    return line if len(line) <= most_chars else line[: most_chars - 1] + "…"
+
+
+def _fits(text: str, columns: int) -> int:
+    """How many characters of a text take so many columns at most; one at least."""
+    for index, character in enumerate(text):
+        columns -= 1 if character.isascii() else 2
+        if columns < 0:
+            return max(index, 1)
+    return len(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -13,12 +14,17 @@ from typing import TextIO
 
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.sanitize import clean
+from dttui.sanitize import clean, quoted
 from dttui.services.words import listed
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.deadline import Deadline
+from dttui.transport.ssh_config import local_user
 
 READ_BYTES = 4096
+MARK = "  | "
+"""Before each line of a server's words."""
+USUAL_COLUMNS = 80
+LEAST_ROOM = 10
 MAX_NAMES = 5
 """Files that a question names; the others are counted."""
 
@@ -54,8 +60,9 @@ class TerminalPrompter:
         if not (self._source.isatty() and self._screen.isatty()):
             told = _("this asks first, and there is no terminal to ask at: {question}")
             raise UsageError(told.format(question=" ".join(question.split("\n"))), _("Add --yes if you mean it."))
+        here = f"{local_user()}@{socket.gethostname()}"
         async with self._turn:
-            self._screen.write(f"{question}\n" + _("Go on? [yes/no] "))
+            self._screen.write(_asked(here, f"{question}\n") + _asked(here, _("Go on? [yes/no] ")))
             return _is_yes(await self._read_line())
 
     def decline(self) -> None:
@@ -65,16 +72,17 @@ class TerminalPrompter:
             self._open.set_result(None)
 
     async def _ask(self, prompt: Prompt) -> str | None:
+        """Each line that begins at the margin is ours, and says whom it is about; a server's are marked."""
+        account = prompt.account
         if prompt.kind is PromptKind.HOST_KEY:
-            self._screen.write(
-                _("{host} shows a key that is not known yet:\n  {fingerprint}\n").format(
-                    host=clean(prompt.host), fingerprint=clean(prompt.fingerprint)
-                )
-            )
-            self._screen.write(_("Compare it with what the host's owner says. Trust it? [yes/no] "))
+            shown = _("the host shows a key that is not known yet:\n  {fingerprint}\n")
+            self._screen.write(_asked(account, shown.format(fingerprint=clean(prompt.fingerprint))))
+            self._screen.write(_asked(account, _("Compare it with what the host's owner says. Trust it? [yes/no] ")))
             line = await self._read_line()
             return "yes" if _is_yes(line) else None
-        text = clean(prompt.text).strip()
+        if prompt.said:
+            self._screen.write(_asked(account, _("the server says:")) + "\n" + self._quote(prompt.said))
+        text = _asked(account, clean(prompt.text).strip())
         text = f"{text} " if text.endswith((":", "?", "：")) else f"{text}: "
         if not prompt.secret:
             self._screen.write(text)
@@ -85,6 +93,18 @@ class TerminalPrompter:
                 return await self._read_line()
             finally:
                 self._screen.write("\n")
+
+    def _quote(self, said: str) -> str:
+        """Return a server's words as they are shown: on no line can they be taken for ours."""
+        encoding = self._screen.encoding or "ascii"
+        try:
+            columns = os.get_terminal_size(self._screen.fileno()).columns
+        except OSError:
+            columns = 0
+        room = max((columns or USUAL_COLUMNS) - len(MARK) - 1, LEAST_ROOM)
+        # What the terminal cannot show would become an escape sequence in letters, which is longer.
+        lines = quoted(said.encode(encoding, "replace").decode(encoding), room)
+        return "".join(f"{MARK}{line}\n" for line in lines)
 
     async def _read_line(self) -> str | None:
         """Return the line typed; `None` at its end, or once declined. The loop waits, since a thread could not stop."""
@@ -114,6 +134,10 @@ def replacing(directory: Path, names: Sequence[str]) -> str:
     """Return what to confirm before files of a directory are replaced."""
     question = _("{path} has {names} already: what was written there is replaced.")
     return clean(question.format(path=directory, names=listed(names, MAX_NAMES)))
+
+
+def _asked(account: str, text: str) -> str:
+    return _("{account}: {question}").format(account=account, question=text)
 
 
 def _is_yes(line: str | None) -> bool:

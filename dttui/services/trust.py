@@ -38,7 +38,8 @@ async def trust_host(
     key = await transports.fetch_host_key(environment, CONNECT_TIMEOUT_S)
     if fingerprint is None:
         text = _("Trust this key?")
-        prompt = Prompt(PromptKind.HOST_KEY, environment.name, text, secret=False, fingerprint=key.fingerprint)
+        user = environment.user or await transports.user_on(environment)
+        prompt = Prompt(PromptKind.HOST_KEY, environment.name, text, False, key.fingerprint, user)
         confirmed = await prompter.ask(prompt) == "yes"
     else:
         confirmed = fingerprint.removeprefix("SHA256:").rstrip("=") == key.fingerprint.removeprefix("SHA256:")

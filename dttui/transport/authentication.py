@@ -14,18 +14,19 @@ import paramiko
 
 from dttui.errors import AuthenticationError, HostUnreachableError
 from dttui.i18n import _
-from dttui.sanitize import clean
+from dttui.sanitize import clean, shortened
 from dttui.transport.agent_keys import AgentKey, AgentSigner, SshAgent
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.host_keys import Hop
 from dttui.transport.keys import Identity, KeyFile, KeyRing
 from dttui.transport.known_hosts import DEFAULT_PORT
-from dttui.transport.link import Link, brief
+from dttui.transport.link import MAX_REASON_CHARS, Link, brief
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Questions
 from dttui.transport.threads import Threads
 
-MAX_QUESTION_CHARS = 2000
+MAX_SAID_CHARS = 600
+"""Of each of a title, instructions and a question of a server."""
 MAX_QUESTIONS_AT_ONCE = 32
 """What PAM can ask at once."""
 
@@ -189,7 +190,7 @@ class Authentication:
     async def _publickey_unlocking(self) -> bool:
         while isinstance(outcome := await self.threads.connecting(self._publickey), KeyFile):
             silent = self.hop.target.prompts == 0
-            if silent or not await self.unlocker.unlock(outcome, self.hop.title, self.questions):
+            if silent or not await self.unlocker.unlock(outcome, self.hop.title, self._user, self.questions):
                 self._locked.append(outcome.path)
                 self._unusable.append(_("{key}: locked by a passphrase").format(key=outcome.path))
                 if self._candidates:
@@ -273,12 +274,15 @@ class Authentication:
         answers = []
         for text, echo in prompts:
             self._questions_asked += 1
-            lines = [clean(part).strip() for part in (title, instructions, text)]
+            parts = (part[:MAX_SAID_CHARS] for part in (title, instructions, text))
+            # A carriage return and its like are a new line: nothing is written over anything.
+            said = clean("\n".join(line for part in parts for line in part.splitlines()))
             password = not echo and re.search("passwor[dt]", text, re.IGNORECASE) is not None
             self._asked_password |= password
             kind = PromptKind.PASSWORD if password else PromptKind.ONE_TIME_CODE
-            question = "\n".join(line for line in lines if line)[:MAX_QUESTION_CHARS]
-            answer = await self.questions.ask(Prompt(kind, self.hop.title, question, secret=not echo))
+            question = _("answer for the server") if echo else _("answer for the server, not shown")
+            prompt = Prompt(kind, self.hop.title, question, secret=not echo, user=self._user, said=said)
+            answer = await self.questions.ask(prompt)
             if answer is None:
                 raise _DeclinedError("declined")
             answers.append(answer)
@@ -289,7 +293,8 @@ class Authentication:
         tries = 0 if self._asked_password else self.hop.target.prompts
         for _attempt in range(tries):
             question = text.format(user=self._user, host=self.hop.target.hostname)
-            answer = await self.questions.ask(Prompt(PromptKind.PASSWORD, self.hop.title, question))
+            prompt = Prompt(PromptKind.PASSWORD, self.hop.title, question, user=self._user)
+            answer = await self.questions.ask(prompt)
             if answer is None:
                 self._declined = True
                 return False
@@ -328,7 +333,7 @@ class Authentication:
 
     def _refused(self) -> AuthenticationError:
         target = self.hop.target
-        offered = clean(", ".join(self._offered)) or _("nothing")
+        offered = shortened(", ".join(self._offered), MAX_REASON_CHARS) or _("nothing")
         message = _("{host} let {user} not in: it takes {offered}; tried: {tried}").format(
             host=target.hostname, user=self._user, offered=offered, tried=self._summary()
         )

@@ -7,9 +7,11 @@ from enum import Enum
 from typing import Protocol
 
 from dttui.inventory.models import Environment
+from dttui.sanitize import shortened
 
 CONNECT_TIMEOUT_S = 20.0
 """How long a host may take to answer."""
+MAX_ACCOUNT_CHARS = 100
 
 
 class RemoteCommand(Enum):
@@ -40,11 +42,20 @@ class Prompt:
     kind: PromptKind
     host: str
     text: str
-    """What to show: the server's own words, or ours, sanitised."""
+    """What is asked for, in our words."""
     secret: bool = True
     """Whether the answer must not be echoed."""
     fingerprint: str = ""
     """Of the key in question, for `HOST_KEY`; the answer is `yes` to take it."""
+    user: str = ""
+    """Whom the host is asked to let in."""
+    said: str = ""
+    """The server's own words, lines of them. Nobody vouches for what they say."""
+
+    @property
+    def account(self) -> str:
+        """Whom the question is about: `user@host`."""
+        return shortened(f"{self.user}@{self.host}" if self.user else self.host, MAX_ACCOUNT_CHARS)
 
 
 class Prompter(Protocol):

@@ -11,10 +11,10 @@ import paramiko
 from dttui.errors import HostUnreachableError, UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.sanitize import clean
 from dttui.transport.base import RemoteCommand
 from dttui.transport.deadline import Deadline
 from dttui.transport.jumps import OpenLink
+from dttui.transport.link import brief
 from dttui.transport.stream import ChannelStream
 from dttui.transport.threads import Threads, Wakeups
 
@@ -73,9 +73,9 @@ class SshConnection:
         except paramiko.ChannelException as error:
             message = _("{host} opens no further session: {reason}")
             hint = _("`MaxSessions` of its SSH server limits how many a connection may have.")
-            raise self._failed(message.format(host=self._name, reason=clean(error.text)), hint) from error
+            raise self._failed(message.format(host=self._name, reason=brief(error)), hint) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
-            reason = clean(str(error)) or _("the connection broke")
+            reason = brief(error) or _("the connection broke")
             message = _("{host} did not start a command: {reason}")
             raise self._failed(message.format(host=self._name, reason=reason)) from error
 

@@ -167,6 +167,7 @@ class HostKeyCheck:
             ),
             secret=False,
             fingerprint=key.fingerprint,
+            user=hop.target.user,
         )
         with questions.deadline.paused():
             async with questions.turn:

@@ -15,7 +15,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
-from dttui.sanitize import clean
+from dttui.sanitize import shortened
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.link_socket import LinkSocket
 from dttui.transport.sockets import ProxyCommand
@@ -58,7 +58,7 @@ _REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
 
 def brief(error: Exception) -> str:
     """What an error says, which may be a server's words, in a line."""
-    return clean(str(error))[:MAX_REASON_CHARS]
+    return shortened(getattr(error, "text", "") or str(error), MAX_REASON_CHARS)
 
 
 class _ServerWords(logging.Logger):
@@ -75,9 +75,9 @@ class _ServerWords(logging.Logger):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         text = str(msg)
         if text.startswith("Banner: ") and len(self.greeting) < 4:
-            self.greeting.append(clean(text.removeprefix("Banner: "))[:MAX_REASON_CHARS])
+            self.greeting.append(shortened(text.removeprefix("Banner: "), MAX_REASON_CHARS))
         elif text.startswith("Disconnect (code "):
-            self.farewell = clean(text.partition("): ")[2])[:MAX_REASON_CHARS]
+            self.farewell = shortened(text.partition("): ")[2], MAX_REASON_CHARS)
         super().log(level, msg, *args, **kwargs)
 
 

@@ -21,7 +21,7 @@ class Unlocker:
         self._threads = threads
         self._under_way: dict[Path, asyncio.Future[bool]] = {}
 
-    async def unlock(self, file: KeyFile, host: str, questions: Questions) -> bool:
+    async def unlock(self, file: KeyFile, host: str, user: str, questions: Questions) -> bool:
         """Return whether the key is open now."""
         while file.locked and (other := self._under_way.get(file.path)):
             with questions.deadline.paused():
@@ -34,7 +34,7 @@ class Unlocker:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._under_way[file.path] = future
         try:
-            opened = await self._ask(file, host, questions)
+            opened = await self._ask(file, host, user, questions)
             future.set_result(opened)
             return opened
         finally:
@@ -42,16 +42,17 @@ class Unlocker:
             if not future.done():
                 future.cancel()
 
-    async def _ask(self, file: KeyFile, host: str, questions: Questions) -> bool:
-        text = _("Passphrase of the key {path}")
+    async def _ask(self, file: KeyFile, host: str, user: str, questions: Questions) -> bool:
+        text = _("Passphrase of the key {path}, for use on this machine")
         for _attempt in range(PASSPHRASE_TRIES):
-            answer = await questions.ask(Prompt(PromptKind.PASSPHRASE, host, text.format(path=file.path)))
+            prompt = Prompt(PromptKind.PASSPHRASE, host, text.format(path=file.path), user=user)
+            answer = await questions.ask(prompt)
             if answer is None:
                 return False
             try:
                 await self._threads.connecting(file.unlock, answer)
             except ValueError:
-                text = _("That was not it. Passphrase of the key {path}")
+                text = _("That was not it. Passphrase of the key {path}, for use on this machine")
             else:
                 return True
         return False

@@ -50,6 +50,11 @@ class Transports:
         self._require_ssh(environment)
         return await self._over_ssh().fetch_host_key(environment, timeout_s)
 
+    async def user_on(self, environment: Environment) -> str:
+        """Return whom the host would be asked to let in. Raises UsageError or HostError."""
+        self._require_ssh(environment)
+        return await self._over_ssh().user_on(environment)
+
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's. Raises UsageError or HostError."""
         self._require_ssh(environment)

@@ -17,7 +17,6 @@ from dttui import locations
 from dttui.errors import HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.sanitize import clean
 from dttui.transport import sockets
 from dttui.transport.authentication import Authentication
 from dttui.transport.base import Prompter
@@ -27,7 +26,7 @@ from dttui.transport.host_keys import Entries, Hop, HostKeyCheck
 from dttui.transport.jumps import Jumps, OpenLink, Route
 from dttui.transport.keys import KeyRing
 from dttui.transport.known_hosts import HostKey
-from dttui.transport.link import Link
+from dttui.transport.link import Link, brief
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
 from dttui.transport.ssh_config import HostQuery, SshConfig, split_hop
@@ -83,6 +82,10 @@ class SshTransport:
         """Return the key a host shows, without logging in, whether it is known or not. Raises HostError."""
         deadline = Deadline(timeout_s)
         return await self._within(deadline, environment, self._fetch(environment, deadline))
+
+    async def user_on(self, environment: Environment) -> str:
+        """Return whom the host would be asked to let in. Raises HostError."""
+        return (await self._threads.connecting(self._route, environment))[-1].target.user
 
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's, in its own `known_hosts` or in dttui's. Raises HostError."""
@@ -234,7 +237,7 @@ class SshTransport:
             )
         except (paramiko.SSHException, EOFError, OSError) as error:
             await below.release()
-            reason = clean(getattr(error, "text", "") or str(error)) or _("the connection broke")
+            reason = brief(error) or _("the connection broke")
             message = _("jump host {jump} cannot reach {host} port {port}: {reason}").format(
                 jump=jump.name, host=target.hostname, port=target.port, reason=reason
             )

@@ -186,7 +186,7 @@ class SshConfig:
         try:
             text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
             # Left to paramiko, that would be whatever $USER says.
-            text = _substitute(text, {"u": _local_user()})
+            text = _substitute(text, {"u": local_user()})
             parsed = SSHConfig.from_text(text).lookup(query.host.strip("[]"))
         except (OSError, ValueError, SSHException) as error:
             raise _unreadable(query, str(error)) from error
@@ -223,7 +223,7 @@ def _target(query: HostQuery, options: Mapping[str, list[str]]) -> Target:
 
     hostname = first("hostname", query.host).strip("[]")
     port = int(first("port", "22")) if first("port", "22").isdigit() else DEFAULT_PORT
-    user = query.user or first("user") or _local_user()
+    user = query.user or first("user") or local_user()
     alias = first("hostkeyalias") or None
     tokens = _tokens(query.host, hostname, port, user, alias)
 
@@ -304,11 +304,12 @@ def _tokens(name: str, hostname: str, port: int, user: str, alias: str | None) -
         "n": name,
         "p": str(port),
         "r": user,
-        "u": _local_user(),
+        "u": local_user(),
     }
 
 
-def _local_user() -> str:
+def local_user() -> str:
+    """The name that the user database has for whoever runs this."""
     return _user_name(os.getuid())
 
 

@@ -18,14 +18,14 @@ VERSION = b"SSH-2.0-hostile\r\n"
 
 @contextlib.contextmanager
 def flooding_peer(opening: bytes, chunk: bytes = CHUNK) -> Iterator[int]:
-    """Send each client an opening and then chunks without end; yield the port of 127.0.0.1."""
+    """Send each client an opening and then chunks without end, if any; yield the port of 127.0.0.1."""
     clients: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
     def flood(client: socket.socket) -> None:
         with contextlib.suppress(OSError):
             client.sendall(opening)
-            for _each in range(FLOOD_BYTES // len(chunk)):
+            for _each in range(FLOOD_BYTES // len(chunk) if chunk else 0):
                 client.sendall(chunk)
             client.shutdown(socket.SHUT_WR)
 

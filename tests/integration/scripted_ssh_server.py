@@ -121,8 +121,8 @@ def scripted_server(script: Script) -> Iterator[ScriptedServer]:
                 transport.join(5)
 
 
-def make_client_key(path: Path) -> bytes:
-    """Write a private key without a passphrase; return its public half."""
+def make_client_key(path: Path, passphrase: str | None = None) -> bytes:
+    """Write a private key, without a passphrase unless told one; return its public half."""
     key = paramiko.ECDSAKey.generate()
-    key.write_private_key_file(str(path))
+    key.write_private_key_file(str(path), passphrase)
     return key.asbytes()

@@ -33,6 +33,10 @@ class Terminal:
         command = shlex.join([sys.executable, "-m", "dttui", *map(str, arguments)])
         self._run("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Have windows of another size from the next start on."""
+        self._size = ["-x", str(columns), "-y", str(rows)]
+
     def press(self, *keys: str) -> None:
         """Type keys as tmux names them."""
         self._run("send-keys", *keys)

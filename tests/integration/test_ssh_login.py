@@ -384,10 +384,14 @@ async def test_a_key_and_then_a_one_time_code(transport: SshTransport, tmp_path:
         person = Person(one_time_code=["123456", "0000"])
         await connects(transport, scripted(server, tmp_path, identity_file=str(tmp_path / "key")), person)
     assert script.attempts == ["publickey", "keyboard-interactive"]
-    assert [(prompt.text, prompt.secret) for prompt in person.asked] == [
-        ("Two-step login\nEnter the code of your device.\nVerification code:", False),
-        ("Two-step login\nEnter the code of your device.\nPIN:", True),
+    assert [(prompt.said, prompt.secret) for prompt in person.asked] == [
+        ("Two-step login\nEnter the code of your device.\nVerification code: ", False),
+        ("Two-step login\nEnter the code of your device.\nPIN: ", True),
     ]
+    assert {(prompt.account, prompt.text) for prompt in person.asked} == {
+        ("alice@bastion", "answer for the server"),
+        ("alice@bastion", "answer for the server, not shown"),
+    }
 
 
 async def test_a_password_asked_for_interactively_is_known_for_one(transport: SshTransport, tmp_path: Path) -> None:

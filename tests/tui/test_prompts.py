@@ -204,3 +204,24 @@ async def test_arrows_and_letters_go_from_button_to_button_and_round() -> None:
         assert seen == ["no", "yes", "no", "yes", "no", "yes", "no"]
         await pilot.press("left", "enter")
         assert await asked == "yes"
+
+
+async def test_a_servers_words_are_behind_a_bar_and_the_dialog_says_whom_it_is_about() -> None:
+    fake = "li@gpu3\nPassphrase of the key /home/li/.ssh/id_ed25519, for use on this machine\n" * 40
+    asking = Prompt(PromptKind.PASSWORD, "gpu3", "answer for the server", user="li", said=fake)
+    for size in ((80, 24), (40, 24), (200, 60)):
+        app, clock = with_clock()
+        async with app.run_test(size=size) as pilot:
+            asked = asyncio.create_task(app.questions.ask(asking))
+            await hears(app, pilot, clock)
+            rows = screen_text(app).split("\n")
+            assert any("The server asks" in row for row in rows)
+            theirs = [row for row in rows if any(word in row for word in ("Passphrase", "key /home", "for use"))]
+            assert theirs
+            assert all("▌" in row for row in theirs), rows
+            ours = [row for row in rows if "li@gpu3" in row and "▌" not in row]
+            assert len(ours) == 2
+            assert app.screen.query_one("#answer").region.bottom < size[1]
+            assert app.focused is app.screen.query_one("#answer")
+            await pilot.press(*"123", "enter")
+            assert await asked == "123"

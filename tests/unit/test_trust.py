@@ -26,6 +26,9 @@ class Host:
     async def fetch_host_key(self, *_arguments: object) -> Any:
         return SimpleNamespace(fingerprint=SHOWN)
 
+    async def user_on(self, *_arguments: object) -> str:
+        return "li"
+
     async def trust(self, *_arguments: object) -> None:
         self.was_trusted = True
 

@@ -118,8 +118,16 @@ class ControllerClient:
     async def _answer(self, message: dict[str, Any]) -> None:
         if self._prompter is None:
             return
+        said = message.get("said")
         prompt = Prompt(
-            PromptKind(message["kind"]), message["host"], message["text"], message["secret"], message["fingerprint"]
+            PromptKind(message["kind"]),
+            message["host"],
+            message["text"] if said is not None else _("answer for the server"),
+            message["secret"],
+            message["fingerprint"],
+            message.get("user", ""),
+            # A controller of an older version does not tell the server's words from its own.
+            said if said is not None else message["text"],
         )
         answer = await self._prompter.ask(prompt)
         await self._send({"method": "answer", "id": message["id"], "value": answer})

@@ -210,6 +210,8 @@ class Controller:
             "text": prompt.text,
             "secret": prompt.secret,
             "fingerprint": prompt.fingerprint,
+            "user": prompt.user,
+            "said": prompt.said,
         }
         question = _Question(message, asyncio.get_running_loop().create_future())
         self._questions[number] = question

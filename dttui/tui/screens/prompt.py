@@ -13,12 +13,16 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from dttui.i18n import _, ngettext
-from dttui.sanitize import clean
+from dttui.sanitize import clean, quoted
 from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
+
+SAID_COLUMNS = 62
+"""Of the dialog, left of them the bar."""
+MOST_SAID_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,13 @@ class PromptDialog(Dialog[Reply]):
 
     def compose(self) -> ComposeResult:
         """Lay out the question and the ways to answer."""
-        with self.box(_title(self._prompt.kind)):
+        with self.box(_title(self._prompt)):
             yield Prose(_question(self._prompt), classes="dialog-text")
+            if self._prompt.said:
+                # The bar on its left is beside each of its lines, and nothing of ours has one.
+                lines = quoted(self._prompt.said, SAID_COLUMNS, MOST_SAID_LINES)
+                yield Prose(Content("\n".join(lines)), classes="server-words")
+                yield Prose(_asked(self._prompt), classes="dialog-text")
             if self._prompt.kind is not PromptKind.HOST_KEY:
                 yield Input(password=self._prompt.secret, id="answer", compact=True)
             yield Prose(id="waiting", classes="dialog-note")
@@ -106,24 +115,32 @@ class PromptDialog(Dialog[Reply]):
         self.query_one("#skip", Button).display = count > 0
 
 
-def _title(kind: PromptKind) -> str:
+def _title(prompt: Prompt) -> str:
+    if prompt.said:
+        return _("The server asks")
     return {
         PromptKind.HOST_KEY: _("Unknown host"),
         PromptKind.PASSWORD: _("Password"),
         PromptKind.PASSPHRASE: _("Passphrase"),
         PromptKind.ONE_TIME_CODE: _("Code"),
-    }[kind]
+    }[prompt.kind]
 
 
 def _question(prompt: Prompt) -> Content:
+    if prompt.said:
+        return Content.assemble((prompt.account, "bold"), "\n", _("the server says:"))
     if prompt.kind is not PromptKind.HOST_KEY:
-        return Content.assemble((clean(prompt.host), "bold"), "\n", clean(prompt.text).strip())
+        return _asked(prompt)
     return Content.assemble(
         _("The host shows a key that is not known yet."),
         "\n\n",
-        (clean(prompt.host), "bold"),
+        (prompt.account, "bold"),
         "\n",
         (clean(prompt.fingerprint), "bold $primary"),
         "\n\n",
         _("Compare it with what the host's owner says. Trust it from now on?"),
     )
+
+
+def _asked(prompt: Prompt) -> Content:
+    return Content.assemble((prompt.account, "bold"), "\n", clean(prompt.text).strip())
