@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
+from dttui.moments import elapsed_s
 from dttui.sanitize import clean
 from dttui.services.agents.deploy import Deployment, deploy_all
 from dttui.services.agents.remove import Removal, remove_all
@@ -144,7 +144,7 @@ def _status_columns(item: AgentStatus) -> list[str]:
     if seen.daemon is not None:
         daemon = _("running")
         if seen.daemon.since is not None:
-            daemon = _("for {time}").format(time=_duration(time.time() - seen.daemon.since))
+            daemon = _("for {time}").format(time=_duration(elapsed_s(seen.daemon.since)))
     jobs = Counter(attempt.state for attempt in seen.attempts if attempt.is_busy)
     over = sum(not attempt.is_busy for attempt in seen.attempts)
     words = {

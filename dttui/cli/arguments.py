@@ -18,6 +18,9 @@ from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
 from dttui.spec.problems import did_you_mean, printable
 
+MOST_DIGITS = 18
+"""Of a whole number."""
+
 
 class _Parser(ArgumentParser):
     """Names the nearest of the choices where a word is none of them."""
@@ -224,13 +227,13 @@ def refuse_conflicts(options: Namespace) -> None:
 
 
 def _natural(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise ArgumentTypeError(_("{text} is no whole number of at least {least}").format(text=text, least=0))
     return int(text)
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
         raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
     return int(text)
 

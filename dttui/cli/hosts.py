@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import time
 from argparse import Namespace
 
 from dttui import locations
@@ -18,6 +17,7 @@ from dttui.inventory.models import Inventory
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
+from dttui.moments import elapsed_s
 from dttui.sanitize import clean
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus, Fleet
 from dttui.services.trust import trust_host
@@ -128,7 +128,7 @@ def _row(status: EnvironmentStatus) -> str:
         gpus = f"{len(facts.gpus)}×{facts.gpus[0].name}"
     else:
         gpus = f"{gpu.count}×{gpu.type or 'GPU'}" + (_(" simulated") if gpu.simulated else "") if gpu else "–"
-    uptime = _("up {hours:.0f} h").format(hours=(time.time() - facts.booted_at) / 3600) if facts else ""
+    uptime = _("up {hours:.0f} h").format(hours=elapsed_s(facts.booted_at) / 3600) if facts else ""
     use = f"CPU {sample.cpu_percent:.0f}%" if sample and sample.cpu_percent is not None else ""
     mark = "●" if status.is_usable else "○" if status.state is not EnvironmentState.UNHEALTHY else "✗"
     state = environment_state_name(status.state)

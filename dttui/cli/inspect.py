@@ -21,6 +21,7 @@ from dttui.cli.printing import (
 )
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
+from dttui.moments import elapsed_s
 from dttui.sanitize import clean
 from dttui.services import jobs
 from dttui.services.controller.control import ensure_controller
@@ -51,7 +52,7 @@ def ps(options: Namespace) -> int:
 
 def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
     started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
-    lasted = (job.ended_at or time.time()) - job.started_at if job.started_at else 0.0
+    lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
     numbers = _duration(lasted), str(job.nodes), str(job.world_size)
     return (job.job_id, state_name(job.state), started, *numbers, job.reason)
 

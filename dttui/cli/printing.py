@@ -92,7 +92,7 @@ class Printer:
             sys.stderr.write(f"\r\x1b[K{when}  {bar} {one_line(event.message)}")
             sys.stderr.flush()
             self._has_open_line = True
-        elif event.time - self._progress_at >= PROGRESS_INTERVAL_S:
+        elif not 0 <= event.time - self._progress_at < PROGRESS_INTERVAL_S:
             self._progress_at = event.time
             sys.stderr.write(f"{when}  {one_line(event.message)}\n")
 
@@ -126,7 +126,7 @@ class Printer:
 
     def _text(self, event: Event) -> str:
         if event.kind is EventKind.METRIC:
-            if event.time - self._metric_at < METRIC_INTERVAL_S:
+            if 0 <= event.time - self._metric_at < METRIC_INTERVAL_S:  # A clock that was set back silences none.
                 return ""
             self._metric_at = event.time
             return "  ".join(_metric_parts(event.data))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dttui.files import cut_torn_line
 from dttui.i18n import Told, recipes, retell, retell_within, told
+from dttui.moments import SteadyClock
 from dttui.services.backlog import Backlog
 from dttui.services.redaction import Redaction
 
@@ -41,6 +41,8 @@ class EventLog:
         cut_torn_line(path)
         first, newest = next(read_events(path), None), newest_event(path)
         self._next = newest.seq + 1 if newest is not None else 0
+        self.clock = SteadyClock(newest.time if newest is not None else 0.0)
+        """Of the events' times, each of which is that of the one before or later."""
         self.began_at: float | None = first.time if first is not None else None
         """Unix time of the first event."""
         self.backlog = Backlog(self._tell_room)
@@ -54,7 +56,13 @@ class EventLog:
         recipe = dict(message.recipe) if isinstance(message, Told) else {}
         if found := recipes(fields.get("data")):
             recipe["data"] = found
-        made = {"seq": self._next, "time": time.time(), "kind": kind, "message": str(message), "told": recipe or None}
+        made = {
+            "seq": self._next,
+            "time": self.clock.now(),
+            "kind": kind,
+            "message": str(message),
+            "told": recipe or None,
+        }
         event = EVENT.validate_python(self._without_secrets({**made, **fields}))
         self._next += 1
         self.began_at = self.began_at or event.time

@@ -355,7 +355,7 @@ def summarize(directory: JobDirectory) -> JobSummary:
         state=state,
         reason=reason,
         started_at=first.time if first is not None else None,
-        ended_at=last.time if last is not None and state.is_final else None,
+        ended_at=max(first.time, last.time) if first is not None and last is not None and state.is_final else None,
         nodes=nodes if isinstance(nodes, int) else 0,
         world_size=world_size if isinstance(world_size, int) else 0,
         framework=str(plan.get("framework", "")),

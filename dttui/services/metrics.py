@@ -8,7 +8,7 @@ from typing import Any
 
 from dtagent.protocol.events import Metric
 
-from dttui.services.moments import moment_or
+from dttui.moments import moment_or
 
 REPORTED_NAMES = {
     "loss": "loss",
@@ -29,6 +29,8 @@ MAX_LINE_BYTES = 4096
 """A script writes a line in one write of at most so much; what is longer is no line of ours."""
 MAX_QUOTED = 200
 """Characters of a line that are told to a person."""
+_MOST_COUNT = 1 << 62
+"""Of steps and ranks: no job has more."""
 
 
 class MetricStream:
@@ -100,8 +102,8 @@ def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size:
     broken = [REPORTED_NAMES[key] for key, value in body.items() if key in REPORTED_NAMES and _is_broken(value)]
     step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
-        rank=int(rank),
-        step=None if step is None else int(step),
+        rank=int(min(max(rank, -1), _MOST_COUNT)),
+        step=None if step is None or abs(step) > _MOST_COUNT else int(step),
         extra=dict(rest[:MAX_EXTRA]),
         not_finite=broken or None,
         **{**known, "time": moment_or(known.get("time", received), received)},

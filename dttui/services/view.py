@@ -8,6 +8,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStan
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
+from dttui.moments import elapsed_s
 from dttui.planning.models import Plan, PlannedNode
 from dttui.services.curves import spread
 from dttui.services.event_log import NO_ROOM
@@ -92,7 +93,7 @@ class NodeView:
 
     def silence_s(self, now: float) -> float | None:
         """Return for how long at Unix time `now` nothing has come from the host; `None` while it talks."""
-        return None if self.heard_at is None or self.is_over else max(0.0, now - self.heard_at)
+        return None if self.heard_at is None or self.is_over else elapsed_s(self.heard_at, now)
 
     def slots(self, job_id: str) -> list[SlotView]:
         """Return the node's slots with their newest readings; all GPUs of a node with one rank are that rank's."""
@@ -230,7 +231,7 @@ class JobView:
         elif event.kind is EventKind.RANK_FAILED:
             self._fail(event)
         elif event.kind is EventKind.OUTCOME:
-            self.ended_at = event.time
+            self.ended_at = max(event.time, self.started_at)
             self.exit_code = int(event.data["exit_code"])
             for node in self.nodes.values() if not self.has_started else ():
                 node.checkpoints = None

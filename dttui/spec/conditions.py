@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import warnings
@@ -101,9 +102,12 @@ def parse_metric(text: str) -> MetricCondition:
         message = _("there is no {name}; there are: {names}").format(name=name, names=", ".join(known))
         raise ValueError(with_hint(message, did_you_mean(name, known)))
     try:
-        return MetricCondition(name, comparison, float(number), for_s)
-    except ValueError as error:
-        raise ValueError(with_hint(_("{value} is no number").format(value=shown(number)), example)) from error
+        threshold = float(number)
+    except ValueError:
+        threshold = math.nan
+    if not math.isfinite(threshold):
+        raise ValueError(with_hint(_("{value} is no number").format(value=shown(number)), example))
+    return MetricCondition(name, comparison, threshold, for_s)
 
 
 def parse_state(text: str) -> StateCondition:

@@ -108,7 +108,7 @@ def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
         return check(value)
     except ValidationError:
-        if value in added_frameworks():
+        if isinstance(value, str) and value in added_frameworks():
             return value
         raise
 

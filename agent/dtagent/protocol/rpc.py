@@ -28,6 +28,8 @@ MAX_PUSH_BYTES = 1024 * 1024
 """Most payload bytes one part of the files carries that are sent along."""
 
 MAX_DEPTH = 32
+MAX_DIGITS = 20
+"""Of a whole number: more is none of ours, and may be too large for arithmetic."""
 """Deepest nesting of a frame."""
 
 
@@ -195,7 +197,20 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:MAX_DIGITS]} is too large for a number")
+    return number
+
+
+def _bounded(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"{digits[:MAX_DIGITS]}… is too large for a number")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded)
 
 
 def _depth_exceeds(value: Any, limit: int) -> bool:

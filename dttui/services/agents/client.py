@@ -17,9 +17,9 @@ from dttui import __version__
 from dttui.errors import AgentError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.moments import moment_or
 from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text
-from dttui.services.moments import moment_or
 from dttui.services.pace import Pace
 from dttui.services.telemetry import WATCHED, decode_frame
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport

@@ -143,7 +143,7 @@ class AlertWatch:
             where = told("rank {rank} on {host}", rank=rank, host=node)
             if rank is None:
                 where = told("the launcher on {host}", host=node)
-            if rule.may_tell((node, rank), time.time()):
+            if rule.may_tell((node, rank), time.monotonic()):
                 begin = max(0, start - MAX_EXCERPT // 4)
                 text = redact(line, self._secrets)
                 excerpt = text[begin : begin + MAX_EXCERPT] if text == line else text[:MAX_EXCERPT]
@@ -153,7 +153,7 @@ class AlertWatch:
 
     def see_metric(self, node: str, metric: Metric) -> None:
         """Take one report of a rank."""
-        now = time.time()
+        now = time.monotonic()
         for rule in self._rules:
             condition = rule.metric
             if condition is None or condition.metric in _GPU_READINGS or condition.metric in _HOST_READINGS:
@@ -215,7 +215,7 @@ class AlertWatch:
                 self._tell_state(rule, event)
 
     def _tell_state(self, rule: _Rule, event: Event) -> None:
-        if rule.may_tell((event.node, event.rank), time.time()):
+        if rule.may_tell((event.node, event.rank), time.monotonic()):
             # What it was made of, where that is known, so that it is told in the reader's language.
             recipe = event.told if event.told and "id" in event.told else None
             happened = Told.of(event.message, recipe) if recipe else event.message or str(event.data.get("state", ""))
@@ -240,7 +240,7 @@ class AlertWatch:
         if condition is None or value is None or (subject not in rule.held and len(rule.held) >= MAX_SUBJECTS):
             return
         held = rule.held.setdefault(subject, _Held())
-        if max_gap_s is not None and at - held.seen_at > max_gap_s:
+        if max_gap_s is not None and not held.seen_at <= at <= held.seen_at + max_gap_s:  # Its clock may be set back.
             held.since = held.false_since = None
         held.seen_at = at
         if not condition.holds(value):
@@ -253,7 +253,7 @@ class AlertWatch:
         if held.is_raised or at - held.since < condition.for_s:
             return
         held.is_raised = True
-        if rule.may_tell(subject, time.time()):
+        if rule.may_tell(subject, time.monotonic()):
             where = told("rank {rank} on {host}", rank=rank, host=node)
             if gpu is not None:
                 where = told("GPU {gpu} on {host}", gpu=gpu, host=node)

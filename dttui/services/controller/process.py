@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +143,7 @@ class Controller:
             if not self._launches:
                 self._log.add(EventKind.PROGRESS, message)
                 return  # What is not known is not called a failure: the next controller may find out.
-        now = time.time()
+        now = self._log.clock.now()
         if state is JobState.SUCCEEDED and not message:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
             message = told("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))

@@ -18,6 +18,7 @@ from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
 
+from dttui.moments import moment_or
 from dttui.planning.models import BoundPlan, Severity
 from dttui.sanitize import clean
 from dttui.services.diagnosis.exceptions import exceptions_in
@@ -36,7 +37,6 @@ from dttui.services.holes import last_hole_end
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.log_marks import retold
 from dttui.services.log_masks import hidden
-from dttui.services.moments import moment_or
 from dttui.services.preflight.board import Check, CheckStatus
 from dttui.services.redaction import NO_VALUES
 from dttui.services.view import NODE_OUT, JobView, NodeView

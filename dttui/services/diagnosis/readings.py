@@ -9,6 +9,7 @@ from enum import Enum
 from dtagent.protocol.telemetry import DiskUse, GpuSample, HostSample
 
 from dttui.i18n import N_, _
+from dttui.moments import elapsed_s
 
 WINDOW_S = 30.0
 LATE_S = 2.0
@@ -128,7 +129,7 @@ def read_before(
     full = [disk.mount for disk in last.file_systems or [] if _available_mib(disk) < FULL_DISK_MIB]
     return Before(
         samples=len(window),
-        age_s=None if time is None else max(0.0, time - last.time),
+        age_s=None if time is None else elapsed_s(last.time, time),
         gpu=None if gpu is None else _gpu_before(gpu, window),
         cpu_percent=last.cpu_percent,
         memory_peak_mib=max((s.memory_used_mib for s in window if s.memory_used_mib is not None), default=None),

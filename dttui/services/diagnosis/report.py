@@ -12,6 +12,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _, ngettext
+from dttui.moments import elapsed_s
 from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
 from dttui.services.diagnosis.readings import WINDOW_S, Before, GpuBefore
@@ -146,10 +147,12 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
         lines.append(_("Others wait for {ranks} to join them.").format(ranks=ranks))
     elif evidence.running_at is not None and not evidence.metrics and not evidence.last_lines:
         words = _("No rank has printed a line or reported a step in the {seconds} s since all of them run.")
-        lines.append(words.format(seconds=int(evidence.now - evidence.running_at)))
+        lines.append(words.format(seconds=int(elapsed_s(evidence.running_at, evidence.now))))
     newest = max((item.time for item in evidence.metrics.values() if item.time), default=None)
     if newest is not None:
-        lines.append(_("The last report of a step came {seconds} s ago.").format(seconds=int(evidence.now - newest)))
+        lines.append(
+            _("The last report of a step came {seconds} s ago.").format(seconds=int(elapsed_s(newest, evidence.now)))
+        )
     silent = [node.name for node in evidence.nodes if node.state is NodeStanding.UNKNOWN]
     if silent:
         lines.append(_("Nothing is heard of: {hosts}.").format(hosts=", ".join(silent)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import NodeState, Numbering
 
 from dttui.i18n import Told, ntold, told
+from dttui.moments import elapsed_s
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import LEFT, FoundFailure, ending, is_consequence, rank_failures
@@ -78,7 +78,7 @@ class Membership:
     def wait_s(self) -> float | None:
         """When to look for nodes that are out though nothing changes, from now; `None` for never."""
         since = self._hostless_since()
-        return None if since is None else max(0.0, since + HOSTLESS_S - time.time())
+        return None if since is None else max(0.0, HOSTLESS_S - elapsed_s(since))
 
     def learn(self) -> None:
         """Tell of each node whose ranks torchrun has numbered, or started again."""

@@ -130,12 +130,14 @@ async def _end_and_drain(node: NodeRun, forced: asyncio.Event, *, force: bool, l
 async def _drain(node: NodeRun, following: asyncio.Task[None], forced: asyncio.Event) -> None:
     """Wait until all logs of a node that has ended are here. Raises HostError where it falls silent."""
     try:
+        silent_from: float | None = None
         while not following.done():
             node.hurries = forced.is_set()
             await asyncio.wait({following}, timeout=LOOK_AT_LINK_S)
             if node.disk_trouble:
                 raise HostUnreachableError(node.name, node.disk_trouble)
-            if node.silent_since is not None and time.time() - node.silent_since > LOOK_DEADLINE_S:
+            silent_from = None if node.silent_since is None else silent_from or time.monotonic()
+            if silent_from is not None and time.monotonic() - silent_from > LOOK_DEADLINE_S:
                 message = told("no word from {host} for {seconds:.0f} s", host=node.name, seconds=LOOK_DEADLINE_S)
                 raise HostUnreachableError(node.name, message)
         following.result()

@@ -24,12 +24,12 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.moments import moment_or
 from dttui.planning.models import PlannedNode
 from dttui.services.agents.client import AgentClient
 from dttui.services.awake import has_just_woken
 from dttui.services.gang.node_record import NodeRecord, Shared
 from dttui.services.jobs import JobDirectory
-from dttui.services.moments import moment_or
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 
 RECONNECT_S = 3.0

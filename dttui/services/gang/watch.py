@@ -13,6 +13,7 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 
 from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
+from dttui.moments import elapsed_s
 from dttui.planning.models import BoundPlan, Finding
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.elastic import Membership
@@ -282,7 +283,7 @@ class GangWatch:
             if node.is_lost or (node.silent_since is not None and self._is_out(node)):
                 continue
             if node.silent_since is not None:
-                seconds = node.silent_since - node.heard_at
+                seconds = elapsed_s(node.heard_at, node.silent_since)
                 message = told("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
                 if node.needs_person:
                     message = told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from textual.widgets.button import ButtonVariant
 
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
+from dttui.moments import elapsed_s
 from dttui.services import jobs, removal
 from dttui.services.jobs import JobSummary
 from dttui.services.words import listed, size_text
@@ -205,9 +205,9 @@ class JobsScreen(Screen[None]):
         state = words.job_state(job.state)
         took = ""
         if job.started_at is not None and job.ended_at is not None:
-            took = words.duration(job.ended_at - job.started_at)
+            took = words.duration(elapsed_s(job.started_at, job.ended_at))
         elif job.started_at is not None and job.state is not JobState.UNKNOWN:
-            took = words.duration(time.time() - job.started_at)
+            took = words.duration(elapsed_s(job.started_at))
         return (
             Text(str(state), colours[state.colour]),
             Text(line(job.name)),

@@ -18,6 +18,7 @@ from textual.widgets.button import ButtonVariant
 
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
+from dttui.moments import elapsed_s
 from dttui.sanitize import clean
 from dttui.services.curves import speed_of
 from dttui.services.diagnosis.diagnose import diagnose
@@ -234,7 +235,7 @@ class RunScreen(Screen[None]):
             Content.styled(f"  {attempt}", "$muted"),
         ]
         if view.started_at is not None:
-            left.append(Content(f"  {words.clock((view.ended_at or time.time()) - view.started_at)}"))
+            left.append(Content(f"  {words.clock(elapsed_s(view.started_at, view.ended_at))}"))
         self.query_one(TitleBar).show(Content("").join(left), self._newest())
         status = self.query_one("#run-status", Static)
         self.set_class(self._follower.is_over, "-over")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 
 from rich.cells import cell_len
 
 from dttui.i18n import _
+from dttui.moments import elapsed_s
 from dttui.tui.widgets.cells import Part, Piece, bar, fit
 from dttui.tui.words import StateWord, age, duration
 
@@ -60,7 +60,7 @@ class EnvironmentRow:
     def state_text(self, width: int) -> str:
         """Return the state, and since when or by whom; where that is too long, its end is cut and never the state."""
         if self.shows_age:
-            return f"{self.state} {age(time.time() - self.since)}"
+            return f"{self.state} {age(elapsed_s(self.since))}"
         room = width - cell_len(f"{self.state} ()")
         if not self.note or room < MIN_NOTE_WIDTH:
             return str(self.state)
@@ -192,4 +192,4 @@ def _load(row: EnvironmentRow) -> list[Piece]:
 def _uptime(row: EnvironmentRow) -> str:
     if row.booted_at is None:
         return ""
-    return _("up {duration}").format(duration=duration(time.time() - row.booted_at))
+    return _("up {duration}").format(duration=duration(elapsed_s(row.booted_at)))
