@@ -192,7 +192,10 @@ class AttemptFiles:
 
     @property
     def ranks(self) -> Path:
-        """`<rank>.json`: pid and start time of each rank's process; `<rank>.ended.json`: when it ended with 0."""
+        """What each rank has written: `<rank>.json`, `<rank>.ended.json`, `<rank>.group.json`.
+
+        Pid and start time of its process; when it ended with 0; the process groups that it has formed.
+        """
         return self.directory / "ranks"
 
     @property

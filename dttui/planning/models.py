@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from dtagent.protocol.alike import fold, unfold
 from pydantic import (
@@ -162,6 +162,8 @@ class Plan(_Value):
     and ranks are as planned."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
+    require_process_group: Literal["auto", True, False] = "auto"
+    """Whether all ranks must form one process group, as the job has it."""
 
     @model_validator(mode="before")
     @classmethod

@@ -87,6 +87,7 @@ def plan(
         *check_container(job, required, uses_gpus=any(node.cuda_slots for node in nodes)),
         *of_framework,
         *_check_end(nodes),
+        *_check_group(job),
         *dataset_findings,
         *roster.findings,
         *(sources.findings if sources is not None else ()),
@@ -118,6 +119,7 @@ def plan(
         rendezvous_timeout_s=job.communication.rendezvous_timeout_s,
         min_nodes=elastic.min_nodes if elastic is not None else None,
         log_cap_bytes=job.monitoring.log_cap,
+        require_process_group=job.require_process_group,
         estimate=costing.estimate if costing is not None else None,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
         formal=formalise(job, members, backend, costing),
@@ -163,6 +165,17 @@ def _check_end(nodes: tuple[PlannedNode, ...]) -> list[Finding]:
     message = _("every process of the job only serves others: nothing here ever ends")
     hint = _("Choose another framework, or have those mend it who made it.")
     return [error("nothing-ends", "framework", message, hint)]
+
+
+def _check_group(job: Job) -> list[Finding]:
+    """Refuse to require what nobody could see."""
+    if job.require_process_group is not True or job.framework not in ("command", "tensorflow"):
+        return []
+    message = _("the framework {name} does not let dttui see whether ranks form a process group").format(
+        name=job.framework
+    )
+    hint = _("Leave require_process_group out, or choose a framework that runs a script of torch.")
+    return [error("process-group", "require_process_group", message, hint)]
 
 
 def _has_errors(findings: Iterable[Finding]) -> bool:

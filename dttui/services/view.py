@@ -24,6 +24,8 @@ WAITS_FOR_ROOM = "waits_for_room"
 """In the data of progress: the controller of a job that is over only waits until the disk has room."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
+APART = "process-group"
+"""Code of a finding on ranks that do not train together; one that only informs takes it back."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ class JobView:
     """What keeps the login node's disk from taking what is told of the job; empty where it takes it."""
     waits_for_room: bool = False
     """Whether all that the controller of a job that is over still does is to wait until the disk has room."""
+    apart: str = ""
+    """That the ranks do not train together, while that is so; empty where nothing speaks for it."""
     attempt: int = 0
     started_at: float | None = None
     """Unix time of the first event."""
@@ -186,7 +190,7 @@ class JobView:
             self.events.append(event)
         self.started_at = self.started_at or event.time
         if event.attempt is not None and event.attempt != self.attempt:
-            self.attempt = event.attempt
+            self.attempt, self.apart = event.attempt, ""
             for node in self.nodes.values():
                 node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
         if event.kind is EventKind.JOB_STATE:
@@ -226,6 +230,8 @@ class JobView:
             subject = event.data.get("subject")
             if event.data.get("code") == NO_ROOM:
                 self.trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
+            if event.data.get("code") == APART:
+                self.apart = "" if event.data.get("severity") == Severity.INFO.value else event.message
             if event.data.get("code") == NODE_OUT and subject in self.nodes:
                 self.nodes[subject].is_out = True
         elif event.kind is EventKind.RANK_FAILED:
@@ -283,7 +289,7 @@ class JobView:
         if self.trouble and not silences and not self.state.is_final:
             return self.trouble
         if not silences or self.state is JobState.UNKNOWN:
-            return self.progress or self.reason
+            return self.progress or (self.apart if self.state is JobState.RUNNING else "") or self.reason
         name, seconds = max(silences.items(), key=lambda item: item[1])
         if len(silences) == 1:
             return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))

@@ -34,6 +34,9 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _MAX_KEYS_LISTED = 16
 _MAX_REMEDIES = 200
 """Problems that a remedy is looked for: a document with more mistakes than that was never a job."""
+_CHOICE = re.compile("'[^']*'|True|False")
+"""One of what pydantic says was expected."""
+_CHOICES = {"True": "true", "False": "false"}
 _FORMS = ("tuple_type", "dict_type", "model_type", "model_attributes_type", "literal_error")
 """Mistakes of a value that has another form than wanted."""
 _SCALARS = ("int_type", "int_from_float", "float_type", "bool_type")
@@ -176,7 +179,7 @@ def _expected(detail: ErrorDetails, context: Mapping[str, Any], value: object) -
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        *others, last = re.findall("'([^']*)'", str(context["expected"]))
+        *others, last = [_CHOICES.get(word, word.strip("'")) for word in _CHOICE.findall(str(context["expected"]))]
         choices = _("{choices} or {last}").format(choices=", ".join(others), last=last)
         wanted = _("one of {choices}").format(choices=choices) if others else last
     elif kind == "string_pattern_mismatch":

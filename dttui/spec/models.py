@@ -52,6 +52,7 @@ from dttui.spec.text import ENV_NAME, MODULE_NAME, Label, ProgramPath, Text
 from dttui.spec.units import Number
 
 __all__ = [
+    "GROUP_FORMING",
     "MOST_COUNT",
     "MOST_LAYERS",
     "MOST_PARAMETERS",
@@ -100,6 +101,8 @@ __all__ = [
     "Visualization",
 ]
 
+GROUP_FORMING = frozenset({"pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm"})
+"""Those whose ranks are to form one process group, and are seen to do so."""
 OwnFramework = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
 """The frameworks that come with dttui."""
 
@@ -272,6 +275,9 @@ class Job(Section):
 
     The script finds them in the file that DTTUI_CONFIG names.
     """
+    require_process_group: Literal["auto", True, False] = Field(default="auto", json_schema_extra=LAUNCHED)
+    """Whether all ranks must form one process group: `true` ends a job whose ranks do not, `auto` tells of it, and
+    `false` is for ranks that train apart."""
     recovery: Recovery = Recovery()
     """What happens after a failure."""
 

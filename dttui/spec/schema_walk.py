@@ -20,7 +20,8 @@ def models_at(model: type[BaseModel], path: PathKey) -> list[type[BaseModel]]:
 def literal_choices(model: type[BaseModel], path: PathKey) -> list[str]:
     """Return the values that a literal at `path` may have."""
     literals = [item for item in annotations_at(model, path) if get_origin(item) is Literal]
-    return [str(choice) for item in literals for choice in get_args(item)]
+    choices = [choice for item in literals for choice in get_args(item)]
+    return [str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices]
 
 
 @cache

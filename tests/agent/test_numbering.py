@@ -58,7 +58,7 @@ def test_ranks_that_are_started_again_take_the_place_of_their_earlier_selves(fil
     run(files, 2, 4, restarts=1, port=4001)
     assert numbering.read(files) == Numbering([2, 3, 4, 5], 9, 1, 4001)
     assert sorted(path.name for path in files.ranks.glob("[0-9]*.json") if "ended" not in path.name) == [
-        f"{rank}.json" for rank in (2, 3, 4, 5)
+        name for rank in (2, 3, 4, 5) for name in (f"{rank}.group.json", f"{rank}.json")
     ]
     assert failures.read(files) == []
     assert sorted(int(item.name) for item in failures.clean_ends(files, ())) == [2, 3, 4, 5]

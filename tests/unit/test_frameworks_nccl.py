@@ -213,3 +213,20 @@ def test_a_plan_shows_the_variables_once_and_apart_where_nodes_differ() -> None:
     assert lines.count("OMP_NUM_THREADS=4  # run.env") == 1
     assert lines.count("NCCL_SOCKET_IFNAME==${INTERFACE}  # the interface that leads to the master") == 1
     assert not any(line.startswith("DTTUI_") for line in lines)
+
+
+@pytest.mark.parametrize("framework", ["pytorch-ddp", "pytorch-fsdp", "deepspeed", "command", "horovod", "tensorflow"])
+def test_accelerate_is_told_to_distribute_where_a_slot_is_no_gpu(framework: str) -> None:
+    run = {"command": ("python", "t.py")} if framework == "command" else {"script": "/w/t.py"}
+    resources = Resources(gpu=GpuResources(count=1, simulated=True))
+    simulated = environment("b", 1).model_copy(update={"resources": resources})
+    mixed = Inventory(environments=(environment("a", 1), simulated))
+    expected = [] if framework in ("horovod", "tensorflow") else [{"ACCELERATE_USE_CPU": "true"}] * 2
+
+    def of(inventory: Inventory, **env: str) -> list[dict[str, str]]:
+        made = planned((), (), inventory=inventory, framework=framework, run=Run(**run, env=env))
+        return [item for item in told(made, "ACCELERATE") if item]
+
+    assert of(mixed) == expected
+    assert of(mixed, ACCELERATE_USE_CPU="no") == [{"ACCELERATE_USE_CPU": "no"}] * 2
+    assert of(INVENTORY) == []

@@ -94,7 +94,7 @@ MISTAKES = [
     (
         "  epochs: 3\n",
         "3:3 epochs: unknown key; known keys: cluster, communication, dataset, framework, framework_options, model, "
-        "monitoring, name, recovery, resources, run, settings, strategy, version; "
+        "monitoring, name, recovery, require_process_group, resources, run, settings, strategy, version; "
         "keys of the script's own go below settings",
     ),
     ("  cluster: {nodes: [{hostname: a}]}\n", '3:22 cluster.nodes[0].hostname: unknown key; did you mean "id"?'),

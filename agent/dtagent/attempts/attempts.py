@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from dtagent.attempts import adoption, failures, history, numbering, preparation, rendezvous
+from dtagent.attempts import adoption, failures, grouping, history, numbering, preparation, rendezvous
 from dtagent.attempts.census import Census
 from dtagent.attempts.leases import Leases
 from dtagent.attempts.preparation import is_known, key_of, was_started
@@ -239,6 +239,7 @@ class Attempts:
             cut_logs=told.cut_logs,
             has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
             numbering=numbering.read(files),
+            groups=grouping.read(files),
         )
 
     def rendezvous(self, request: RendezvousRequest) -> RendezvousReply:

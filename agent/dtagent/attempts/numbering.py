@@ -15,7 +15,7 @@ _KEYS = ("local_rank", "local_world_size", "world_size", "restarts", "port")
 def read(files: AttemptFiles) -> Numbering | None:
     """Return the numbering; `None` where it is as planned, or the ranks are just being started anew."""
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
-    for path in itertools.islice(files.ranks.glob("*.json"), 2 * MAX_NODE_RANKS):
+    for path in itertools.islice(files.ranks.glob("*.json"), 3 * MAX_NODE_RANKS):
         rank = rank_of(path)
         if rank is None:
             continue

@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
         _write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
+    _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"))
     # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
@@ -68,6 +69,7 @@ def main(argv: list[str]) -> None:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             frames = frames.tb_next
+        _leave_out(frames, "process_groups.py")
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         if os.getpid() == pid:  # Else it is a child that the script forked, and not the rank.
             told, text = _describe(error, frames)
@@ -77,6 +79,15 @@ def main(argv: list[str]) -> None:
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         sys.stderr.flush()
         raise SystemExit(code) from None
+
+
+def _leave_out(frames: types.TracebackType | None, name: str) -> None:
+    """Take the frames of a file beside this one out of a traceback."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    while frames is not None:
+        while frames.tb_next is not None and frames.tb_next.tb_frame.f_code.co_filename == beside:
+            frames.tb_next = frames.tb_next.tb_next
+        frames = frames.tb_next
 
 
 def _place() -> dict[str, int]:
@@ -103,12 +114,23 @@ def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> No
         for folder in (ranks, failures):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
-                if re.fullmatch(r"\d+(\.ended)?\.json", name) and _local_rank_in(path) == body["local_rank"]:
+                if re.fullmatch(r"\d+(\.ended|\.group)?\.json", name) and _local_rank_in(path) == body["local_rank"]:
                     with contextlib.suppress(OSError):
                         os.unlink(path)
         _write(os.path.join(ranks, f"{rank}.json"), body)
     finally:
         os.close(lock)
+
+
+def _watch_groups(path: str) -> None:
+    """Have it noted which process groups the script forms, where the file beside this one is there that does it."""
+    with contextlib.suppress(Exception):  # It is for those who watch; the script is to run without it as well.
+        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_groups.py")
+        # Not by a name that the script might import.
+        loader = importlib.machinery.SourceFileLoader("dttui_process_groups", beside)
+        module = types.ModuleType(loader.name)
+        loader.exec_module(module)
+        module.watch(path, _local_rank())
 
 
 def _local_rank() -> int | None:

@@ -375,6 +375,45 @@ class Numbering:
 
 
 @dataclass(frozen=True)
+class FormedGroup:
+    """A process group that ranks of a node have formed, by their own word; or what they say that have formed none."""
+
+    ranks: list[int]
+    """Global ranks."""
+    places: list[int] = field(default_factory=list)
+    """Which rank of the group each of them is; empty where they have formed none."""
+    backend: str = ""
+    """As torch names it, or `horovod`; empty where they have formed none."""
+    world_size: int = 0
+    """Ranks of the group; 0 where they have formed none."""
+    members: str = ""
+    """The same for all members of one group, and of no other; empty where the group has no store to tell it."""
+    turn: int = 0
+    """How many other groups each of these ranks is told to have formed before this one."""
+    notes: list[str] = field(default_factory=list)
+    """What those have done that have formed none, or another one than they were to: `GroupNote`, or a newer agent's."""
+
+    def __post_init__(self) -> None:
+        """Raise OutOfRangeError for numbers that no group has."""
+        check_range("world_size", self.world_size, 0, MAX_WORLD_SIZE)
+        for rank in (*self.ranks, *self.places):
+            check_range("rank", rank, 0, MAX_WORLD_SIZE)
+
+
+class GroupNote(str, Enum):
+    """What a rank has done that may be why it has formed no process group, or another one."""
+
+    TORCH = "torch"
+    """It has imported torch.distributed."""
+    ACCELERATE = "accelerate"
+    """It has imported accelerate, which decides by itself whether there is anything to distribute."""
+    LAUNCHER = "launcher"
+    """It has started processes by torch's own launchers."""
+    WORLD_SIZE = "world-size"
+    """WORLD_SIZE was another one when it formed its group than when it was started."""
+
+
+@dataclass(frozen=True)
 class NodeStatus:
     """An attempt on one host, now."""
 
@@ -400,6 +439,8 @@ class NodeStatus:
     processes were told another directory, which may be on a file system that hangs."""
     numbering: Numbering | None = None
     """Where torchrun numbers the ranks by itself, once all of this node have started."""
+    groups: list[FormedGroup] | None = None
+    """Every rank of which it is known, in the groups that it has formed; `None` from an agent that does not tell."""
 
     @property
     def end_reason(self) -> EndReason | None:

@@ -46,9 +46,12 @@ def network_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
 
 
 def torch_environment(layout: JobLayout, node: NodeLayout) -> dict[str, str]:
-    """Return what torch's process groups are told where they use NCCL: errors, time-outs, records."""
+    """Return what torch's process groups are told where they use NCCL: errors, time-outs, records.
+
+    Where a slot is no GPU, accelerate is told that ranks talk all the same: else it would let each train by itself.
+    """
     if layout.backend != "nccl":
-        return {}
+        return {"ACCELERATE_USE_CPU": "true"} if layout.shared_text(_slot_without_gpu) else {}
     has_new_names = node.torch is not None and version(node.torch) >= _RENAMED
     size, file = (
         ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
@@ -107,6 +110,7 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
         "NCCL_IB_DISABLE": _("not all nodes have ports of one kind"),
         "NCCL_ALGO": "communication.allreduce.algorithm",
         "NCCL_BUFFSIZE": "communication.allreduce.buffer_size",
+        "ACCELERATE_USE_CPU": _("some slots are no GPU; without it accelerate distributes nothing there"),
         "DEEPSPEED_TIMEOUT": _("communication.collective_timeout, or rendezvous_timeout where that is longer"),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": _("a rank whose collective failed ends"),
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _("torch's own, or communication.rendezvous_timeout where that is longer"),
@@ -121,6 +125,11 @@ def reason(name: str, value: str, given: tuple[str, ...] = ()) -> str:
 def version(text: str) -> tuple[int, ...]:
     """Return the first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def _slot_without_gpu(layout: JobLayout) -> str:
+    """Return the name of a node that has one; empty where every slot is a GPU."""
+    return next((node.name for node in layout.nodes if node.cuda_slots < node.slots), "")
 
 
 def _fits(size: int) -> bool:

@@ -32,6 +32,7 @@ from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_
 from dttui.services.diagnosis.refused import refused_by_script
 from dttui.services.diagnosis.unstarted import why_unstarted
 from dttui.services.jobs import LAUNCHER
+from dttui.services.view import APART
 from dttui.services.words import listed
 
 SHELL_SIGNAL = 128
@@ -57,7 +58,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     first = decisive[0] if decisive else None
     others = other_ranks(evidence, decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
-        cause = why_unstarted(evidence) if evidence.state is JobState.FAILED else None
+        cause = _of_ranks_apart(evidence) or (why_unstarted(evidence) if evidence.state is JobState.FAILED else None)
         headline = evidence.reason
         return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
     also = tuple(item for item in explained if item is not first)
@@ -71,6 +72,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
     first = replace(first, cause=cause)
     return Diagnosis(evidence, first.failure.message, first, also, cause, before, others, cause.advice)
+
+
+def _of_ranks_apart(evidence: Evidence) -> Cause | None:
+    if evidence.apart is None:
+        return None
+    message, hint = evidence.apart
+    return Cause(APART, message, (hint,) if hint else (), Confidence.CERTAIN)
 
 
 def _order(item: Explained) -> tuple[bool, bool, bool, float]:

@@ -39,7 +39,7 @@ from dttui.services.log_marks import retold
 from dttui.services.log_masks import hidden
 from dttui.services.preflight.board import Check, CheckStatus
 from dttui.services.redaction import NO_VALUES
-from dttui.services.view import NODE_OUT, JobView, NodeView
+from dttui.services.view import APART, NODE_OUT, JobView, NodeView
 from dttui.services.words import without_log_head
 
 MOST_LINES = 60
@@ -65,7 +65,7 @@ PYTHON_UNKNOWN = "python-unknown"
 """Code of a finding on an interpreter that could not be looked at."""
 REFUSED = 2
 """Exit code of a program that does not take its arguments."""
-_OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm)\.py|<frozen runpy>)", line \d+ in ')
+_OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm|process_groups)\.py|<frozen runpy>)", line \d+ in ')
 """In what Python prints when compiled code crashes; of an exception the rank leaves these frames out itself."""
 _SAMPLE = TypeAdapter(HostSample)
 _METRIC = TypeAdapter(Metric)
@@ -136,11 +136,20 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         running_at=view.running_at,
         rendezvous=rendezvous,
         absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
+        apart=_apart(events, show),
         framework=view.plan.framework if view.plan is not None else "",
         added_arguments=added_arguments(directory, view.plan)
         if any(item.exit_code == REFUSED for item in failures)
         else (),
     )
+
+
+def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
+    """Return what was last told of ranks that do not train together, and its hint."""
+    told = next((event for event in reversed(events) if event.data.get("code") == APART), None)
+    if told is None or told.data.get("severity") == Severity.INFO.value:
+        return None
+    return show(told.message), show(str(told.data.get("hint") or ""))
 
 
 def _is_of_unseen_python(event: Event) -> bool:

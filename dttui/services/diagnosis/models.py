@@ -181,6 +181,8 @@ class Evidence:
     """Rank → node, of those that others waited for in init_process_group when that was last told."""
     framework: str = ""
     """As the job file names it."""
+    apart: tuple[str, str] | None = None
+    """That the ranks do not train together, and what may be why; `None` where nothing speaks for it."""
     added_arguments: tuple[str, ...] = ()
     """What the framework puts after `run.args`, where a process may have refused it."""
 

@@ -94,6 +94,8 @@ class NodeRecord:
         """What was found in their logs."""
         self.has_reported = False
         """Whether a rank has reported a step or another measure."""
+        self.reports = 0
+        """How many have come."""
         self.alerts: list[Alert] = []
         """What is alarming of it, until that is told."""
         self.is_catching_up = False
@@ -207,6 +209,7 @@ class NodeRecord:
                 at = Cursor(cursor.offset - len(data) + end, cursor.inode)
                 append_metric(self._directory, metric, place, at, self._shared.backlog)
             self.has_reported = True
+            self.reports += 1
             if not self._shared.has_rank(metric.rank):
                 continue
             self.alerts += self._shared.watch.feed(metric)

@@ -25,6 +25,7 @@ from dttui.services.gang.remarks import Remarks
 from dttui.services.gang.rendezvous import RendezvousBoard
 from dttui.services.gang.start import GRACE_S, MOST_NAMES
 from dttui.services.gang.stop_order import StopOrder, Word
+from dttui.services.gang.together import TogetherWatch
 from dttui.services.jobs import JobDirectory
 from dttui.services.words import listed
 from dttui.spec.findings import warning
@@ -63,7 +64,8 @@ class GangWatch:
         self._force = False
         self._cancelled = False
         self._late: Told | None = None
-        """Who did not join in time, once that ends the attempt."""
+        """Who did not join in time, or that ranks do not train together, once that ends the attempt."""
+        self._late_hint = ""
         self._looking: asyncio.Task[Told | None] | None = None
         self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
         self._broken: dict[str, str] = {}
@@ -107,11 +109,13 @@ class GangWatch:
             self._nodes, self._log, bound.bindings.master_port, bound.plan.framework, bound.own_ports
         )
         group_watch: asyncio.Task[None] | None = None
+        together = TogetherWatch(bound.plan, self._members, self._log)
         stop_deadline: float | None = None
         try:
             while any(map(_is_watched, self._nodes, followers)):
-                due_s = self._membership.wait_s if self._membership is not None else None
-                await self._wait_for_change(stop_deadline, board.wait_s if self._is_waiting else due_s)
+                due_s = [self._membership.wait_s if self._membership is not None else None, together.wait_s]
+                waits_s = [board.wait_s] if self._is_waiting else [item for item in due_s if item is not None]
+                await self._wait_for_change(stop_deadline, min(waits_s, default=None))
                 self._give_up_broken(followers)
                 self.report()
                 if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
@@ -119,6 +123,8 @@ class GangWatch:
                 if self._state is JobState.RUNNING and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
+                if self._state is JobState.RUNNING and (apart := together.look()) and together.is_required:
+                    self._late, self._late_hint = apart.message, apart.why
                 # Once all are told to end, a node that has ended is not out: launchers end with 143 then.
                 is_ending = (
                     self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
@@ -145,7 +151,16 @@ class GangWatch:
             await asyncio.gather(*tasks, return_exceptions=True)
         self.report()
         self._conclude()
-        return self._membership.outcome() or "" if self._membership is not None else ""
+        ended = self._membership.outcome() or "" if self._membership is not None else ""
+        if (apart := together.end()) is None:
+            return ended
+        if together.is_required:
+            raise JobFailedError(apart.message, apart.why)
+        return told("{what}; {why}", what=ended, why=apart.whole) if ended else apart.whole
+
+    def _members(self) -> Sequence[NodeRun]:
+        """The nodes whose ranks are to train together."""
+        return self._membership.members if self._membership is not None else self._nodes
 
     def _new_round(self, size: int) -> Told | None:
         """Return what to tell once all ranks run; of an elastic attempt, once all of a new round do."""
@@ -330,7 +345,7 @@ class GangWatch:
         for failure in failures:
             self._tell_failure(failure)
         if self._late is not None:
-            raise JobFailedError(self._late)
+            raise JobFailedError(self._late, self._late_hint)
         if broken := next((item for item in self._broken.items() if item[0] in decisive), None):
             raise JobFailedError(told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]))
         if self._unstopped and self._cancelled:

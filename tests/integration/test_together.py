@@ -1,0 +1,117 @@
+"""Whether a job that ends well has trained together: told by real ranks under torchrun, on the embedded cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dtagent.protocol.events import EventKind
+
+from dttui.errors import JobFailedError
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.evidence import read_evidence
+from dttui.services.follow import JobFollower
+from dttui.services.gang import together
+from dttui.services.view import APART, JobView
+from tests.integration.gangs import ONE, TWO, TestGang
+from tests.processes import ended_agents as ended_agents
+from tests.waiting import until
+
+pytestmark = pytest.mark.torch
+LIMIT_S = 120.0
+TOGETHER = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+"""
+HALVES = """
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+node = rank // 2
+store = dist.FileStore(os.path.join(os.environ["DTTUI_LOGS"], "..", "store"), 2)
+dist.init_process_group("gloo", store=store, rank=rank % 2, world_size=2)
+dist.all_reduce(torch.ones(1))
+"""
+ALONE = "import torch.distributed"
+NONE = "the {count} ranks have formed no process group: each trains by itself"
+REPORTS = """
+import json, os, time
+for step in range(10000):
+    with open(os.environ["DTTUI_METRICS"], "a") as stream:
+        stream.write(json.dumps({"step": step, "loss": 1.0, "rank": int(os.environ["RANK"])}) + "\\n")
+    time.sleep(0.2)
+"""
+
+
+def job(home: Path, text: str, nodes: dict[str, int] | None = None, **fields: Any) -> TestGang:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "train.py").write_text(text)
+    fields.setdefault("framework", "pytorch-ddp")
+    return TestGang(home, nodes or {ONE: 2, TWO: 2}, run={"script": "train.py"}, **fields)
+
+
+async def outcome(gang: TestGang) -> str:
+    """Return what is said of a good end; the checks before a launch are left out."""
+    gang.directory.plan.write_text(gang.gang._plan.model_dump_json())
+    try:
+        return await asyncio.wait_for(gang.gang._watch.run(await gang.start()), LIMIT_S)
+    finally:
+        await gang.close()
+
+
+def findings(gang: TestGang) -> list[tuple[str, str]]:
+    events = [event for event in gang.directory.read_events() if event.kind is EventKind.FINDING]
+    return [(event.data["severity"], event.message) for event in events if event.data["code"] == APART]
+
+
+async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tmp_path: Path) -> None:
+    whole, halves, alone = (
+        job(tmp_path / name, text, name=name)
+        for name, text in (("whole", TOGETHER), ("halves", HALVES), ("alone", ALONE))
+    )
+    assert await outcome(whole) == ""
+    assert findings(whole) == []
+    said = await outcome(halves)
+    message = "the 4 ranks have formed 2 process groups, of 2, 2: they do not train together"
+    assert said.startswith(f"{message}. init_process_group was given a world_size, a store or an init_method")
+    assert findings(halves) == [("warning", message)]
+    said = await outcome(alone)
+    assert (
+        said == f"{NONE.format(count=4)}. The script never calls init_process_group, nor anything that does so for it."
+    )
+    (node, _other) = alone.nodes.values()
+    assert node.status is not None
+    assert [item.ranks for item in node.status.groups or ()] == [[0, 1]]
+    required = job(tmp_path / "required", ALONE, {ONE: 2}, require_process_group=True)
+    with pytest.raises(JobFailedError, match="have formed no process group") as failed:
+        await outcome(required)
+    assert failed.value.exit_code == 100
+    assert findings(required) == [("error", NONE.format(count=2))]
+
+
+@pytest.mark.parametrize("is_required", [False, True], ids=["told", "required"])
+async def test_ranks_that_report_steps_without_a_group_are_told_of_while_they_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
+) -> None:
+    monkeypatch.setattr(together, "SETTLE_S", 0.2)
+    more = {"require_process_group": True} if is_required else {}
+    gang = job(tmp_path, ALONE + REPORTS, {ONE: 2}, **more)
+    running = asyncio.ensure_future(outcome(gang))
+    await until(lambda: findings(gang), "that they train apart", LIMIT_S)
+    follower = JobFollower(gang.directory)
+    if is_required:
+        with pytest.raises(JobFailedError, match="have formed no process group"):
+            await asyncio.wait_for(running, LIMIT_S)
+    while follower.poll():
+        pass
+    view: JobView = follower.view
+    found = diagnose(read_evidence(gang.directory, view))
+    assert found.cause is not None
+    assert (found.cause.code, found.cause.words) == (APART, NONE.format(count=2))
+    if not is_required:
+        assert view.headline(0.0) == NONE.format(count=2)
+        gang.gang.request_stop(force=True)
+        await asyncio.gather(running, return_exceptions=True)
+    assert len(findings(gang)) == 1
