@@ -9,6 +9,7 @@ DttuiError                 1   an internal error
 │   ├── HostKeyError           unknown or changed; carries the fingerprint
 │   ├── AuthenticationError
 │   ├── AgentError             no agent there, or one that does not answer as it should
+│   │   └── AgentGoneError     the host answers, and its agent is not there, or does not start
 │   └── RefusedError       2   could be done there, and was not, since nobody insisted; the host is as it was
 ├── LaunchError            5   a launch that failed and was rolled back
 ├── JobFailedError       100
@@ -94,6 +95,10 @@ class AgentError(HostError):
         super().__init__(host, message, hint)
         self.code = code
         """The JSON-RPC error code where the agent gave one."""
+
+
+class AgentGoneError(AgentError):
+    """The host lets us in, and the agent that should be there is not, or cannot be started."""
 
 
 class RefusedError(HostError):

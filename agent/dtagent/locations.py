@@ -191,6 +191,11 @@ class AttemptFiles:
         return self.directory / "logs"
 
     @property
+    def rescued(self) -> Path:
+        """Log → inode of the file that took the place of one which was removed, and of that one."""
+        return self.directory / "rescued.json"
+
+    @property
     def ranks(self) -> Path:
         """What each rank has written: `<rank>.json`, `<rank>.ended.json`, `<rank>.group.json`.
 

@@ -120,9 +120,14 @@ async def _stop_to_the_end(follower: JobFollower, printer: Printer, *, force: bo
 
 def _tell_unstopped(view: JobView, printer: Printer) -> int:
     """Name the hosts where something of the job may be running still; return the exit code that says so."""
+    lost = lost_nodes(view.events)
+    gone = [name for name in lost if view.nodes[name].is_agent_gone]
     unkillable = [name for name, node in view.nodes.items() if node.state is NodeStanding.UNKILLABLE]
     told = {
-        _("not known to be stopped on {hosts}, which could not be reached"): lost_nodes(view.events),
+        _("not known to be stopped on {hosts}, which could not be reached"): [
+            name for name in lost if name not in gone
+        ],
+        _("not known to be stopped on {hosts}: the agent is gone there"): gone,
         _("processes on {hosts} cannot be ended"): unkillable,
     }
     for message, hosts in told.items():
@@ -130,6 +135,8 @@ def _tell_unstopped(view: JobView, printer: Printer) -> int:
             printer.note("✗ " + message.format(hosts=listed(hosts, MAX_NAMES)))
     if not any(told.values()):
         return ExitCode.OK
+    if gone:
+        printer.note("  → " + _("`dttui agents deploy {hosts}` brings it back.").format(hosts=" ".join(gone)))
     printer.note("  → " + _("`dttui stop {id}` looks there again.").format(id=view.job_id))
     return ExitCode.UNREACHABLE
 

@@ -14,8 +14,10 @@ from dttui.services.curves import spread
 from dttui.services.event_log import NO_ROOM
 from dttui.services.preflight.board import Cell, Check, cells_from_data
 from dttui.services.redaction import Redaction
+from dttui.services.words import listed
 from dttui.spec.findings import Severity
 
+MOST_NAMES = 4
 HISTORY = 2000
 """Points of a metric that are kept for a plot, at most."""
 
@@ -75,6 +77,8 @@ class NodeView:
     """Its ranks, in order of local rank, where torchrun has numbered them by itself."""
     earlier_ranks: frozenset[int] = frozenset()
     """Ranks that it had in this attempt before they were numbered anew."""
+    is_agent_gone: bool = False
+    """Of one that is lost: the host itself answers."""
     is_out: bool = False
     """Whether an elastic job has gone on without it."""
 
@@ -210,6 +214,7 @@ class JobView:
             node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
             node.checkpoints = event.data.get("checkpoints", node.checkpoints)
             node.usage = event.data.get("usage")
+            node.is_agent_gone = bool(event.data.get("agent_gone"))
             if event.data.get("has_checkpoints") is False:
                 node.checkpoints = None
             said = event.data.get("state")
@@ -286,6 +291,10 @@ class JobView:
     def headline(self, now: float) -> str:
         """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
         silences = self.silences(now)
+        gone = [name for name, node in self.nodes.items() if node.state is NodeStanding.AGENT_GONE]
+        if gone and not self.state.is_final:
+            text = _("the agent of {hosts} is gone: `dttui agents deploy {names}` brings it back")
+            return text.format(hosts=listed(gone, MOST_NAMES), names=" ".join(gone[:MOST_NAMES]))
         if self.trouble and not silences and not self.state.is_final:
             return self.trouble
         if not silences or self.state is JobState.UNKNOWN:

@@ -75,6 +75,7 @@ def node_state_name(state: NodeStanding) -> str:
         NodeStanding.DISCARDED: _("discarded"),
         NodeStanding.UNKILLABLE: _("unkillable"),
         NodeStanding.LOST: _("lost"),
+        NodeStanding.AGENT_GONE: _("agent gone"),
         NodeStanding.FAILED: _("failed"),
         NodeStanding.UNKNOWN: _("unknown"),
     }[state]

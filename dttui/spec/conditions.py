@@ -34,6 +34,7 @@ STATES = {
         state.value
         for state in (
             NodeStanding.UNKNOWN,
+            NodeStanding.AGENT_GONE,
             NodeStanding.LOST,
             NodeStanding.FAILED,
             NodeStanding.UNKILLABLE,

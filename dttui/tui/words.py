@@ -70,6 +70,7 @@ def node_state(state: NodeStanding) -> StateWord:
         NodeStanding.UNKILLABLE: ("✗", "state-failed"),
         NodeStanding.LOST: ("✗", "state-failed"),
         NodeStanding.FAILED: ("✗", "state-failed"),
+        NodeStanding.AGENT_GONE: ("?", "state-unknown"),
         NodeStanding.UNKNOWN: ("?", "state-unknown"),
     }[state]
     return StateWord(symbol, node_state_name(state), colour)

@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.attempts import history
-from dtagent.locations import AttemptFiles, own_python
+from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
 from dtagent.protocol.jobs import AttemptKey, NodeState
 from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, removal, supervisor
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
+from dtagent.supervision.records import LOOK_S
 from dtagent.system import linger, processes, untrusted_files
 from dtagent.system.cgroup import SCOPE_PREFIX, Cgroup
+from dtagent.system.patience import PAUSE_S
 from dtagent.system.processes import ProcessId
 
 LOG = logging.getLogger("dtagent")
 SPAWN_TIMEOUT_S = 20.0
+RECORDS_S = 3 * LOOK_S
+"""For a supervisor to make anew what was removed."""
+UNRECORDED = "its records on this host were removed; what still ran of it was ended"
 
 
 @contextlib.contextmanager
@@ -135,6 +140,30 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
         state = NodeState.UNKILLABLE if left else NodeState.LOST
         record = {"event": "state", "state": state.value, "time": time.time(), "reason": reason}
         journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+
+
+def end_unrecorded(files: AttemptFiles, key: AttemptKey, node_rank: int) -> bool:
+    """End processes that bear an attempt's marks though nothing is recorded of it here; return whether there were any.
+
+    A supervisor that lives makes its records anew first, and is then the one to be asked.
+
+    Raises:
+        OSError: that cannot be told, or not be written down.
+    """
+    family = Family(key, node_rank)
+    deadline = time.monotonic() + RECORDS_S
+    while family.scan() and not journal.has_run(files):
+        if time.monotonic() > deadline:
+            left = kill_all(family, KILL_DEADLINE_S)
+            make_private(files.directory)
+            write_atomic(files.discarded, "")  # So that it is known here, and nothing is started any more.
+            journal.create(files.journal)
+            state = NodeState.UNKILLABLE if left else NodeState.LOST
+            record = {"event": "state", "state": state.value, "time": time.time(), "reason": UNRECORDED}
+            journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+            return True
+        time.sleep(PAUSE_S)
+    return False
 
 
 def _told(files: AttemptFiles) -> dict[str, Any] | None:

@@ -178,8 +178,14 @@ class Attempts:
     def stop(self, request: StopRequest) -> NodeStatus:
         """Ask the supervisor to end the attempt, or discard one that was never started. Does not wait."""
         files = self._files(request.key)
+        is_ended = (
+            not is_known(files)
+            and request.node_rank is not None
+            and adoption.end_unrecorded(files, request.key, request.node_rank)
+        )
         if was_started(files):
-            self.ask_to_end(request)
+            if not is_ended:
+                self.ask_to_end(request)
         else:
             self._discard(files)
         return self.status(request.key)
@@ -220,6 +226,8 @@ class Attempts:
             # It may have ended well since its journal was read.
             adoption.bury(files, key, self._node_rank(files))
             told = history.read(files)
+        elif not told.state.is_final:
+            self.census.expect(files)  # Its directory may have been gone for a while.
         ranks = {rank for path in files.ranks.glob("*.json") if (rank := rank_of(path)) is not None}
         well = {item.name for item in told.exits if item.exit_code == 0}
         failed = [item for item in failures.read(files) if str(item.rank) not in well]

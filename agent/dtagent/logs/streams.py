@@ -52,12 +52,24 @@ def sizes(files: AttemptFiles) -> Sizes:
                 with contextlib.suppress(FileNotFoundError):
                     info = entry.stat(follow_symlinks=False)
                     found[entry.name] = (info.st_size, info.st_ino)
+    for name, (inode, before) in _rescued(files).items():
+        if found.get(name, (0, 0))[1] == inode:
+            found[name] = (found[name][0], before)  # It goes on where the one did that was removed.
     for name in (METRICS, TRAINER):
         with contextlib.suppress(FileNotFoundError):
             info = os.lstat(_path(files, name))
             if stat.S_ISREG(info.st_mode):
                 found[name] = (info.st_size, info.st_ino)
     return found
+
+
+def _rescued(files: AttemptFiles) -> dict[str, tuple[int, int]]:
+    """Return log → inode of the file that took the place of a removed one, and of that one: most often none."""
+    try:
+        told = untrusted_files.read_object(files.rescued, untrusted_files.RECORD_BYTES)
+        return {name: (int(inode), int(before)) for name, (inode, before) in told.items()}
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def has_more(found: Sizes, request: FollowRequest) -> bool:

@@ -46,7 +46,8 @@ class NodeStanding(str, Enum):
         WAITING → CONNECTED → PREPARED → RUNNING → STOPPING → STOPPED | ENDED | FAILED | UNKILLABLE
                                  └─► DISCARDED
 
-    UNKNOWN is a host that has fallen silent, until it is back or given up as LOST; and any other word than these.
+    UNKNOWN is a host that has fallen silent, and AGENT_GONE one that answers where no agent does, until it is back or
+    given up as LOST. UNKNOWN is any other word than these, too.
     """
 
     WAITING = "waiting"
@@ -60,6 +61,7 @@ class NodeStanding(str, Enum):
     DISCARDED = "discarded"
     UNKILLABLE = "unkillable"
     LOST = "lost"
+    AGENT_GONE = "agent_gone"
     UNKNOWN = "unknown"
 
     @classmethod

@@ -296,6 +296,9 @@ class StopRequest:
     services_only: bool = False
     """All that needed them has ended well everywhere: end the services of a node that runs nothing else, and count that
     as a good end. Without effect where something else runs."""
+    node_rank: int | None = None
+    """Of the attempt here, where the client knows that it was started: by this its processes are known though nothing
+    is recorded of them any more."""
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
+from dtagent.locations import AttemptFiles, make_private, rank_of
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
+from dtagent.supervision.records import Records
 from dtagent.supervision.stem_client import StemClient
 from dtagent.system import cgroup, processes, untrusted_files
 from dtagent.system.patience import patiently
@@ -73,6 +74,7 @@ class _Supervisor:
         key = request.key
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
         self._family = Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
+        self._records = Records(files, lambda: self._family)
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
         reports = (files.metrics, files.trainer)
@@ -105,6 +107,7 @@ class _Supervisor:
         if not leftovers and self._forked is not None:
             self._forked.await_stem()
         state = NodeState.UNKILLABLE if leftovers else NodeState.ENDED
+        self._records.copy_logs()
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
         removal.carry_out(self._files, self._request.processes)
@@ -121,7 +124,7 @@ class _Supervisor:
             "cgroup": str(self._family.cgroup.path) if self._family.cgroup else None,
             "shared_memory": sorted(self._shared_memory),
         }
-        write_atomic(self._files.supervisor, json.dumps(body))
+        self._records.keep(self._files.supervisor, json.dumps(body))
 
     def _spawn(self, spec: ProcessSpec) -> bool:
         name = spec.name
@@ -179,7 +182,7 @@ class _Supervisor:
         self._note("process", name=spec.name, **body)
         if spec.rank is not None:
             try:
-                write_atomic(self._files.ranks / f"{spec.rank}.json", json.dumps(body))
+                self._records.keep(self._files.ranks / f"{spec.rank}.json", json.dumps(body))
             except OSError as error:  # It runs; all that is lost is what is sampled of it.
                 self._warn(f"cannot write {self._files.ranks}: {error.strerror}")
 
@@ -268,12 +271,13 @@ class _Supervisor:
 
     def _wait(self, timeout_s: float | None) -> None:
         """Wait for a signal; those of children that ended say nothing of which, so all are asked after."""
-        due_s = self._log_cap.wait_s()
+        due_s = min(self._log_cap.wait_s(), self._records.wait_s())
         awaited: list[Any] = [self._wake_read, *(self._forked.awaited if self._forked is not None else [])]
         select.select(awaited, [], [], due_s if timeout_s is None else min(timeout_s, due_s))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         self._log_cap.look()
+        self._records.look()
         self._reap()
 
     def _usage(self) -> dict[str, Any]:
@@ -315,7 +319,7 @@ class _Supervisor:
 
     def _note(self, event: str, **more: Any) -> None:
         """Add a record to the journal, which takes a file handle."""
-        patiently(lambda: journal.append(self._files.journal, {"event": event, **more}), HANDLES_S)
+        patiently(lambda: self._records.note({"event": event, **more}), HANDLES_S)
 
 
 def _request(path: Path) -> StartRequest:

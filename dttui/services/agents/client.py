@@ -14,7 +14,7 @@ from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError
 
 from dttui import __version__
-from dttui.errors import AgentError, HostUnreachableError
+from dttui.errors import AgentError, AgentGoneError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.moments import moment_or
@@ -26,6 +26,8 @@ from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand
 
 Reply = TypeVar("Reply")
 
+_STUCK = "the daemon has not taken a connection"
+"""How an agent's bridge begins to say that there is a daemon, which hangs."""
 HELLO_TIMEOUT_S = 30.0
 """Long enough for a cold interpreter on a busy host with a slow disk."""
 SAMPLE_BYTES = 1024
@@ -205,13 +207,14 @@ class AgentClient:
             status, stderr = await asyncio.wait_for(self._stream.wait(), 5.0)
             said = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
             if status in (126, 127):
-                return AgentError(
+                return AgentGoneError(
                     self.name,
                     _("{host}: there is no agent on this host").format(host=self.name),
                     _("Install it: dttui agents deploy {host}").format(host=self.name),
                 )
             reason = said[-1] if said else _("exit status {status}").format(status=status)
-            return AgentError(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
+            kind = AgentError if _STUCK in reason else AgentGoneError
+            return kind(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
         return AgentError(self.name, _("{host}: the agent did not start").format(host=self.name))
 
     async def _receive(self, buffered: bytes) -> None:

@@ -35,6 +35,8 @@ _KNOWN = frozenset(
         N_("the supervisor did not start"),
         N_("the supervisor on this host died"),
         N_("the host was restarted"),
+        N_("the agent's files of this job were removed from this host while it ran, and made anew"),
+        N_("its records on this host were removed; what still ran of it was ended"),
         N_("a record of how it ended on this host is damaged"),
         N_("the attempt has run here, but the record of its start is gone"),
         N_("this host lets no more threads start"),

@@ -101,7 +101,7 @@ def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Ev
 def _cause_of(failure: Failed, evidence: Evidence, host: str | None = None) -> Cause:
     """Return the cause of a failure; `host` takes the place of its host's name."""
     if failure.is_lost or failure.is_aftermath:
-        return _cause_of_node(failure)
+        return _cause_of_node(failure, evidence.job_id)
     fields = _fields(failure, evidence, host)
     printed = [line.text for line in failure.lines]
     recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
@@ -139,7 +139,7 @@ def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> C
     return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
 
 
-def _cause_of_node(failure: Failed) -> Cause:
+def _cause_of_node(failure: Failed, job_id: str) -> Cause:
     if failure.is_aftermath:
         stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
         return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)
@@ -149,6 +149,15 @@ def _cause_of_node(failure: Failed) -> Cause:
             _("See `dmesg` there for «Out of memory», or ask who ends processes or restarts the host."),
         )
         return Cause("supervisor-lost", failure.message, cleared, Confidence.CERTAIN)
+    if failure.is_agent_gone:
+        repair = (
+            _("`dttui agents deploy {host}` brings the agent back, under what may still run there.").format(
+                host=failure.node
+            ),
+            _("`dttui stop {job}` then ends what still runs there.").format(job=job_id),
+            _("Find out who removes files there; `agent_root` in the inventory names another place for the agent's."),
+        )
+        return Cause("agent-gone", failure.message, repair, Confidence.CERTAIN)
     advice = (
         _("See whether you can log in to {host} with ssh; what ran there may run on.").format(host=failure.node),
         _("`dttui stop` clears the host once it answers again."),
@@ -266,7 +275,15 @@ def _lost(evidence: Evidence) -> list[Failed]:
             time = node.readings[-1].time if node.readings else None
             message = node.message if node.name in node.message else f"{node.name}: {node.message}"
             found.append(
-                Failed(node.name, None, message, time, is_lost=True, is_survived=node.name in evidence.nodes_out)
+                Failed(
+                    node.name,
+                    None,
+                    message,
+                    time,
+                    is_lost=True,
+                    is_agent_gone=node.is_agent_gone,
+                    is_survived=node.name in evidence.nodes_out,
+                )
             )
     return found
 

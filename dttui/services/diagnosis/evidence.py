@@ -212,6 +212,7 @@ def _node(node: NodeView, told: Mapping[str, object], python: str, unseen: str, 
         ended_at={name: float(time) for name, time in _items(told.get("ended_at")) if isinstance(time, (int, float))},
         prefix=node.plan.prefix,
         unseen=unseen,
+        is_agent_gone=bool(told.get("agent_gone")),
     )
 
 

@@ -78,6 +78,8 @@ class Failed:
     """Name of the process, where it is one that serves the others."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
+    is_agent_gone: bool = False
+    """Of a lost node: the host itself answers."""
     is_cleared: bool = False
     """A node that was lost, and has told since that nothing of the job is left there."""
     is_aftermath: bool = False
@@ -116,6 +118,8 @@ class NodeEvidence:
     """`run.prefix`, where that leads to another interpreter than the host's."""
     unseen: str = ""
     """Why the preflight could not look at that interpreter, where it could not."""
+    is_agent_gone: bool = False
+    """Of a lost node: the host itself answers."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _doing(
     if rank in failed:
         return Doing.STOPPED if failed[rank].cause.code == ENDED_WITH_OTHERS else Doing.FAILED
     is_cleared = any(item.is_cleared and item.node == node.name for item in evidence.failures)
-    if node.state in (NodeStanding.LOST, NodeStanding.UNKNOWN) and not is_cleared:
+    if node.state in (NodeStanding.LOST, NodeStanding.AGENT_GONE, NodeStanding.UNKNOWN) and not is_cleared:
         return Doing.LOST
     is_over = node.state not in (NodeStanding.RUNNING, NodeStanding.LOST)  # A lost one was cleared unseen.
     has_gone = is_over and _had_gone(node, rank, evidence.job_id, time)

@@ -153,6 +153,10 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
         lines.append(
             _("The last report of a step came {seconds} s ago.").format(seconds=int(elapsed_s(newest, evidence.now)))
         )
+    gone = [node.name for node in evidence.nodes if node.state is NodeStanding.AGENT_GONE]
+    if gone:
+        words = _("The agent of {hosts} is gone: `dttui agents deploy {names}` brings it back.")
+        lines.append(words.format(hosts=listed(gone, MOST_NAMED), names=" ".join(gone[:MOST_NAMED])))
     silent = [node.name for node in evidence.nodes if node.state is NodeStanding.UNKNOWN]
     if silent:
         lines.append(_("Nothing is heard of: {hosts}.").format(hosts=", ".join(silent)))

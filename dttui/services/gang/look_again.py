@@ -7,10 +7,10 @@ import contextlib
 import time
 
 from dtagent.protocol.events import EventKind, NodeStanding
-from dtagent.protocol.jobs import AttemptKey, NodeStatus
+from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
-from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.errors import AgentError, AgentGoneError, HostError, HostUnreachableError
 from dttui.i18n import told
 from dttui.inventory.models import Inventory
 from dttui.services.agents.words import agent_text
@@ -76,13 +76,16 @@ async def look_again(
 async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     attempt_log = AttemptLog(log, node.key.attempt)
     attempt_log.progress(told("looking at {host} again", host=node.name))
+    is_gone = False
     try:
         state, message = await _end(node, attempt_log, forced)
     except HostError as error:
         state, message = NodeStanding.LOST, told("looked again: {reason}", reason=error.message)
+        is_gone = isinstance(error, AgentGoneError)
     finally:
         await node.close()
-    data = {"state": state.value, **(last_words(node) if state is not NodeStanding.LOST else {})}
+    found = {"agent_gone": is_gone} if state is NodeStanding.LOST else last_words(node)
+    data = {"state": state.value, **found}
     log.add(EventKind.NODE_STATE, message, attempt=node.key.attempt, node=node.name, data=data)
 
 
@@ -153,7 +156,10 @@ async def _end(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[N
     except AgentError as error:
         if error.code != ErrorCode.NO_SUCH_ATTEMPT:
             raise
-        return NodeStanding.ENDED, told("looked again: nothing of this job is there")
+        await node.stop(force=True)  # Of what has no records any more, it is its processes that tell.
+        if node.status is None or node.status.state is NodeState.DISCARDED:
+            return NodeStanding.ENDED, told("looked again: nothing of this job is there")
+        before = node.status
     try:
         if not forced.is_set():
             await _end_and_drain(node, forced, force=False, limit_s=STOP_DEADLINE_S)

@@ -21,7 +21,7 @@ from dtagent.protocol.jobs import (
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.errors import AgentError, AgentGoneError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.moments import moment_or
@@ -45,6 +45,8 @@ LITTLE_BYTES = 4096
 AWAKE_RETRY_S = 0.5
 SAMPLE_PAUSE_S = 0.5
 """Between two requests for samples: a host takes one a second, and one that says otherwise must keep nobody busy."""
+RECORDS_S = 12.0
+"""For what ran on a host to be known there again, once its records were removed."""
 MAX_REFUSALS = 5
 """Times in a row that an agent may answer with an error before the node is given up."""
 RETRY_S = 0.5
@@ -72,6 +74,8 @@ class NodeRun:
     """Unix time of the last word from it."""
     is_lost: bool = False
     """Given up: it could not be reached when it had to be."""
+    agent_gone: str = ""
+    """Why nothing can be asked of it though the host itself answers; empty where its agent is there."""
     needs_person: str = ""
     """Why the host lets nobody in, where a credential or an answer is what it takes."""
     disk_trouble: str = ""
@@ -85,6 +89,8 @@ class NodeRun:
     """Unix time, the host's clock, at which it was first told to end its part."""
     _numbering: Numbering | None = None
     _refusals: int = 0
+    _unknown_since: float | None = None
+    """By the monotonic clock: since when the agent knows nothing of an attempt that was started there."""
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _connected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -183,7 +189,7 @@ class NodeRun:
             except HostError as error:
                 await self._lose_link(error)
                 continue
-            self.heard_at, self.silent_since, self.needs_person = time.time(), None, ""
+            self.heard_at, self.silent_since, self.needs_person, self.agent_gone = time.time(), None, "", ""
             self.learn(status)
             self.on_change()
             return status
@@ -192,7 +198,8 @@ class NodeRun:
         """Ask the host to end its part. Raises HostError."""
         client = await self.connect()
         self.told_to_end_at = self.told_to_end_at or time.time() + self.clock_offset_s
-        self.learn(await client.call("stop", StopRequest(self.key, force), NodeStatus))
+        request = StopRequest(self.key, force, node_rank=self.planned.node_rank)
+        self.learn(await client.call("stop", request, NodeStatus))
 
     async def end_services(self) -> None:
         """Tell the host that nothing needs its services any more. Raises HostError."""
@@ -284,7 +291,7 @@ class NodeRun:
                 await self._lose_link(error)
                 continue
             stamp = reply.stamp
-            self._refusals = 0
+            self._refusals, self._unknown_since, self.agent_gone = 0, None, ""
             self.heard_at = time.time()
             self.needs_person = ""
             if self.silent_since is not None:
@@ -342,6 +349,9 @@ class NodeRun:
 
     async def _lose_link(self, error: HostError) -> None:
         if isinstance(error, AgentError) and error.code is not None:
+            if error.code == ErrorCode.NO_SUCH_ATTEMPT and self._may_be_known_again():
+                await asyncio.sleep(RETRY_S)
+                return
             self._refusals += 1
             if error.code == ErrorCode.NO_SUCH_ATTEMPT or self._refusals > MAX_REFUSALS:
                 raise error
@@ -349,6 +359,10 @@ class NodeRun:
             return
         if self.silent_since is None and not has_just_woken():  # Else it was this process that was silent.
             self.silent_since = time.time()
+            self.on_change()
+        gone = error.message if isinstance(error, AgentGoneError) else ""
+        if gone != self.agent_gone:
+            self.agent_gone = gone
             self.on_change()
         needs_person = isinstance(error, (AuthenticationError, HostKeyError))
         if needs_person and not self.needs_person:
@@ -359,6 +373,14 @@ class NodeRun:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._retry.wait(), pause_s)
         self._retry.clear()
+
+    def _may_be_known_again(self) -> bool:
+        """Whether a supervisor whose records were removed is to be given time to make them anew."""
+        if self.status is None:
+            return False
+        now = time.monotonic()
+        self._unknown_since = self._unknown_since or now
+        return now - self._unknown_since < RECORDS_S
 
     def _store_if_there_is_room(self, reply: FollowReply) -> bool:
         """Return whether all was written; a full disk here is no reason to end anything there."""

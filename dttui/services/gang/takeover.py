@@ -34,6 +34,7 @@ ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
 CATCH_UP_DEADLINE_S = 10.0
 _HALF_STARTED = N_("the controller died while the hosts were being started")
+_SILENT = (NodeStanding.UNKNOWN, NodeStanding.AGENT_GONE)
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
 
@@ -222,7 +223,7 @@ class ResumedWatch(GangWatch):
             (event.node, event.rank) for event in events if event.kind is EventKind.RANK_FAILED
         )
         states = {event.node: event.data.get("state") for event in events if event.kind is EventKind.NODE_STATE}
-        self._silent = {name for name, state in states.items() if name is not None and state == NodeStanding.UNKNOWN}
+        self._silent = {name for name, state in states.items() if name is not None and state in _SILENT}
 
     def _enter(self, state: JobState, message: str) -> None:
         if state is JobState.RENDEZVOUS:  # The watch begins with it; the hosts have still to say what is true.

@@ -33,6 +33,8 @@ from dttui.spec.findings import warning
 STOP_DEADLINE_S = GRACE_S + 30.0
 """How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
 FORCED_STOP_DEADLINE_S = 8.0
+GONE_STOP_DEADLINE_S = 5.0
+"""Where all that is left to be told are hosts that answer and have no agent any more."""
 
 
 class GangWatch:
@@ -137,6 +139,8 @@ class GangWatch:
                     self._end_services()
                 if is_ending or self._has_left_some_behind(followers):
                     grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+                    if all(node.is_over or node.agent_gone for node in self._nodes):
+                        grace_s = GONE_STOP_DEADLINE_S
                     now = asyncio.get_running_loop().time
                     stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
                     if now() > stop_deadline:
@@ -267,6 +271,8 @@ class GangWatch:
             if node.is_over:
                 continue
             reason = self._broken.get(node.name) or told("could not be reached; what runs there is unknown")
+            if node.agent_gone:
+                reason = told("{why}; what runs there is unknown", why=node.agent_gone)
             order = self._orders[node.name]
             if node.silent_since is None and node.name not in self._broken and (order.refusal or order.is_heard):
                 why = order.refusal or told("{host} did not end in time", host=node.name)
@@ -274,7 +280,7 @@ class GangWatch:
                 reason = told("{reason}; what runs there is unknown", reason=why)
             node.is_lost = True
             follower.cancel()  # What it waits for may take longer than the node is given.
-            self._log.note(node.name, NodeStanding.LOST, reason)
+            self._log.note(node.name, NodeStanding.LOST, reason, agent_gone=bool(node.agent_gone))
 
     def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
         """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
@@ -306,8 +312,17 @@ class GangWatch:
                         why=node.needs_person,
                         job=self._directory.job_id,
                     )
+                standing = NodeStanding.UNKNOWN
+                if node.agent_gone:
+                    standing = NodeStanding.AGENT_GONE
+                    message = told(
+                        "{why}; what runs there goes on, and nobody sees it. `dttui agents deploy {host}` brings the "
+                        "agent back",
+                        why=node.agent_gone,
+                        host=node.name,
+                    )
                 self._silent.add(node.name)
-                self._log.note(node.name, NodeStanding.UNKNOWN, message, heard_at=node.heard_at)
+                self._log.note(node.name, standing, message, heard_at=node.heard_at)
             elif node.status is not None:
                 if node.name in self._silent:
                     self._silent.discard(node.name)
@@ -353,6 +368,14 @@ class GangWatch:
                 told("stopped on request, but not ended: {reason}", reason=next(iter(self._unstopped.values()))),
                 told("What runs there is unknown; `dttui stop {job}` asks again.", job=self._directory.job_id),
             )
+        gone = [node.name for node in self._nodes if node.name in lost and node.agent_gone]
+        if gone and (self._cancelled or gone == lost) and not failures:
+            what = told("the agent of {hosts} is gone", hosts=", ".join(gone))
+            raise JobFailedError(
+                told("stopped on request, but {what}", what=what) if self._cancelled else what,
+                told("What ran there may run on: `dttui agents deploy {hosts}`, then `dttui stop {job}` ends it.",
+                     hosts=" ".join(gone), job=self._directory.job_id),
+            )  # fmt: skip
         if lost and self._cancelled:
             raise JobFailedError(
                 told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),

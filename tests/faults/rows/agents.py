@@ -7,6 +7,7 @@ from tests.faults.fault import Fault
 _LIARS = "tests/faults/test_lying_agents.py::"
 _KILLED = "tests/faults/test_killed_agents.py::"
 _DEATHS = "tests/faults/test_deaths.py::"
+_GONE = "tests/faults/test_agent_gone.py::"
 _WORDS = "tests/faults/test_hostile_words.py::"
 _GPUS = "tests/faults/test_hostile_gpus.py::"
 
@@ -80,6 +81,19 @@ ROWS = (
         ("P5",),
         30,
         (f"{_LIARS}test_what_a_forced_stop_leaves_behind_is_marked_where_there_is_more_of_it_alone",),
+    ),
+    Fault(
+        "the agent's directory is removed under a running job",
+        "on a real host: the whole of it, only the link to the version in use, its interpreter, its socket, a job's "
+        "directory; the daemon killed and not to be started; the supervisor killed besides",
+        ("P1", "P3", "P5", "P6"),
+        60,
+        (
+            f"{_GONE}test_an_agent_that_is_gone_is_told_as_that_and_deployed_anew_under_the_running_job",
+            f"{_GONE}test_a_stop_without_the_agent_is_prompt_and_says_what_to_do_and_does_it_after_that",
+            f"{_GONE}test_a_part_of_the_directory_that_is_gone_is_made_anew_by_those_who_live",
+            f"{_GONE}test_ranks_that_nobody_has_records_of_any_more_are_ended_by_their_marks",
+        ),
     ),
     Fault(
         "escape sequences and markup in everything a host can say",
