@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 from argparse import Namespace
+from dataclasses import replace
 
 from dttui import locations
 from dttui.cli.printing import one_line, print_document, print_hints, print_rows
@@ -46,9 +47,10 @@ async def envs(options: Namespace) -> int:
         with contextlib.suppress(TimeoutError):
             await deadline.run(fleet.settle(math.inf))
     finally:
+        pending = set(fleet.pending)
         await fleet.close()
         await transport.close()
-    statuses = list(fleet.statuses.values())
+    statuses = [_unsettled(status) if name in pending else status for name, status in fleet.statuses.items()]
     if options.output == "human":
         for status in statuses:
             print(one_line(_row(status)))
@@ -57,6 +59,13 @@ async def envs(options: Namespace) -> int:
     else:
         print_rows([_as_data(status) for status in statuses], options.output)
     return ExitCode.OK if all(status.sample for status in statuses) else ExitCode.UNREACHABLE
+
+
+def _unsettled(status: EnvironmentStatus) -> EnvironmentStatus:
+    """Say that nothing is known of an environment, which is another thing than that it cannot be reached."""
+    reason = _("not settled: it has neither answered nor refused within {seconds:g} s").format(seconds=SETTLE_S)
+    hint = _("Ask about it alone: dttui envs {host}").format(host=status.environment.name)
+    return replace(status, reason=reason, hint=hint)
 
 
 def _print_error(error: HostError) -> None:

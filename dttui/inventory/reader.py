@@ -17,6 +17,7 @@ from dttui.inventory.slurm import slurm_inventory
 from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
 from dttui.spec.document import validate
 from dttui.spec.problems import DocumentError, Problem
+from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
 
 _SSH_CONFIG = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)*[ \t]*(?:Host|Match|Include)[ \t]+[^\n=:]+(?:\n|\Z)", re.IGNORECASE)
@@ -35,7 +36,7 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     name = os.fspath(path)
     if name == SLURM:
         return slurm_inventory(os.environ)
-    return parse_inventory(read_bytes(Path(path), name), name, Path(path).parent)
+    return parse_inventory(read_bytes(Path(path), name, INVENTORY), name, Path(path).parent)
 
 
 def parse_inventory(text: str | bytes, name: str, directory: Path | None = None) -> Inventory:
@@ -46,7 +47,7 @@ def parse_inventory(text: str | bytes, name: str, directory: Path | None = None)
         name: what problems call it.
         directory: where files lie that belong to it, for an inventory of Ansible.
     """
-    text = decode(text, name)
+    text = decode(text, name, INVENTORY)
     if _SSH_CONFIG.search(text):
         message = _("this is an ssh configuration, no inventory")
         raise DocumentError([Problem(name, message, _("Make an inventory of its hosts: dttui envs import"))])
@@ -54,7 +55,7 @@ def parse_inventory(text: str | bytes, name: str, directory: Path | None = None)
         return _of_ansible(parse_ansible_ini(text, name), directory)
     if is_hostfile(text):
         return Inventory(environments=tuple(_hosts(text, name)))
-    source = parse_yaml(text, name)
+    source = parse_yaml(text, name, INVENTORY)
     if is_ansible_yaml(source):
         return _of_ansible(parse_ansible_yaml(source), directory)
     return Inventory() if source.is_empty else validate(source, Inventory)
@@ -68,8 +69,8 @@ def _of_ansible(said: AnsibleInventory, directory: Path | None) -> Inventory:
 
 def is_foreign(text: str | bytes, name: str) -> bool:
     """Whether text that parse_inventory reads is of another program."""
-    text = decode(text, name)
-    return is_ansible_ini(text) or is_hostfile(text) or is_ansible_yaml(parse_yaml(text, name))
+    text = decode(text, name, INVENTORY)
+    return is_ansible_ini(text) or is_hostfile(text) or is_ansible_yaml(parse_yaml(text, name, INVENTORY))
 
 
 def _hosts(text: str, name: str) -> list[Environment]:

@@ -17,7 +17,7 @@ from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import is_foreign, parse_inventory
 from dttui.inventory.slurm import NAME as SLURM
 from dttui.spec.problems import DocumentError, Problem
-from dttui.spec.yaml_reader import MAX_BYTES
+from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_writer import dump_yaml
 
 _KEY = "environments"
@@ -82,7 +82,7 @@ def _extended(text: str, environments: Sequence[Environment], wanted: Inventory,
     items = [item.model_dump(mode="json", exclude_defaults=True, exclude_none=True) for item in environments]
     for candidate in _candidates(text, items):
         try:
-            if len(candidate.encode()) <= MAX_BYTES and parse_inventory(candidate, name) == wanted:
+            if len(candidate.encode()) <= INVENTORY.size_bytes and parse_inventory(candidate, name) == wanted:
                 return candidate
         except DocumentError:
             continue

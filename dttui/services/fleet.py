@@ -21,9 +21,10 @@ FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
 """Between attempts to reach a host, growing."""
+RETRIES_PER_S = 100
+"""Of all hosts together, on average at most: each takes about a millisecond."""
 MOST_WITHOUT_AGENT_S = 20.0
 """Longest between attempts where only the agent is missing: one may be deployed meanwhile."""
-CONNECTIONS_AT_ONCE = 32
 
 
 class EnvironmentState(str, Enum):
@@ -81,13 +82,15 @@ class Fleet:
     def __init__(self, environments: Iterable[Environment], transport: Transport, prompter: Prompter) -> None:
         self._transport = transport
         self._prompter = prompter
-        self._gate = asyncio.Semaphore(CONNECTIONS_AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set once none is pending."""
         self.statuses: dict[str, EnvironmentStatus] = {
             item.name: EnvironmentStatus(item, since=time.time()) for item in environments
         }
         """By name, in the inventory's order."""
+        self.pending = set(self.statuses)
+        """Those of which it is not known yet whether they are well."""
 
     def start(self) -> None:
         """Begin to watch all environments."""
@@ -102,13 +105,9 @@ class Fleet:
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until each environment is known to be well or not, or the time is up."""
-        deadline = time.monotonic() + timeout_s
-        while any(_is_pending(status) for status in self.statuses.values()):
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), deadline - time.monotonic())
-            except asyncio.TimeoutError:
-                return
+        if self.pending:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._settled.wait(), timeout_s)
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -126,13 +125,14 @@ class Fleet:
                 known = self.statuses[key].sample is not None
                 failures = 0 if known else failures
                 self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
-            await asyncio.sleep(retry_delay_s(failures, self.statuses[key].state))
+            delay_s = retry_delay_s(failures, self.statuses[key].state)
+            await asyncio.sleep(max(delay_s, len(self.statuses) / RETRIES_PER_S))
             failures += 1
 
     async def _follow(self, key: str) -> None:
         environment = self.statuses[key].environment
-        async with self._gate:
-            client = await AgentClient.connect(environment, self._transport, self._prompter, CONNECT_TIMEOUT_S)
+        # The transport paces: how many dial and log in at a time is nothing that one who looks can know.
+        client = await AgentClient.connect(environment, self._transport, self._prompter, CONNECT_TIMEOUT_S)
         try:
             request = FactsRequest([environment.python or "python3"])
             facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
@@ -151,8 +151,12 @@ class Fleet:
     def _set(self, key: str, state: EnvironmentState, **changes: object) -> None:
         before = self.statuses[key]
         since = before.since if state is before.state else time.time()
-        self._changed.set()
-        self.statuses[key] = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
+        after = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
+        self.statuses[key] = after
+        if key in self.pending and not _is_pending(after):
+            self.pending.discard(key)
+            if not self.pending:
+                self._settled.set()
 
 
 def retry_delay_s(failures: int, state: EnvironmentState) -> float:

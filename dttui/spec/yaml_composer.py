@@ -7,6 +7,7 @@ may come once: 396 bytes of aliases can stand for 387 million values, and a dupl
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import yaml
@@ -20,10 +21,6 @@ from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
 
 MAX_DEPTH = 50
 """Deepest nesting, aliases followed."""
-MAX_VALUES = 100_000
-"""Most values in a document."""
-MAX_ALIASED_VALUES = 10_000
-"""Most values that aliases may stand for in all."""
 _MAX_NUMBER_LENGTH = 400
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -39,7 +36,22 @@ TOO_LONG = object()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def compose(text: str, name: str) -> Source:
+@dataclass(frozen=True)
+class Limits:
+    """What a document may hold at most."""
+
+    size_bytes: int = 1024 * 1024
+    values: int = 100_000
+    aliased_values: int = 10_000
+    """That aliases stand for in all."""
+
+
+DOCUMENT = Limits()
+INVENTORY = Limits(16 * 1024 * 1024, 1_000_000, 200_000)
+"""Of 10,000 hosts with all there is to say of each, and as much room again."""
+
+
+def compose(text: str, name: str, limits: Limits = DOCUMENT) -> Source:
     """Return the one document in `text`; `name` is what problems call it.
 
     What is wrong in single places, such as a key that is there twice, is left in the Source's `problems`.
@@ -47,7 +59,7 @@ def compose(text: str, name: str) -> Source:
     Raises:
         DocumentError: it is no YAML, or more of it than can be accepted; with every problem found.
     """
-    return _Composer(text, name).compose()
+    return _Composer(text, name, limits).compose()
 
 
 class _ParserMark(Protocol):
@@ -60,8 +72,9 @@ class _ParserMark(Protocol):
 class _Composer:
     """Builds a Source from the parser's events, in one pass and without recursion."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, limits: Limits) -> None:
         self._text = text
+        self._limits = limits
         self._is_json = is_json(text)
         self._source = Source(name, None, tuple(LINE_BREAK.split(text)), None)
         self._root: Value | None = None
@@ -83,8 +96,8 @@ class _Composer:
                         raise self._fatal(event, _("a second document begins here; one file holds one document"))
                 elif isinstance(event, yaml.NodeEvent):
                     self._count += 1
-                    if self._count > MAX_VALUES:
-                        raise self._fatal(event, _("more than {limit} values").format(limit=MAX_VALUES))
+                    if self._count > self._limits.values:
+                        raise self._fatal(event, _("more than {limit} values").format(limit=self._limits.values))
                     self._enter(event)
                 elif isinstance(event, yaml.CollectionEndEvent):
                     self._leave()
@@ -179,9 +192,9 @@ class _Composer:
         if value.open:
             raise self._fatal(event, _('alias "{name}" is inside what it stands for').format(name=printable(name)))
         self._aliased += value.size
-        if self._aliased > MAX_ALIASED_VALUES:
-            message = _("aliases stand for more than {limit} values").format(limit=MAX_ALIASED_VALUES)
-            raise self._fatal(event, message)
+        if self._aliased > self._limits.aliased_values:
+            message = _("aliases stand for more than {limit} values")
+            raise self._fatal(event, message.format(limit=self._limits.aliased_values))
         if len(self._stack) + value.height > MAX_DEPTH:
             raise self._fatal(event, _("nested deeper than {limit}").format(limit=MAX_DEPTH))
         return value

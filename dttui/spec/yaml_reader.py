@@ -7,11 +7,8 @@ from pathlib import Path
 
 from dttui.i18n import _
 from dttui.spec.problems import DocumentError, Problem, printable
-from dttui.spec.yaml_composer import compose
+from dttui.spec.yaml_composer import DOCUMENT, Limits, compose
 from dttui.spec.yaml_source import LINE_BREAK, Source
-
-MAX_BYTES = 1024 * 1024
-"""Largest document."""
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -26,11 +23,11 @@ def read_yaml(path: Path) -> Source:
     return parse_yaml(read_bytes(path, name), name)
 
 
-def read_bytes(path: Path, name: str) -> bytes:
+def read_bytes(path: Path, name: str, limits: Limits = DOCUMENT) -> bytes:
     """Return what is in a file, at most one byte more than a document may have. Raises DocumentError."""
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(limits.size_bytes + 1)
     except FileNotFoundError as error:
         raise DocumentError([Problem(name, _("no such file"))]) from error
     except IsADirectoryError as error:
@@ -42,27 +39,27 @@ def read_bytes(path: Path, name: str) -> bytes:
         raise DocumentError([Problem(printable(name), _("cannot be read: {reason}").format(reason=reason))]) from error
 
 
-def parse_yaml(content: str | bytes, name: str) -> Source:
+def parse_yaml(content: str | bytes, name: str, limits: Limits = DOCUMENT) -> Source:
     """Parse YAML text; `name` is what problems call it.
 
     Raises:
         DocumentError: it is no YAML that can be accepted; with every problem found.
     """
-    source = compose(decode(content, name), name)
+    source = compose(decode(content, name, limits), name, limits)
     if source.problems:
         raise DocumentError(source.problems)
     return source
 
 
-def decode(content: str | bytes, name: str) -> str:
+def decode(content: str | bytes, name: str, limits: Limits = DOCUMENT) -> str:
     """Return a document's text, without a byte order mark.
 
     Raises:
         DocumentError: it is too large, no UTF-8, or holds characters that YAML forbids.
     """
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    if len(raw) > MAX_BYTES:
-        message = _("larger than {limit} KiB").format(limit=MAX_BYTES // 1024)
+    if len(raw) > limits.size_bytes:
+        message = _("larger than {limit} KiB").format(limit=limits.size_bytes // 1024)
         raise DocumentError([Problem(name, message)])
     try:
         text = raw.decode("utf-8-sig")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -82,7 +83,7 @@ class _ServerWords(logging.Logger):
 
 
 class Link:
-    """A connection to one SSH server. Its methods block, except `is_alive`, `settle`, `leave` and `kill`."""
+    """A connection to one SSH server. Its methods block, except `first_word`, `is_alive`, `settle`, `leave`, `kill`."""
 
     def __init__(
         self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, known_types: Iterable[str]
@@ -121,6 +122,22 @@ class Link:
     def unsent_bytes(self) -> int:
         """What waits in this process for the network to take it."""
         return self._sock.unsent_bytes if isinstance(self._sock, LinkSocket) else 0
+
+    async def first_word(self) -> None:
+        """Say hello, and return once the server has begun to answer or has hung up, which `handshake` goes on from.
+
+        A server that says nothing is waited for here, without a thread.
+        """
+        if not IS_AS_EXPECTED or not isinstance(self._sock, socket.socket):
+            return
+        self.transport.greet()
+        loop, descriptor = asyncio.get_running_loop(), self._sock.fileno()
+        heard = asyncio.Event()
+        loop.add_reader(descriptor, heard.set)
+        try:
+            await heard.wait()
+        finally:
+            loop.remove_reader(descriptor)
 
     def handshake(self) -> HostKey:
         """Exchange keys and return the host's, which it has proven to own.

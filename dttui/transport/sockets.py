@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import signal
 import socket
@@ -109,6 +110,19 @@ def resolve_address(hostname: str) -> str:
     except (OSError, UnicodeError):
         return hostname
     return str(found[0][4][0]).partition("%")[0]
+
+
+def written_address(target: Target) -> Address | None:
+    """Return the address of a target that is named by one, which needs no look-up; `None` for a name."""
+    try:
+        address = ipaddress.ip_address(target.hostname)
+    except ValueError:
+        return None
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    if target.family not in (socket.AF_UNSPEC, family) or (family == socket.AF_INET6 and "%" in target.hostname):
+        return None
+    port = (target.port,) if family == socket.AF_INET else (target.port, 0, 0)
+    return family, (target.hostname, *port)
 
 
 def look_up(target: Target) -> list[Address]:

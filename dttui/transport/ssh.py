@@ -9,7 +9,7 @@ import resource
 from collections.abc import Coroutine, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import paramiko
 
@@ -29,8 +29,9 @@ from dttui.transport.known_hosts import HostKey
 from dttui.transport.link import Link, brief
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
-from dttui.transport.ssh_config import HostQuery, SshConfig, split_hop
+from dttui.transport.ssh_config import HostQuery, SshConfig, Target, split_hop
 from dttui.transport.threads import Threads
+from dttui.transport.turns import Dials, Turns
 
 T = TypeVar("T")
 
@@ -38,12 +39,19 @@ MAX_HOPS = 8
 OPEN_FILES = 16_384
 
 
-class _Prospect(NamedTuple):
-    """What is known of the last server of a route before it is contacted."""
-
-    keys: Entries
-    addresses: Sequence[sockets.Address]
-    """None where it is not this machine that connects to it."""
+MOST_DIALS = 1000
+"""Connects in flight; a kernel's table of neighbours has room for 1,024 by default."""
+LOGINS_AT_ONCE = 128
+"""With hosts that take half a second to answer, 200 connect in 2.7 s on 64, in 7.8 s on 16."""
+LOGIN_S = 1.0
+"""How long a login usually takes at most: who waits longer for a host holds up nobody else."""
+READINGS_AT_ONCE = 64
+LOOK_UPS_AT_ONCE = 64
+LOOK_UP_S = 0.25
+UNKNOWN_AT_ONCE = 8
+"""Connections to one server that have not logged in yet: sshd turns some away from the tenth on (MaxStartups)."""
+FORWARDED_AT_ONCE = 32
+"""Hosts that one jump host is asked to reach at a time."""
 
 
 class SshTransport:
@@ -52,7 +60,14 @@ class SshTransport:
     def __init__(self, config_file: Path | None = None) -> None:
         """`config_file`, or `$DTTUI_SSH_CONFIG`, is read instead of ~/.ssh/config; `~` is `$HOME`."""
         self._config = SshConfig(config_file or locations.ssh_config_override())
+        _raise_open_files()
         self._threads = Threads()
+        self._readings = Turns(READINGS_AT_ONCE, LOGIN_S)
+        self._look_ups = Turns(LOOK_UPS_AT_ONCE, LOOK_UP_S)
+        self._dials = Dials(min(MOST_DIALS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._logins = Turns(LOGINS_AT_ONCE, LOGIN_S)
+        self._ways: dict[object, Turns] = {}
+        """For what many connections may share: a server, a ProxyCommand, a jump host."""
         self._host_keys = HostKeyCheck(self._threads)
         self._ring = KeyRing()
         self._unlocker = Unlocker(self._threads)
@@ -60,7 +75,6 @@ class SshTransport:
         self._jumps = Jumps(self._connect_jump)
         self._connections: set[SshConnection] = set()
         _quiet_paramiko()
-        _raise_open_files()
 
     @property
     def warnings(self) -> list[str]:
@@ -112,20 +126,21 @@ class SshTransport:
             raise
 
     async def _connect(self, environment: Environment, prompter: Prompter, deadline: Deadline) -> SshConnection:
-        route, prospect = await self._threads.connecting(self._look_ahead, environment, deadline)
-        opened = await self._establish(route, prompter, deadline, prospect)
+        route, known = await self._look_ahead(environment, deadline)
+        opened = await self._establish(route, prompter, deadline, known)
         address = opened.link.address
         if not address:
-            address = await self._threads.connecting(sockets.resolve_address, route[-1].target.hostname)
+            address = await self._threads.looking_up(sockets.resolve_address, route[-1].target.hostname)
         connection = SshConnection(environment, address, opened, self._threads, self._connections.discard)
         self._connections.add(connection)
         return connection
 
     async def _fetch(self, environment: Environment, deadline: Deadline) -> HostKey:
-        route, prospect = await self._threads.connecting(self._look_ahead, environment, deadline)
-        opened = await self._reach(route, Nobody(), deadline, prospect)
+        route, known = await self._look_ahead(environment, deadline)
+        opened = await self._reach(route, Nobody(), deadline, known)
         try:
             deadline.stage = _("exchanging keys")
+            await opened.link.first_word()
             return await self._threads.connecting(opened.link.handshake)
         finally:
             await self._discard(opened)
@@ -134,19 +149,16 @@ class SshTransport:
         deadline = Deadline(timeout_s)
         return await self._within(deadline, route[-1].environment, self._establish(route, prompter, deadline))
 
-    def _look_ahead(self, environment: Environment, deadline: Deadline) -> tuple[Route, _Prospect]:
-        """Blocking."""
-        deadline.stage = _("reading the ssh configuration")
-        route = self._route(environment)
-        return route, self._prospect(route, deadline)
+    async def _look_ahead(self, environment: Environment, deadline: Deadline) -> tuple[Route, Entries]:
+        """Return the way, and what is known of the last server's keys before it is contacted."""
 
-    def _prospect(self, route: Route, deadline: Deadline) -> _Prospect:
-        """Blocking."""
-        target = route[-1].target
-        deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
-        is_direct = len(route) == 1 and not target.proxy_command
-        addresses = sockets.look_up(target) if is_direct else ()
-        return _Prospect(self._host_keys.known(route[-1]), addresses)
+        def read() -> tuple[Route, Entries]:
+            route = self._route(environment)
+            return route, self._host_keys.known(route[-1])
+
+        async with self._readings.turn(deadline):
+            deadline.stage = _("reading the ssh configuration")
+            return await self._threads.connecting(read)
 
     def _route(self, environment: Environment) -> Route:
         """Blocking. The servers to pass, the environment's own last."""
@@ -172,55 +184,83 @@ class SshTransport:
         return route
 
     async def _establish(
-        self, route: Route, prompter: Prompter, deadline: Deadline, prospect: _Prospect | None = None
+        self, route: Route, prompter: Prompter, deadline: Deadline, known: Entries | None = None
     ) -> OpenLink:
         hop = route[-1]
-        if prospect is None:
-            prospect = await self._threads.connecting(self._prospect, route, deadline)
-        opened = await self._reach(route, prompter, deadline, prospect)
-        questions = Questions(prompter, deadline, self._turn)
-        login = Authentication(hop, opened.link, self._threads, self._ring, self._unlocker, questions)
-        try:
-            with closing(login):
-                unknown, is_satisfied = await self._threads.connecting(self._enter, login, prospect, deadline)
-                if unknown is not None:
-                    await self._host_keys.confirm(hop, unknown, questions)
-                    deadline.stage = _logging_in(hop)
-                    is_satisfied = await self._threads.connecting(login.begin)
-                if not is_satisfied:
-                    await login.finish()
-            opened.link.settle()
-        except BaseException:
-            questions.abandon()
-            await self._discard(opened)
-            raise
-        return opened
+        if known is None:
+            known = await self._threads.connecting(self._host_keys.known, hop)
+        async with self._turns_on(route).turn(deadline):
+            opened = await self._reach(route, prompter, deadline, known)
+            questions = Questions(prompter, deadline, self._turn)
+            login = Authentication(hop, opened.link, self._threads, self._ring, self._unlocker, questions)
+            try:
+                with closing(login):
+                    deadline.stage = _("exchanging keys")
+                    await opened.link.first_word()
+                    await self._log_in(login, known, deadline)
+                opened.link.settle()
+            except BaseException:
+                questions.abandon()
+                await self._discard(opened)
+                raise
+            return opened
 
-    def _enter(self, login: Authentication, prospect: _Prospect, deadline: Deadline) -> tuple[HostKey | None, bool]:
+    async def _log_in(self, login: Authentication, known: Entries, deadline: Deadline) -> None:
+        async with self._logins.turn(deadline):
+            unknown, is_satisfied = await self._threads.connecting(self._enter, login, known, deadline)
+            if unknown is not None:
+                await self._host_keys.confirm(login.hop, unknown, login.questions)
+                deadline.stage = _logging_in(login.hop)
+                is_satisfied = await self._threads.connecting(login.begin)
+            if not is_satisfied:
+                await login.finish()
+
+    def _turns_on(self, route: Route) -> Turns:
+        """Return what paces those who go the same way: to one server, by one ProxyCommand, or through one jump host."""
+        target = route[-1].target
+        if len(route) > 1:
+            jump = route[-2].target
+            return self._ways.setdefault(("jump", jump), Turns(FORWARDED_AT_ONCE, LOGIN_S))
+        command = target.proxy_command
+        if command:
+            for own in (target.hostname, target.name, str(target.port)):
+                command = command.replace(own, "%")
+        way = command or (target.hostname, target.port)
+        return self._ways.setdefault(way, Turns(UNKNOWN_AT_ONCE, LOGIN_S))
+
+    def _enter(self, login: Authentication, known: Entries, deadline: Deadline) -> tuple[HostKey | None, bool]:
         """Exchange keys, and where the host's is known, go on to log in. Blocking. Raises HostError.
 
         Returns the key where it is not known, and whether the server is satisfied.
         """
         deadline.stage = _("exchanging keys")
         key = login.link.handshake()
-        if not self._host_keys.vouched_for(login.hop, key, prospect.keys):
+        if not self._host_keys.vouched_for(login.hop, key, known):
             return key, False
         deadline.stage = _logging_in(login.hop)
         return None, login.begin()
 
-    async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline, prospect: _Prospect) -> OpenLink:
+    async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline, known: Entries) -> OpenLink:
         """Get as far as a byte pipe to the last server of the route."""
         target = route[-1].target
-        known_types = prospect.keys.types
         if len(route) > 1:
-            return await self._reach_by_jump(route, prompter, deadline, known_types)
+            return await self._reach_by_jump(route, prompter, deadline, known.types)
+        deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
         if target.proxy_command:
-            return OpenLink(Link(sockets.ProxyCommand(target), target, known_types), self._threads)
-        sock = await sockets.connect(route[-1].title, target, prospect.addresses)
-        link = Link(sock, target, known_types)
+            return OpenLink(Link(sockets.ProxyCommand(target), target, known.types), self._threads)
+        addresses = await self._addresses(target, deadline)
+        sock = await self._dials.run(lambda: sockets.connect(route[-1].title, target, addresses), deadline)
+        link = Link(sock, target, known.types)
         with contextlib.suppress(OSError):
             link.address = sock.peer_address
         return OpenLink(link, self._threads)
+
+    async def _addresses(self, target: Target, deadline: Deadline) -> Sequence[sockets.Address]:
+        written = sockets.written_address(target)
+        if written is not None:
+            return [written]
+        async with self._look_ups.turn(deadline):
+            return await self._threads.looking_up(sockets.look_up, target)
 
     async def _reach_by_jump(
         self, route: Route, prompter: Prompter, deadline: Deadline, known_types: Sequence[str]
@@ -232,7 +272,7 @@ class SshTransport:
             host=target.hostname, port=target.port, jump=jump.name
         )
         try:
-            channel = await self._threads.connecting(
+            channel = await self._threads.forwarding(
                 below.link.open_channel_to, target.hostname, target.port, deadline.seconds
             )
         except (paramiko.SSHException, EOFError, OSError) as error:

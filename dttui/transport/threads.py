@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -11,10 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TypeVar
 
+from dttui.errors import DttuiError
+
 T = TypeVar("T")
 
-CONNECTING_THREADS = 128
-"""With hosts that take half a second to answer, 200 connect in 2.7 s on 64 threads, in 7.8 s on 16."""
+CONNECTING_THREADS = 1024
+"""Nearly all of them wait, for hosts that stall while one logs in; how many compute at a time is decided elsewhere."""
+FORWARDING_THREADS = 512
+"""Apart from those that connect: a jump host may take long to reach what is behind it."""
+LOOK_UPS = 1000
+"""Threads that may wait for name servers."""
 TRAFFIC_THREADS = 32
 """Apart from those that connect: a name server that hangs must not hold up an established connection."""
 GATHER_S = 0.01
@@ -68,11 +75,13 @@ class Wakeups:
 
 
 class Threads:
-    """Two pools that grow as needed. Threads stay until `close`."""
+    """Pools that grow as needed. Threads stay until `close`."""
 
     def __init__(self) -> None:
         self._closed = False
         self._connecting = ThreadPoolExecutor(CONNECTING_THREADS, thread_name_prefix="dttui-connect")
+        self._forwarding = ThreadPoolExecutor(FORWARDING_THREADS, thread_name_prefix="dttui-forward")
+        self._look_ups = asyncio.Semaphore(LOOK_UPS)
         self._traffic = ThreadPoolExecutor(TRAFFIC_THREADS, thread_name_prefix="dttui-traffic")
 
     @cached_property
@@ -83,6 +92,19 @@ class Threads:
     async def connecting(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a blocking step of making a connection. Raises OSError after `close`."""
         return await self._run(self._connecting, function, *arguments)
+
+    async def forwarding(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run what waits for a jump host to reach another. Raises OSError after `close`."""
+        return await self._run(self._forwarding, function, *arguments)
+
+    async def looking_up(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run a look-up of a name, in a thread of its own: the end of dttui waits for no name server."""
+        loop = asyncio.get_running_loop()
+        async with self._look_ups:
+            found: asyncio.Future[T] = loop.create_future()
+            call = functools.partial(function, *arguments)
+            threading.Thread(target=_settle, args=(loop, found, call), daemon=True).start()
+            return await found
 
     async def traffic(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a read, write or close that should take no time but might. Raises OSError after `close`."""
@@ -96,9 +118,20 @@ class Threads:
         """Let go of all threads; one that is still blocked ends with its own time limit."""
         self._closed = True
         self._connecting.shutdown(wait=False, cancel_futures=True)
+        self._forwarding.shutdown(wait=False, cancel_futures=True)
         self._traffic.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise ConnectionAbortedError("the transport is closed")
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+
+
+def _settle(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[T], function: Callable[[], T]) -> None:
+    """In a thread: have the event loop learn what came of a function."""
+    try:
+        act = functools.partial(outcome.set_result, function())
+    except (DttuiError, OSError) as error:
+        act = functools.partial(outcome.set_exception, error)
+    with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+        loop.call_soon_threadsafe(lambda: None if outcome.done() else act())

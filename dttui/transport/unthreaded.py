@@ -64,6 +64,8 @@ class QuietPacketizer(Packetizer):
 
     may_read: Callable[[], bool] | None = None
     """Asked before each packet; where it says no, paramiko's loop is left."""
+    has_greeted = False
+    """Whether the version string has gone out before paramiko's loop, whose first word it is."""
     greeting_thread: int | None = None
     """The thread that is on its way back into paramiko's loop, and does not say hello again."""
 
@@ -77,7 +79,9 @@ class QuietPacketizer(Packetizer):
 
     def write_all(self, out: Buffer) -> None:
         """Send it; the version string only once."""
-        if self.greeting_thread != threading.get_ident():
+        if self.has_greeted:
+            self.has_greeted = False
+        elif self.greeting_thread != threading.get_ident():
             super().write_all(out)
 
     def read_message(self) -> tuple[int, paramiko.Message]:
@@ -101,6 +105,12 @@ class ThreadedTransport(paramiko.Transport):
 
     is_prompt = False
     """Whether the event loop reads, and so no call on it waits for the socket."""
+
+    def greet(self) -> None:
+        """Send the version string ahead of all else, so that the server's answer is there before anybody reads it."""
+        with contextlib.suppress(OSError):  # The end of the connection is noticed by its reader.
+            self.sock.sendall(f"{self.local_version}\r\n".encode())
+        self.packetizer.has_greeted = True
 
     def settle(self) -> None:
         """Stay connected: a sign of life now and then, for what lies between. Called on the event loop."""

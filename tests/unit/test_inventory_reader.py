@@ -129,3 +129,19 @@ def test_thousands_of_environments_load_quickly() -> None:
     began = time.monotonic()
     assert len(parse_inventory(text, "x").environments) == 5000
     assert time.monotonic() - began < 20
+
+
+def test_an_inventory_of_ten_thousand_described_hosts_loads() -> None:
+    text = "environments:\n" + "".join(
+        f"  - {{name: gpu{index:05}, host: 10.{index >> 16}.{index >> 8 & 255}.{index & 255}, user: li, port: 22, "
+        f"zone: beijing-{index % 4}, identity_file: ~/.ssh/id_ed25519, proxy_jump: bastion-{index % 8}, "
+        f"resources: {'*all' if index else '&all {gpu: {type: H100, count: 8, memory: 80GB}, cpu: {cores: 128}}'}}}\n"
+        for index in range(10_000)
+    )
+    assert len(parse_inventory(text, "x").environments) == 10_000
+
+
+def test_a_bomb_of_aliases_is_no_inventory() -> None:
+    bomb = ["a0: &a0 [1,1,1,1,1,1,1,1,1]", *(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]" for n in range(1, 9))]
+    with pytest.raises(DocumentError, match="aliases stand for more than"):
+        parse_inventory("\n".join(bomb), "x")

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dttui.spec import DocumentError, Job, Problem, dump_job, parse_document, parse_job
-from dttui.spec.yaml_reader import MAX_BYTES
+from dttui.spec.yaml_composer import DOCUMENT
 from tests.job_strategies import jobs
 from tests.unit.test_spec_schema import EXAMPLES, SEEDS
 
@@ -93,7 +93,7 @@ def test_any_bytes_are_a_job_or_mistakes_with_their_places_and_soon(content: byt
         assert parse_job(dump_job(found), "again") == found
         return
     assert found
-    is_whole = content.strip() == b"" or len(content) > MAX_BYTES
+    is_whole = content.strip() == b"" or len(content) > DOCUMENT.size_bytes
     for problem, text in zip(found, rendered, strict=True):
         assert problem.message
         assert all(line.isprintable() for line in text.split("\n"))

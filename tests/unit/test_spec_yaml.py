@@ -11,8 +11,8 @@ import yaml
 
 from dttui.spec import yaml_composer
 from dttui.spec.problems import DocumentError, Problem
-from dttui.spec.yaml_composer import MAX_ALIASED_VALUES, MAX_DEPTH
-from dttui.spec.yaml_reader import MAX_BYTES, parse_yaml, read_yaml
+from dttui.spec.yaml_composer import DOCUMENT, MAX_DEPTH, Limits
+from dttui.spec.yaml_reader import parse_yaml, read_yaml
 from dttui.spec.yaml_source import Mark
 
 
@@ -214,19 +214,19 @@ def test_aliases_cannot_stand_for_millions_of_values() -> None:
         lines.append(f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 9)}]")
     began = time.process_time()
     (problem,) = refused("\n".join(lines))
-    assert f"more than {MAX_ALIASED_VALUES} values" in problem.message
+    assert f"more than {DOCUMENT.aliased_values} values" in problem.message
     assert time.process_time() - began < 1
 
 
 def test_a_document_that_is_too_large_is_not_parsed() -> None:
-    (problem,) = refused("# " + "x" * MAX_BYTES)
+    (problem,) = refused("# " + "x" * DOCUMENT.size_bytes)
     assert problem.message == "larger than 1024 KiB"
     assert problem.line is None
 
 
-def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_composer, "MAX_VALUES", 5)
-    assert "more than 5 values" in refused("[1, 2, 3, 4, 5, 6]")[0].message
+def test_too_many_values_are_refused() -> None:
+    with pytest.raises(DocumentError, match="more than 5 values"):
+        parse_yaml("[1, 2, 3, 4, 5, 6]", "x", Limits(values=5))
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.transport.base import CONNECT_TIMEOUT_S, Connection, Prompter, Transport
 from dttui.transport.deadline import Deadline
+from dttui.transport.turns import Turns
 
 CONCURRENCY = 128
 """Hosts at a time: with fewer, those that answer slowly hold up all others."""
+AHEAD = 4
+"""Times as many are connected to meanwhile, hosts that do not answer left out."""
+ANSWER_S = 1.0
+"""How long a host usually takes to be connected to, at most."""
 DEADLINE_S = 180.0
 
 Result = TypeVar("Result")
@@ -40,7 +46,7 @@ async def on_each(
     environments: Sequence[Environment],
     transport: Transport,
     prompter: Prompter,
-    act: Callable[[Visit], Awaitable[Result]],
+    act: Callable[[Visit], Coroutine[Any, Any, Result]],
     *,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
     deadline_s: float = DEADLINE_S,
@@ -58,27 +64,26 @@ async def on_each(
         concurrency: how many hosts at a time.
     """
     slots = asyncio.Semaphore(concurrency)
+    connecting = Turns(concurrency * AHEAD, ANSWER_S)
 
     async def visit(environment: Environment) -> Result:
         name = environment.name
-        on_progress(name, _("connecting"))
-        # It has a deadline of its own, which stands still while a person is asked or other hosts' questions are open.
-        connection = await transport.connect(environment, prompter, CONNECT_TIMEOUT_S)
-        deadline = Deadline(deadline_s)
-
-        async def work() -> Result:
-            return await act(Visit(connection, deadline, lambda message: on_progress(name, message)))
-
-        try:
-            return await deadline.run(work())
-        finally:
-            await connection.close()
+        async with connecting.turn() as keep_turn:
+            on_progress(name, _("connecting"))
+            # It has a deadline of its own, which stands still while a person is asked or others' questions are open.
+            connection = await transport.connect(environment, prompter, CONNECT_TIMEOUT_S)
+            keep_turn()
+            try:
+                async with slots:
+                    deadline = Deadline(deadline_s)
+                    return await deadline.run(act(Visit(connection, deadline, partial(on_progress, name))))
+            finally:
+                await connection.close()
 
     async def one(environment: Environment) -> Result | HostError:
         name = environment.name
         try:
-            async with slots:
-                return await visit(environment)
+            return await visit(environment)
         except TimeoutError:
             message = _("{host}: not done within {seconds:g} s").format(host=name, seconds=deadline_s)
             return HostUnreachableError(name, message, _("Look whether the host is overloaded or its disk hangs."))

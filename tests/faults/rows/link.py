@@ -8,6 +8,7 @@ _BAD_LINKS = "tests/faults/test_bad_links.py::"
 _BAD_LINK_JOBS = "tests/faults/test_jobs_on_bad_links.py::"
 _SILENT = "tests/faults/test_silent_servers.py::"
 _ROUTES = "tests/integration/test_ssh_routes.py::"
+_DEAD = "tests/faults/test_dead_hosts.py::"
 
 ROWS = (
     Fault(
@@ -100,6 +101,19 @@ ROWS = (
         ("P7",),
         20,
         (f"{_BAD_LINKS}test_a_link_far_away_works",),
+    ),
+    Fault(
+        "many hosts dead",
+        "of hundreds a few live; the others refuse, drop what is sent, take a connection without a word, or have a "
+        "name that no name server answers for; and 10 places for 60 that never answer",
+        ("P6", "P7"),
+        60,
+        (
+            f"{_DEAD}test_live_hosts_are_found_before_any_that_never_answers_is_given_up",
+            f"{_DEAD}test_what_is_done_on_live_hosts_does_not_wait_for_dead_ones",
+            f"{_DEAD}test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach",
+            "tests/unit/test_turns.py::test_an_answer_is_found_however_many_places_are_taken_by_those_who_never_answer",
+        ),
     ),
     Fault(
         "jump host dies",

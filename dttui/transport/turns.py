@@ -1,0 +1,116 @@
+"""Whose turn it is where many want the same at once. What never answers holds up nobody for longer than a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from dttui.transport.deadline import Deadline
+
+T = TypeVar("T")
+
+PATIENCE_S = 1.5
+"""How long a dial may take before it gives its place to one that has not had its turn; TCP tries again after 1 s."""
+
+
+class Turns:
+    """So many places, first come, first served; who takes longer than a while goes on without one.
+
+    For what normally takes a moment, and where it does not, only waits.
+    """
+
+    def __init__(self, places: int, hold_s: float) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._hold_s = hold_s
+
+    @contextlib.asynccontextmanager
+    async def turn(self, deadline: Deadline | None = None) -> AsyncIterator[Callable[[], None]]:
+        """Wait for a place, while the deadline stands still; what is yielded keeps it to the end of the block."""
+        with deadline.paused() if deadline is not None else contextlib.nullcontext():
+            await self._places.acquire()
+        is_held = True
+
+        def release() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self._places.release()
+
+        timer = asyncio.get_running_loop().call_later(self._hold_s, release)
+        try:
+            yield timer.cancel
+        finally:
+            timer.cancel()
+            release()
+
+
+class Dials:
+    """Connects in flight, so many at a time and never more.
+
+    One without an answer gives its place to who has not had a turn yet, and goes on once there is room again.
+    """
+
+    def __init__(self, places: int, patience_s: float = PATIENCE_S) -> None:
+        self._free = places
+        self._patience_s = patience_s
+        self._new: deque[asyncio.Future[None]] = deque()
+        self._again: deque[asyncio.Future[None]] = deque()
+
+    async def run(self, dial: Callable[[], Coroutine[Any, Any, T]], deadline: Deadline) -> T:
+        """Dial until there is an answer; return or raise that. The deadline stands still before the first time only."""
+        with deadline.paused():
+            await self._wait_in(self._new)
+        has_place = True
+        try:
+            while True:
+                attempt = asyncio.ensure_future(dial())
+                try:
+                    while not attempt.done():
+                        await asyncio.wait({attempt}, timeout=self._patience_s)
+                        if self._new and not attempt.done():
+                            break
+                    else:
+                        return attempt.result()
+                finally:
+                    await _cancel(attempt)
+                has_place = False
+                self._release()
+                await self._wait_in(self._again)
+                has_place = True
+        finally:
+            if has_place:
+                self._release()
+
+    async def _wait_in(self, queue: deque[asyncio.Future[None]]) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # It was given a place in the moment it was given up.
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        for queue in (self._new, self._again):
+            while queue:
+                turn = queue.popleft()
+                if not turn.done():  # Else who waited was given up.
+                    turn.set_result(None)
+                    return
+        self._free += 1
+
+
+async def _cancel(attempt: asyncio.Future[T]) -> None:
+    """End what is not awaited any more, and what it may have opened in the last moment."""
+    if not attempt.done():
+        attempt.cancel()
+        await asyncio.gather(attempt, return_exceptions=True)
+    elif not attempt.cancelled():
+        attempt.exception()  # Seen, even where whoever dialled was given up in that moment.

@@ -1,0 +1,166 @@
+"""Many hosts of which few live: the others refuse, drop what is sent, say nothing, or have no name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dttui.cli import hosts
+from dttui.errors import HostError
+from dttui.inventory.models import Environment
+from dttui.services.agents.each_host import Visit, on_each
+from dttui.services.fleet import EnvironmentState, Fleet
+from dttui.transport import sockets, ssh
+from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh_config import Target
+from tests.integration.headless import dttui_here
+from tests.integration.ssh_fixtures import NOBODY
+from tests.integration.sshd import USER, Sshd, free_port
+
+pytestmark = pytest.mark.sshd
+
+DEADLINE_S = 60.0
+LIVE, OTHERS = 12, 240
+"""Enough to fill every place that these tests leave."""
+
+
+@pytest.fixture(autouse=True)
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were ten times as many hosts."""
+    monkeypatch.setattr(ssh, "MOST_DIALS", 40)
+    monkeypatch.setattr(ssh, "LOGINS_AT_ONCE", 6)
+    monkeypatch.setattr(ssh, "LOOK_UPS_AT_ONCE", 6)
+
+
+@contextlib.contextmanager
+def listening(*, drops: bool) -> Iterator[int]:
+    """Yield a port where, on every address of this machine, connections are dropped, or taken without a word."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("0.0.0.0", 0))
+        server.listen(0 if drops else 4096)
+        port = int(server.getsockname()[1])
+        for _each in range(3 if drops else 0):  # The queue is full then, and the kernel drops what comes.
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def far(name: str, number: int, port: int) -> Environment:
+    address = f"127.77.{number // 250}.{number % 250 + 1}"
+    return Environment.model_validate({"name": f"{name}{number}", "host": address, "port": port, "user": USER})
+
+
+def mixed(live: Sequence[Environment], others: Sequence[Environment]) -> list[Environment]:
+    """All of them, the live ones spread among the others and one of them last."""
+    step = len(others) // len(live)
+    found: list[Environment] = []
+    for index, environment in enumerate(live):
+        found += [*others[index * step : (index + 1) * step], environment]
+    return [*others[len(live) * step :], *found]
+
+
+async def order_of_settling(environments: Sequence[Environment], transport: SshTransport) -> list[str]:
+    """Watch a fleet until the live ones have been found; return who was settled until then, in order."""
+    fleet = Fleet(environments, transport, NOBODY)
+    wanted = {item.name for item in environments if item.name.startswith("live")}
+    settled: list[str] = []
+    fleet.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while not wanted <= set(settled):
+        assert time.monotonic() < deadline, f"{len(wanted & set(settled))} of {len(wanted)} live hosts were found"
+        new = {name for name, status in fleet.statuses.items() if status.state is not EnvironmentState.CONNECTING}
+        settled += sorted(new - set(settled))
+        await asyncio.sleep(0.02)
+    assert {fleet.statuses[name].state for name in wanted} == {EnvironmentState.NO_AGENT}
+    await fleet.close()
+    return settled
+
+
+@pytest.mark.parametrize("kind", ["drop", "silent", "nameless"])
+async def test_live_hosts_are_found_before_any_that_never_answers_is_given_up(
+    kind: str, sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the 20 s that a host has to answer; nothing is left."""
+    hangs = threading.Event()
+    look_up = sockets.look_up
+
+    def look_up_for_long(target: Target) -> list[sockets.Address]:
+        if target.hostname.startswith("nowhere"):
+            hangs.wait(DEADLINE_S)
+            raise OSError("the test is over")
+        return look_up(target)
+
+    monkeypatch.setattr(sockets, "look_up", look_up_for_long)
+    live = [
+        sshd.environment(f"live{number}", host="localhost" if number % 2 else "127.0.0.1") for number in range(LIVE)
+    ]
+    known = sshd.known_hosts.read_text()
+    sshd.known_hosts.write_text(known + known.replace("127.0.0.1", "localhost"))
+    with listening(drops=kind == "drop") as port:
+        refusing = [far("refuse", number, free_port()) for number in range(OTHERS)]
+        dead = [far(kind, number, port) for number in range(OTHERS)]
+        if kind == "nameless":
+            dead = [item.model_copy(update={"host": f"nowhere{index}"}) for index, item in enumerate(dead)]
+        others = [item for pair in zip(refusing, dead, strict=True) for item in pair]
+        try:
+            settled = await order_of_settling(mixed(live, others), transport)
+        finally:
+            hangs.set()
+    assert not [name for name in settled if name.startswith(kind)]
+    assert any(name.startswith("refuse") for name in settled)
+
+
+async def test_what_is_done_on_live_hosts_does_not_wait_for_dead_ones(sshd: Sshd, transport: SshTransport) -> None:
+    """Before the 20 s that a host has to answer; nothing is left."""
+    done: list[str] = []
+    everywhere = asyncio.Event()
+
+    async def act(visit: Visit) -> str:
+        done.append(visit.host)
+        if len(done) == LIVE:
+            everywhere.set()
+        return visit.host
+
+    with listening(drops=True) as port:
+        live = [sshd.environment(f"live{number}") for number in range(LIVE)]
+        dead = [far("drop", number, port) for number in range(OTHERS // 2)]
+        work: asyncio.Task[list[str | HostError]] = asyncio.create_task(
+            on_each(mixed(live, dead), transport, NOBODY, act, concurrency=4)
+        )
+        waiting = asyncio.create_task(everywhere.wait())
+        finished, _pending = await asyncio.wait(
+            {work, waiting}, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert finished == {waiting}
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    assert sorted(done) == sorted(item.name for item in live)
+
+
+def test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `SETTLE_S`; nothing is left."""
+    monkeypatch.setattr(hosts, "SETTLE_S", 2.0)
+    inventory = tmp_path / "inventory.yaml"
+    with listening(drops=True) as port:
+        environments = [far("drop", 1, port), far("refuse", 2, free_port())]
+        inventory.write_text(
+            json.dumps({"environments": [item.model_dump(exclude_unset=True) for item in environments]})
+        )
+        done = dttui_here("envs", "--inventory", inventory, "--output", "jsonl")
+    rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 4
+    assert rows["refuse2"]["state"] == "unreachable"
+    assert rows["drop1"]["state"] == "connecting"
+    assert rows["drop1"]["reason"] == "not settled: it has neither answered nor refused within 2 s"

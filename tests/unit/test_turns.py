@@ -1,0 +1,103 @@
+"""Whose turn it is where many want the same: those that never answer hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dttui.transport.deadline import Deadline
+from dttui.transport.turns import Dials, Turns
+from tests.waiting import until
+
+DEADLINE_S = 10.0
+
+
+async def never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_who_holds_a_place_for_long_goes_on_without_it() -> None:
+    turns = Turns(2, 0.05)
+    inside: list[int] = []
+
+    async def hang(number: int) -> None:
+        async with turns.turn():
+            inside.append(number)
+            await never()
+
+    tasks = [asyncio.create_task(hang(number)) for number in range(7)]
+    await until(lambda: len(inside) == 7, "all to come in", DEADLINE_S)
+    assert inside == list(range(7))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    async with turns.turn(), turns.turn():  # Both places are free, however their holders ended.
+        pass
+
+
+async def test_a_place_that_is_kept_is_free_at_the_end_and_only_once() -> None:
+    turns = Turns(1, 0.01)
+    order: list[str] = []
+
+    async def second() -> None:
+        async with turns.turn():
+            order.append("second")
+
+    async with turns.turn() as keep:
+        keep()
+        task = asyncio.create_task(second())
+        await asyncio.wait({task}, timeout=0.1)
+        order.append("first")
+    await task
+    assert order == ["first", "second"]
+    async with turns.turn():
+        task = asyncio.create_task(second())
+        await asyncio.wait({task}, timeout=0)
+        assert not task.done()
+    await task
+
+
+async def test_an_answer_is_found_however_many_places_are_taken_by_those_who_never_answer() -> None:
+    dials = Dials(10, patience_s=0.02)
+    in_flight = most = 0
+
+    async def dial(answers: bool) -> str:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        try:
+            if not answers:
+                await never()
+            await asyncio.sleep(0)
+            return "here"
+        finally:
+            in_flight -= 1
+
+    def run(answers: bool) -> asyncio.Task[str]:
+        deadline = Deadline(DEADLINE_S)
+        return asyncio.create_task(deadline.run(dials.run(lambda: dial(answers), deadline)))
+
+    silent = [run(answers=False) for _each in range(60)]
+    live = [run(answers=True) for _each in range(40)]
+    assert await asyncio.wait_for(asyncio.gather(*live), DEADLINE_S) == ["here"] * 40
+    assert most == 10
+    assert not any(task.done() for task in silent)
+    for task in silent:
+        task.cancel()
+    await asyncio.gather(*silent, return_exceptions=True)
+    assert in_flight == 0
+    again = [run(answers=True) for _each in range(20)]
+    assert await asyncio.wait_for(asyncio.gather(*again), DEADLINE_S) == ["here"] * 20
+
+
+async def test_the_wait_for_the_first_turn_does_not_count_and_no_answer_ends_by_the_deadline() -> None:
+    dials = Dials(1, patience_s=60.0)
+    first, second = Deadline(0.2), Deadline(0.2)
+    tasks = [asyncio.create_task(each.run(dials.run(never, each))) for each in (first, second)]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for task in tasks:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(task), DEADLINE_S)
+    assert loop.time() - began > 0.35
