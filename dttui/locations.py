@@ -66,7 +66,7 @@ def wheel_cache(architecture: str) -> Path:
 def demo_root() -> Path:
     """Parent of the state directories of the embedded cluster's agents; on local disk, of a short path."""
     named = os.environ.get("DTTUI_DEMO_ROOT")
-    return Path(named) if named else Path(f"/var/tmp/dttui-demo-{os.getuid()}")  # noqa: S108 - checked and made 0700 by the agent
+    return Path(os.path.abspath(named)) if named else Path(f"/var/tmp/dttui-demo-{os.getuid()}")  # noqa: S108 - checked and made 0700 by the agent
 
 
 def shipped(name: str) -> Path:

@@ -8,6 +8,7 @@ import sys
 from dtagent import __version__
 from dtagent.errors import AgentError
 from dtagent.names import default_root
+from dtagent.protocol.places import usual_root
 
 TYPE_CHECKING = False  # As typing's, whose import a person would wait for.
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def _run(arguments: list[str]) -> int:
     from pathlib import Path
 
     options = _parser().parse_args(arguments)
-    root = Path(os.path.abspath(options.root or default_root()))  # A daemon has another working directory.
+    named = options.root or default_root(takes=options.verb in ("connect", "daemon"))
+    root = Path(os.path.abspath(named))  # A daemon has another working directory.
     if options.verb == "connect":
         from dtagent.daemon.bridge import connect
 
@@ -108,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
     common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     common.add_argument(
-        "--root", metavar="DIR", default=argparse.SUPPRESS, help=f"where the agent keeps its state ({default_root()})"
+        "--root", metavar="DIR", default=argparse.SUPPRESS, help=f"where the agent keeps its state ({usual_root()})"
     )
     parser = argparse.ArgumentParser(
         "dtagent", description="Runs and watches the jobs of dttui on this host.", allow_abbrev=False

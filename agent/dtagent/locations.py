@@ -46,6 +46,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
+_ELSEWHERE = "choose another place (agent_root in the inventory)"
 _OWN_NAMES = frozenset({SOCKET, ERROR_LOG, "agents", "jobs", "store"})
 """What the agent, or its deployment, makes in its root first."""
 
@@ -65,21 +66,21 @@ def secure_root(root: Path) -> Path:
     except OSError as error:
         raise RootError(f"cannot make {root}: {error.strerror}") from error
     if not stat.S_ISDIR(info.st_mode):
-        raise RootError(f"{root} is not a directory; choose another place, or move it away")
+        raise RootError(f"{root} is not a directory; move it away, or {_ELSEWHERE}")
     if info.st_uid != os.getuid():
-        raise RootError(f"{root} belongs to uid {info.st_uid}, not to you; choose another place")
+        raise RootError(f"{root} belongs to uid {info.st_uid}, not to you; {_ELSEWHERE}")
     if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
-        raise RootError(f"others can exchange {root}, because {root.parent} is open to them; choose another place")
+        raise RootError(f"others can exchange {root}, because {root.parent} is open to them; {_ELSEWHERE}")
     if info.st_mode & 0o022:
-        raise RootError(f"others could write to {root}, so what is in it may not be yours; choose another place")
+        raise RootError(f"others could write to {root}, so what is in it may not be yours; {_ELSEWHERE}")
     if info.st_mode & 0o077:
-        raise RootError(f"others can read {root}; choose another place, or if it is for the agent alone: chmod 700")
+        raise RootError(f"others can read {root}; {_ELSEWHERE}, or if it is for the agent alone: chmod 700")
     try:
         names = set(os.listdir(root))
     except OSError as error:
         raise RootError(f"cannot read {root}: {error.strerror}") from error
     if names and not names & _OWN_NAMES:
-        raise RootError(f"{root} holds other things than the agent's; choose another place, or an empty directory")
+        raise RootError(f"{root} holds other things than the agent's; {_ELSEWHERE}, or an empty directory")
     kind = file_system_of(root)
     if is_network_file_system(kind):
         raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")

@@ -166,6 +166,8 @@ def _status_columns(item: AgentStatus) -> list[str]:
     if seen.daemon is not None and seen.daemon.warm:
         size_mib = sum(item.memory_mib for item in seen.daemon.warm)
         notes.append(_("keeps torch imported for warm starts: {size} MiB").format(size=size_mib))
+    if item.is_elsewhere:
+        notes.append(_("in {path}, since others have the usual place").format(path=clean(seen.probe.root)))
     if seen.others:
         used = sum(other.in_use for other in seen.others)
         text = ngettext(

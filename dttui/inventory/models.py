@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import cached_property
 from typing import Annotated
@@ -22,6 +23,18 @@ def _port_range(text: str) -> str:
     if not match or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
         raise ValueError(_("expected FIRST-LAST with 1024 ≤ FIRST ≤ LAST ≤ 65535, such as 29500-29999"))
     return text
+
+
+def _agent_root(text: str) -> str:
+    if not text.isprintable() or not text.startswith("/") or ".." in text.split("/") or text.strip("/.") == "":
+        raise ValueError(
+            _("expected the absolute path of a directory on the host, without .., such as /scratch/me/dtagent")
+        )
+    return posixpath.normpath(f"/{text.lstrip('/')}")
+
+
+AgentRoot = Annotated[Text, AfterValidator(_agent_root)]
+"""An absolute path, in one spelling."""
 
 
 def _nothing_is_empty(value: object) -> object:
@@ -98,8 +111,8 @@ class Environment(_Document):
     """Declared resources."""
     local: bool = False
     """This machine: reached without SSH."""
-    agent_root: Text | None = None
-    """State directory of the agent, where it is not the usual one; for this machine only."""
+    agent_root: AgentRoot | None = None
+    """Directory on the host that is the agent's alone, where it is not to be the usual one."""
 
     @property
     def ports(self) -> tuple[int, int]:

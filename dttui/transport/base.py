@@ -17,11 +17,14 @@ MAX_ACCOUNT_CHARS = 100
 class RemoteCommand(Enum):
     """The only commands dttui runs on a host: constant strings, so that nothing is ever quoted. All data goes by stdin.
 
-    The agent's root on a host is `/var/tmp/dtagent-<uid>`; `current` in it is a link to the version in use.
+    The agent's root on a host is `/var/tmp/dtagent-<uid>`, or what was taken instead where others have that; `current`
+    in it is a link to the version in use.
     """
 
     AGENT = "agent"
     """`dtagent connect`: stdio to the daemon's socket. Exits 127 where there is no agent."""
+    AGENT_AT = "agent-at"
+    """The same for an agent with a root of its own, which comes first on stdin, with a line end."""
     BOOTSTRAP = "bootstrap"
     """Finds a Python ≥ 3.10 and runs the program that comes first on stdin."""
 

@@ -12,14 +12,24 @@ NO_PYTHON_EXIT_STATUS = 42
 TRUNCATED_EXIT_STATUS = 43
 """Exit status of `BOOTSTRAP` where stdin ended before the whole program had come."""
 
-# /var/tmp is everybody's: a directory of that name that is not our own may hold another user's program.
-_AGENT = (
-    'exec sh -c \'d=/var/tmp/dtagent-$(id -u); [ -L "$d" ] && exit 127; [ -O "$d" ] || exit 127; '
-    'exec "$d/current/bin/python" -I -m dtagent connect\''
-)
-
 # Everything below is quoted once with '…' and inside that with "…", which sh, bash, csh and fish read alike, so it
 # holds no single quote, no backslash, no `!` and no newline. Python code inside must do without quotes of any kind.
+
+# /var/tmp is everybody's: a directory that is not our own, or that others write to, may hold another user's program.
+# Where the usual one is such, another was taken and recorded in the home, with those of other hosts that share it, as
+# `dtagent.protocol.places` has it in Python.
+_OWN = 'own() { [ -O "$1" ] && case $(ls -ld "$1") in d????-??-*) ;; *) false;; esac; }; '
+_CONNECT = 'exec "$d/current/bin/python" -I -m dtagent connect --root "$d"'
+_AGENT = (
+    f"exec sh -c '{_OWN}"
+    "u=/var/tmp/dtagent-$(id -u); d=$u; "
+    'if own "$d"; then :; else d=; h="$HOME/.local/state/dtagent/roots"; own "$h" || exit 127; '
+    "{ IFS= read -r m </etc/machine-id; IFS= read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; "
+    'for f in "$h/$m-$b-"* "$h"/*; do [ -L "$f" ] && continue; [ -O "$f" ] && [ -f "$f" ] || continue; '
+    'IFS= read -r d <"$f"; case $d in "$u"-*) own "$d" && break;; esac; d=; done; fi; '
+    f'[ -n "$d" ] || exit 127; {_CONNECT}\''
+)
+_AGENT_AT = f"exec sh -c '{_OWN}IFS= read -r d; own \"$d\" || exit 127; {_CONNECT}'"
 
 # The program finds the rest of stdin in two globals: `stdin`, an unbuffered `io.FileIO`, and `read_exactly(count)`,
 # which returns fewer bytes only at the end of the input.
@@ -53,7 +63,11 @@ _BOOTSTRAP = (
     f"exit {NO_PYTHON_EXIT_STATUS}'"
 )
 
-COMMANDS = {RemoteCommand.AGENT: _AGENT, RemoteCommand.BOOTSTRAP: _BOOTSTRAP}
+COMMANDS = {
+    RemoteCommand.AGENT: _AGENT,
+    RemoteCommand.AGENT_AT: _AGENT_AT,
+    RemoteCommand.BOOTSTRAP: _BOOTSTRAP,
+}
 """What the remote login shell is given, the same for every host."""
 
 

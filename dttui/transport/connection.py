@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import weakref
 from collections.abc import Callable
 
 import paramiko
 
-from dttui.errors import HostUnreachableError, UsageError
+from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
@@ -58,13 +60,14 @@ class SshConnection:
         Raises:
             HostUnreachableError: The link is gone, or the host does not start the command in time.
         """
-        if command is RemoteCommand.AGENT and self._environment.agent_root:
-            raise UsageError(
-                _("{name}: `agent_root` is for environments on this machine").format(name=self._environment.name),
-                _("Remove it, or set `local: true`."),
-            )
+        root = self._environment.agent_root if command is RemoteCommand.AGENT else None
         try:
-            return await Deadline(COMMAND_TIMEOUT_S).run(self._start(command))
+            if root is None:
+                return await Deadline(COMMAND_TIMEOUT_S).run(self._start(command))
+            stream = await Deadline(COMMAND_TIMEOUT_S).run(self._start(RemoteCommand.AGENT_AT))
+            with contextlib.suppress(HostUnreachableError):  # What it ended with is told to who reads.
+                await stream.write(os.fsencode(root) + b"\n")
+            return stream
         except TimeoutError as error:
             # Nothing else frees a thread that waits for an answer to an exec request.
             await self.close()

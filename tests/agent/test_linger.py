@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from dtagent.names import default_root
+from dtagent.protocol.places import usual_root
 from dtagent.system.linger import (
     can_outlive_logout,
     environment_file,
@@ -126,7 +126,7 @@ def test_without_systemd_nothing_kills(host: Host) -> None:
 
 
 def test_each_root_has_a_unit_of_its_own(tmp_path: Path) -> None:
-    assert unit_name(Path(default_root())) == "dtagent.service"
+    assert unit_name(Path(usual_root())) == "dtagent.service"
     assert unit_name(tmp_path / "a") != unit_name(tmp_path / "b")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import pytest
 from dtagent.protocol.rpc import MAGIC
 
 from dttui import locations
-from dttui.errors import HostKeyError, HostUnreachableError, UsageError
+from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
@@ -211,10 +212,25 @@ def test_an_agent_that_another_user_put_there_is_not_run(can_have_lab: None, tmp
         shutil.rmtree(root, ignore_errors=True)
 
 
-async def test_an_agent_root_is_refused_over_ssh(sshd: Sshd, transport: SshTransport) -> None:
-    connection = await transport.connect(sshd.environment(agent_root="/x"), NOBODY, TIMEOUT_S)
-    with pytest.raises(UsageError, match="agent_root"):
-        await connection.run(RemoteCommand.AGENT)
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+async def test_the_agent_of_another_root_is_run_where_nobody_else_can_have_put_it(
+    sshd: Sshd, transport: SshTransport, tmp_path: Path, mode: int
+) -> None:
+    root = tmp_path / "a 'root' of $HOME; %1"
+    (root / "current/bin").mkdir(parents=True)
+    (root / "current/bin/python").write_text('#!/bin/sh\nread line; echo "$line:$*"\n')
+    (root / "current/bin/python").chmod(0o700)
+    root.chmod(mode)
+    connection = await transport.connect(sshd.environment(agent_root=str(root)), NOBODY, TIMEOUT_S)
+    stream = await connection.run(RemoteCommand.AGENT)
+    with contextlib.suppress(HostUnreachableError):  # One that has ended already takes nothing.
+        await stream.write(b"hello\n")
+    output = await read_all(stream)
+    status, _stderr = await stream.wait()
+    if mode == 0o700:
+        assert (status, output) == (0, f"hello:-I -m dtagent connect --root {root}\n".encode())
+    else:
+        assert (status, output) == (127, b"")
     await connection.close()
 
 

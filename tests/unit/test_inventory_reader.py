@@ -50,6 +50,11 @@ def test_the_documented_inventory_loads(tmp_path: Path) -> None:
     assert dataset.find("v9") is None
 
 
+def test_the_agents_own_directory_has_one_spelling() -> None:
+    text = "environments: [{name: a, host: h, agent_root: //scratch/./me//a..b/}]"
+    assert parse_inventory(text, "x").environments[0].agent_root == "/scratch/me/a..b"
+
+
 @pytest.mark.parametrize("text", ["", "# none yet\n", "environments:\n", "environments: []\ndatasets:\n", "{}"])
 def test_an_inventory_may_be_empty(text: str) -> None:
     assert parse_inventory(text, "x") == Inventory()
@@ -98,6 +103,12 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
         ("host: h, port: 70000", "expected a number of at most 65535, found 70000"),
         ("host: h, port_range: 10-20", "expected FIRST-LAST"),
         ("host: h, port_range: 29500", "expected FIRST-LAST"),
+        *(
+            (f"host: h, agent_root: {path}", "absolute path of a directory on the host")
+            for path in ("scratch/me", "~/agent", "$HOME/agent", '""', "/", "//./", "/scratch/../etc", '"/a/.."')
+        ),
+        ('host: h, agent_root: "/a\\nb"', "absolute path of a directory on the host"),
+        ('host: h, agent_root: "/a\\u202eb"', "absolute path of a directory on the host"),
         ("host: h, resources: {gpu: {count: -1}}", "expected a number of at least 0"),
         ("host: h, resources: {gpus: 2}", "unknown key"),
         ("host: h, zone: 'a\\b'", ""),

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from dtagent.errors import AgentError
 from dtagent.locations import make_private, own_python, write_atomic
-from dtagent.names import ALREADY_RUNNING, ERROR_LOG, default_root
+from dtagent.names import ALREADY_RUNNING, ERROR_LOG
+from dtagent.protocol.places import usual_root
 from dtagent.system import users
 
 START_TIMEOUT_S = 20.0
@@ -108,7 +109,7 @@ def start_daemon(root: Path, options: list[str], system: Path = Path("/")) -> No
 
 def unit_name(root: Path) -> str:
     """Return what the daemon of a root is called: `dtagent.service` for the usual one."""
-    if root == Path(default_root()):
+    if root == Path(usual_root()):
         return "dtagent.service"
     return f"dtagent-{hashlib.sha256(str(root).encode()).hexdigest()[:12]}.service"
 

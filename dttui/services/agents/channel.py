@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
 import json
+import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from dtagent.protocol import places
 
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
@@ -19,8 +24,12 @@ from dttui.services.agents.refusals import refused
 from dttui.transport.base import ByteStream, Connection, RemoteCommand
 from dttui.transport.commands import NO_PYTHON_EXIT_STATUS, bootstrap_input
 
-_DEPLOY_FILE = Path(__file__).with_name("deploy_program.py")
-_MANAGE_FILE = Path(__file__).with_name("manage_program.py")
+_FILES = (
+    ("dtagent.protocol.places", Path(places.__file__)),
+    ("dttui.services.agents.deploy_program", Path(__file__).with_name("deploy_program.py")),
+    ("dttui.services.agents.manage_program", Path(__file__).with_name("manage_program.py")),
+)
+"""By the names under which each is imported by those after it."""
 _CHUNK_BYTES = 256 * 1024
 _MAX_OUTPUT_BYTES = 1024 * 1024
 """What the login shell may print, and the program's answer, together."""
@@ -36,17 +45,20 @@ class Program(Enum):
 
     def text(self) -> bytes:
         """Return its source."""
-        if self is Program.DEPLOYMENT:
-            return _DEPLOY_FILE.read_bytes()
-        # The one imports the other, which is no file there: it is put where imports look first.
-        name = "dttui.services.agents.deploy_program"
-        parts = [
-            "import sys, types",
-            f"sys.modules[{name!r}] = module = types.ModuleType({name!r})",
-            f"exec({_DEPLOY_FILE.read_text()!r}, module.__dict__)",
-            f"exec({_MANAGE_FILE.read_text()!r})",
-        ]
-        return "\n".join(parts).encode()
+        return _packed(_FILES if self is Program.AGENTS else _FILES[:-1])
+
+
+@functools.cache
+def _packed(files: tuple[tuple[str, Path], ...]) -> bytes:
+    """Return a program that runs the last of some files, packed: it goes over every link before anything else."""
+    # One imports another, which is no file there: it is put where imports look first.
+    parts = ["import sys, types"]
+    *modules, (_name, main) = files
+    for name, file in modules:
+        parts.append(f"sys.modules[{name!r}] = module = types.ModuleType({name!r})")
+        parts.append(f"exec({file.read_text()!r}, module.__dict__)")
+    content = zlib.compress("\n".join([*parts, f"exec({main.read_text()!r})"]).encode(), 9)
+    return b"import base64, zlib; exec(zlib.decompress(base64.b85decode(%r)))" % base64.b85encode(content)
 
 
 @dataclass(frozen=True)

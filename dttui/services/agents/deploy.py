@@ -24,6 +24,7 @@ from dttui.sanitize import clean
 from dttui.services.agents.channel import Program, ask_host
 from dttui.services.agents.client import AgentClient
 from dttui.services.agents.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
+from dttui.services.agents.refusals import elsewhere
 from dttui.services.agents.wheel_source import ARCHITECTURES, WheelSource
 from dttui.services.agents.wheels import Requirement, Wheel, lock_text
 from dttui.transport.base import Connection, Prompter, Transport
@@ -281,7 +282,7 @@ def _refuse_unsuitable(name: str, host: HostProbe) -> None:
         hint = _("Install it (Debian and Ubuntu: python3-venv), or name another Python in the inventory: python: PATH")
     elif not host.executable_mount:
         problem = _("{path} is mounted noexec, so the agent cannot run from it").format(path=clean(host.root))
-        hint = _("Ask an administrator for a local /var/tmp that programs may run from.")
+        hint = elsewhere()
     if problem:
         raise AgentError(name, f"{name}: {problem}", hint)
 
@@ -293,7 +294,7 @@ def _refuse_without_room(name: str, host: HostProbe, room_bytes: int) -> None:
             _("{host}: {free:.1f} MiB are free for {path}, and {needed:.1f} MiB are needed").format(
                 host=name, free=host.free_bytes / 1024**2, needed=room_bytes / 1024**2, path=clean(host.root)
             ),
-            _("Make room there and deploy again."),
+            elsewhere(_("Make room there and deploy again.")),
         )
 
 

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import stat
@@ -25,8 +26,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dtagent.protocol.places import find_root, forget, new_root, record, usual_root
+
 Action = Callable[[Path, dict[str, Any], BinaryIO], dict[str, Any]]
-"""What is done for a request below the agent's root; more of the input may belong to it."""
+"""What is done for a request with the agent's root, by its name; more of the input may belong to it."""
 
 MARK = b"dttui-deploy: "
 MANIFEST = "manifest.json"
@@ -40,9 +43,16 @@ PIP_OPTIONS = (
     *("--no-index", "--only-binary=:all:", "--require-hashes"),
 )
 IMPORTS = "import dtagent.cli, psutil, pynvml, dacite"
+OWN_NAMES = frozenset({"agents", "current", "agent.sock", "daemon.err", "jobs", "store"})
+"""What makes a directory with something in it known as an agent's."""
+MAX_STEPS = 256
 VENV_TIMEOUT_S = 60
 PIP_TIMEOUT_S = 150
 CHECK_TIMEOUT_S = 30
+
+_DIRECTORY = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_names: dict[str, str] = {}
+"""Directories that are held open, as `/proc` has them, and what they are called."""
 
 
 class Refusal(Exception):
@@ -71,16 +81,21 @@ def main(source: io.FileIO, actions: Mapping[str, Action]) -> int:
 def _answer(stream: BinaryIO, actions: Mapping[str, Action]) -> dict[str, Any]:
     try:
         request = json.loads(stream.readline())
-        root = Path(request["root"] or f"/var/tmp/dtagent-{os.getuid()}")  # noqa: S108 - owner and mode are checked
+        root = Path(request["root"] or find_root() or new_root())
         return {"result": actions[request["action"]](root, request, stream)}
     except Refusal as refusal:
-        return {"refusal": refusal.code, **refusal.details}
+        details = {name: by_name(item) if isinstance(item, str) else item for name, item in refusal.details.items()}
+        return {"refusal": refusal.code, **details}
     except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return {"refusal": "disk-full", "path": str(root)}
-        return {"refusal": "system", "path": error.filename or str(root), "reason": error.strerror or str(error)}
+        if error.errno == errno.EROFS:
+            return {"refusal": "root-read-only", "path": str(root)}
+        path = by_name(str(error.filename))
+        reason = error.strerror or str(error)
+        return {"refusal": "system", "path": path if path.startswith("/") else str(root), "reason": reason}
 
 
 def _stop(number: int, _frame: object) -> None:
@@ -98,15 +113,15 @@ def say(**message: object) -> None:
 
 def probe(root: Path) -> dict[str, Any]:
     """Say what this host is and what is installed. Writes nothing."""
-    anchor = inspect_root(root)
-    space = os.statvfs(anchor)
-    current = current_version(root)
+    place = inspect_root(root)
+    space = os.statvfs(next(path for path in (place, *place.parents) if path.is_dir()))
+    current = current_version(place)
     version, reason = None, ""
     if current:
         try:
-            version = check(root / "agents" / current)
+            version = check(place / "agents" / current)
         except Refusal as refusal:
-            reason = str(refusal.details.get("output", ""))
+            reason = by_name(str(refusal.details.get("output", "")))
     return {
         "root": str(root),
         "python": platform.python_version(),
@@ -127,18 +142,19 @@ def probe(root: Path) -> dict[str, Any]:
 def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, Any]:
     """Make a venv, install the wheels that come by `stream` into it, check it, and make it the current one."""
     digest = request["digest"]
-    inspect_root(root)
-    agents = root / "agents"
-    made = [path for path in (agents, root) if not path.exists()]
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    root.chmod(0o700)
+    made = [path for path in (root / "agents", root) if not os.path.lexists(path)]
+    place = inspect_root(root, makes=True)
+    place.chmod(0o700)
+    agents = place / "agents"
     agents.mkdir(exist_ok=True)
     staging = agents / f".new-{digest}-{os.getpid()}"
     final = agents / digest
     with sole_deployment(agents):
-        previous = current_version(root)
+        previous = current_version(place)
         _remove([path for path in agents.iterdir() if path.name.startswith(".") and not in_use(path)])
         try:
+            if request["root"] is None and root in made and str(root) != usual_root():
+                _record(root)
             say(step="receive")
             wheels = _receive(staging / "incoming", request["files"], stream)
             say(step="venv")
@@ -146,21 +162,22 @@ def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, 
             say(step="install")
             _pip_install(staging, wheels, request["requirements"])
             shutil.rmtree(wheels)
-            _relocate(staging, final)
+            _relocate(staging, Path(by_name(str(final))))
             _write_manifest(staging)
             say(step="check")
             version = check(staging)
             say(step="switch")
             _replace(final, staging)
-            switch_current(root, digest)
+            switch_current(place, digest)
         except BaseException:
             _remove([staging])
             for path in made:
                 with contextlib.suppress(OSError):
                     path.rmdir()
+                    forget(str(path))
             raise
         _remove([path for path in agents.iterdir() if path.name not in (digest, previous) and not in_use(path)])
-    return {"version": version, "directory": str(final)}
+    return {"version": version, "directory": by_name(str(final))}
 
 
 def check(venv: Path) -> str:
@@ -181,21 +198,101 @@ def check(venv: Path) -> str:
     return version
 
 
-def inspect_root(root: Path) -> Path:
-    """Refuse a root that is unsafe to use; return it, or the nearest directory above it that exists."""
-    if os.path.lexists(root):
-        info = root.lstat()
-        if not stat.S_ISDIR(info.st_mode):
-            raise Refusal("root-not-directory", path=str(root))
+def inspect_root(root: Path, *, makes: bool = False) -> Path:
+    """Refuse a root that is unsafe; return a path that leads to it whoever exchanges what it is named by.
+
+    What is missing of it stands at the path's end, unless it is to be made.
+    """
+    reached, missing = _open(root, makes=makes)
+    place = Path(f"/proc/self/fd/{reached}")
+    _names[str(place)] = str(Path(root, *[".."] * len(missing)).resolve()) if missing else str(root)
+    info = os.fstat(reached)
+    if not missing:
         if info.st_uid != os.getuid():
             raise Refusal("root-not-ours", path=str(root), uid=info.st_uid)
         if info.st_mode & 0o022:
             raise Refusal("root-open", path=str(root))
-    anchor = next(path for path in (root, *root.parents) if path.is_dir())
-    kind = file_system_of(anchor.resolve())
+        names = set(os.listdir(place))
+        if names and not names & OWN_NAMES:
+            raise Refusal("root-foreign", path=str(root))
+    kind = file_system_of(place.resolve())
     if kind in NETWORK_FILE_SYSTEMS:
         raise Refusal("network-file-system", path=str(root), kind=kind)
-    return anchor
+    return place.joinpath(*missing)
+
+
+def _open(root: Path, *, makes: bool) -> tuple[int, list[str]]:
+    """Open a directory from the top down, each component in the one above; return the last there is, and the rest.
+
+    A link on the way is followed where nobody but this user and root can have put it there; as the kernel does where it
+    protects links, and here always. Nothing is opened below a directory whose entries others can exchange.
+    """
+    left = [*reversed(root.parts[1:])]
+    reached = os.open("/", _DIRECTORY)
+    for step in range(MAX_STEPS + 1):  # Links may go round in a circle, and come and go.
+        if not left:
+            break
+        if step == MAX_STEPS:
+            raise Refusal("root-not-directory", path=str(root))
+        _refuse_exchangeable(root, os.fstat(reached))
+        try:
+            below = os.open(left[-1], _DIRECTORY, dir_fd=reached)
+        except FileNotFoundError:
+            if not makes:
+                break
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(left[-1], 0o700, dir_fd=reached)
+            continue
+        except NotADirectoryError:
+            try:
+                info = os.stat(left[-1], dir_fd=reached, follow_symlinks=False)
+                target = Path(os.readlink(left[-1], dir_fd=reached)) if stat.S_ISLNK(info.st_mode) else None
+            except OSError:
+                continue
+            if target is None or len(left) == 1:
+                raise Refusal("root-not-directory", path=str(root)) from None
+            _refuse_exchangeable(root, os.fstat(reached), info.st_uid)
+            left.pop()
+            left += reversed(target.parts[target.is_absolute() :])
+            if not target.is_absolute():
+                continue
+            below = os.open("/", _DIRECTORY)
+        else:
+            left.pop()
+        os.close(reached)
+        reached = below
+    os.set_inheritable(reached, True)  # For the programs that are given paths below it.
+    return reached, left[::-1]
+
+
+def _refuse_exchangeable(root: Path, info: os.stat_result, owner: int = 0) -> None:
+    """Refuse a root where others can exchange what a directory holds, or have put a link of theirs into it."""
+    trusted = (0, os.getuid(), _unmapped_user())
+    is_open = bool(info.st_mode & 0o022)
+    if info.st_uid not in trusted or (is_open and not (info.st_mode & stat.S_ISVTX and owner in trusted)):
+        raise Refusal("root-exchangeable", path=str(root))
+
+
+def _unmapped_user() -> int:
+    """Return who owns what root does outside, in a container that has users of its own; else root."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]:
+            return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    return 0
+
+
+def by_name(text: str) -> str:
+    """Return a text with the names of directories in it for the paths by which this program reaches them."""
+    for place, name in _names.items():
+        text = re.sub(re.escape(place) + r"(?![0-9])", lambda _match, name=name: name, text)  # type: ignore[misc]  # mypy cannot tell a lambda's default
+    return text
+
+
+def _record(root: Path) -> None:
+    try:
+        record(str(root))
+    except OSError as error:
+        raise Refusal("root-unrecorded", path=usual_root(), place=str(error.filename), reason=error.strerror) from error
 
 
 def file_system_of(path: Path) -> str:
@@ -276,6 +373,7 @@ def run_tool(code: str, argv: list[str], timeout_s: float, **extra: str) -> str:
             stderr=subprocess.STDOUT,
             env=environment,
             cwd="/",
+            close_fds=False,  # The root, through which it is named, is the one that is not closed by itself.
             timeout=timeout_s,
             check=False,
         )

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dtagent.protocol.places import forget
+
 from dttui.services.agents.deploy_program import (
     Refusal,
     in_use,
@@ -53,54 +55,56 @@ print(json.dumps({"python": platform.python_version(), "protocols": list(VERSION
 def inspect(root: Path, _request: dict[str, Any], _stream: BinaryIO) -> dict[str, Any]:
     """Say what is installed and what runs. Writes nothing and starts no daemon."""
     found = probe(root)
+    place = inspect_root(root)
     described: dict[str, Any] = {}
     if found["version"] is not None:
-        python = str(root / "agents" / found["current"] / "bin" / "python")
+        python = str(place / "agents" / found["current"] / "bin" / "python")
         with contextlib.suppress(Refusal, ValueError):
             described = json.loads(run_tool("check-failed", [python, "-I", "-c", DESCRIBE], DESCRIBE_TIMEOUT_S))
-    agents = root / "agents"
+    agents = place / "agents"
     kept = sorted(path for path in agents.iterdir() if path.name != found["current"]) if agents.is_dir() else []
     return {
         "probe": found,
         "agent_python": described.get("python"),
         "protocols": described.get("protocols", []),
         "logout_kills": described.get("logout_kills"),
-        "daemon": _daemon(root),
-        "attempts": list(_attempts(root)),
+        "daemon": _daemon(place),
+        "attempts": list(_attempts(place)),
         "others": [{"digest": path.name, "in_use": in_use(path)} for path in kept],
     }
 
 
 def retire(root: Path, _request: dict[str, Any], _stream: BinaryIO) -> dict[str, Any]:
     """End the daemon, whatever its version; jobs go on, and the next client starts the current one."""
-    inspect_root(root)
-    had_daemon = _daemon(root) is not None
-    _end_daemon(root)
-    return {"had_daemon": had_daemon, "running": [item for item in _attempts(root) if item["state"] == "running"]}
+    place = inspect_root(root)
+    had_daemon = _daemon(place) is not None
+    _end_daemon(root, place)
+    return {"had_daemon": had_daemon, "running": [item for item in _attempts(place) if item["state"] == "running"]}
 
 
 def remove(root: Path, request: dict[str, Any], _stream: BinaryIO) -> dict[str, Any]:
     """Remove the agent, and with `jobs` what jobs left, but for their checkpoints unless `checkpoints` says so."""
-    inspect_root(root)
-    if not root.is_dir():
+    place = inspect_root(root)
+    if not place.is_dir():
         return {"removed": False, "kept": [], "jobs": 0}
-    _refuse_busy(root)
+    _refuse_busy(place)
     with contextlib.ExitStack() as stack:
-        if (root / "agents").is_dir():
-            stack.enter_context(sole_deployment(root / "agents"))
+        if (place / "agents").is_dir():
+            stack.enter_context(sole_deployment(place / "agents"))
         # Held to the end: without a daemon no job can start meanwhile.
-        stack.enter_context(_no_daemon(root))
-        _refuse_busy(root)
+        stack.enter_context(_no_daemon(root, place))
+        _refuse_busy(place)
         _remove_unit(root)
-        had_agent = any(os.path.lexists(root / name) for name in OURS)
-        count = _remove_jobs(root / "jobs", request["checkpoints"]) if request["jobs"] else 0
-        for path in [root / name for name in OURS] + [*root.glob(".current-*"), *root.glob(".daemon.env.*")]:
+        had_agent = any(os.path.lexists(place / name) for name in OURS)
+        count = _remove_jobs(place / "jobs", request["checkpoints"]) if request["jobs"] else 0
+        for path in [place / name for name in OURS] + [*place.glob(".current-*"), *place.glob(".daemon.env.*")]:
             _delete(path)
         with contextlib.suppress(OSError):
-            (root / "jobs").rmdir()
-        kept = sorted(str(path) for path in root.iterdir())
+            (place / "jobs").rmdir()
+        kept = sorted(str(root / path.name) for path in place.iterdir())
         with contextlib.suppress(OSError):
             root.rmdir()
+            forget(str(root))
     return {"removed": had_agent, "kept": kept, "jobs": count}
 
 
@@ -206,11 +210,11 @@ def _warm(daemon: int) -> Iterator[dict[str, Any]]:
             yield {"python": os.fsdecode(python), "pid": int(process.name), "memory_mib": size_kib // 1024}
 
 
-def _end_daemon(root: Path) -> None:
+def _end_daemon(root: Path, place: Path) -> None:
     """End the daemon that serves now, if there is one."""
     for unit in _units(root):
         _systemctl("stop", unit.name)
-    found = _daemon(root)
+    found = _daemon(place)
     if found is None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -225,13 +229,13 @@ def _end_daemon(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def _no_daemon(root: Path) -> Iterator[None]:
+def _no_daemon(root: Path, place: Path) -> Iterator[None]:
     """End the daemon, and hold the lock that one needs to start."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + DAEMON_END_S
     try:
         while True:
-            _end_daemon(root)
+            _end_daemon(root, place)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break

@@ -34,22 +34,44 @@ def _unknown() -> tuple[str, str]:
     return _("the host refused: {refusal}"), ""
 
 
+def elsewhere(first: str = "") -> str:
+    """Say what helps wherever the agent's directory cannot be, after what may help there: it can be another."""
+    other = _("Name a directory of yours on a local disk of the host in the inventory: agent_root: /path/to/directory")
+    return f"{first} {other}".lstrip()
+
+
 _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
     "root-not-directory": lambda: (
         _("{path} is a link or a file, where the agent's directory should be"),
-        _("Look who made it, and remove it."),
+        elsewhere(_("Look who made it, and remove it.")),
     ),
     "root-not-ours": lambda: (
         _("{path} belongs to another user (uid {uid})"),
-        _("Ask that user or an administrator to remove it."),
+        elsewhere(),
+    ),
+    "root-exchangeable": lambda: (
+        _("others could exchange {path}, since they can write to a directory above it, or own one"),
+        elsewhere(),
+    ),
+    "root-foreign": lambda: (
+        _("{path} holds other things than the agent's, which needs a directory to itself"),
+        elsewhere(),
+    ),
+    "root-read-only": lambda: (
+        _("{path} is on a file system that is mounted read-only"),
+        elsewhere(),
+    ),
+    "root-unrecorded": lambda: (
+        _("{path} is not to be used, and another place cannot be recorded in {place}: {reason}"),
+        elsewhere(),
     ),
     "root-open": lambda: (
         _("others can write to {path}"),
-        _("Look what is in it; then remove it, or: chmod 700 {path}"),
+        elsewhere(_("Look what is in it; then remove it, or: chmod 700 {path}")),
     ),
     "network-file-system": lambda: (
         _("{path} is on a network file system ({kind}); the agent needs a local disk"),
-        _("Ask an administrator for a local /var/tmp on this host."),
+        elsewhere(),
     ),
     "busy": lambda: (
         _("another deployment is at work in {path}"),
@@ -57,7 +79,7 @@ _DESCRIPTIONS: dict[str, Callable[[], tuple[str, str]]] = {
     ),
     "disk-full": lambda: (
         _("the disk or your quota was full before the agent was installed; what was begun has been removed ({path})"),
-        _("Make room there and deploy again."),
+        elsewhere(_("Make room there and deploy again.")),
     ),
     "jobs-running": lambda: (
         _("jobs run there: {jobs}"),

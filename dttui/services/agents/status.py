@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from dttui.services.agents.wheel_source import WheelSource
 from dttui.transport.base import Prompter, Transport
 
 DEADLINE_S = 60.0
+_TAKEN = re.compile(r"/var/tmp/dtagent-[0-9]+-[0-9a-f]{32}")  # noqa: S108 - as a host says it
 
 
 class _Answer(BaseModel):
@@ -99,6 +101,11 @@ class AgentStatus:
             return "broken"
         return "up-to-date" if self.is_current else "outdated"
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it lives in a place that was taken because the usual one is not to be had."""
+        return self.seen.probe.current is not None and _TAKEN.fullmatch(self.seen.probe.root) is not None
+
     def document(self) -> dict[str, Any]:
         """Return it as data."""
         seen = self.seen
@@ -107,6 +114,7 @@ class AgentStatus:
             "outcome": self.state,
             "version": seen.probe.version,
             "digest": seen.probe.current,
+            "root": seen.probe.root if seen.probe.current is not None else None,
             "protocols": seen.protocols,
             "python": seen.agent_python,
             "daemon": seen.daemon.model_dump() if seen.daemon is not None else None,

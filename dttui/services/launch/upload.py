@@ -7,7 +7,6 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
@@ -193,11 +192,12 @@ def _resolved(root: Root, name: str, path: str) -> _Listed | None:
     may lead round in a circle.
     """
     info = None
-    with suppress(LinkError):
-        try:
-            info = root.status(name)
-        except FileNotFoundError:
-            return None
+    try:
+        info = root.status(name)
+    except LinkError:
+        pass
+    except OSError:  # It is gone, or below what this user may not enter.
+        return None
     if info is not None and not stat.S_ISLNK(info.st_mode):
         return path, name, info
     own = root.own_name(name)
