@@ -81,6 +81,8 @@ def apply(
     for source in more:
         shutil.copy(source, work)
     job["run"] = {**job["run"], "workdir": "work", "python": str(python), "env": dict(env or {})}
+    if job["framework"] != "tensorflow":
+        job.setdefault("require_process_group", True)  # Else ranks that never met would succeed as well.
     path = directory / "job.yaml"
     path.write_text(yaml.safe_dump({"distributed_training": job}, sort_keys=False))
     done = dttui("--demo", "--apply", path, "--output", "json", deadline_s=DEADLINE_S)

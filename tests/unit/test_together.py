@@ -99,6 +99,9 @@ ALL = [0, 1, 2, 3]
         ([formed([rank], 1, f"m{rank}") for rank in ALL],
          "the 4 ranks have formed 4 process groups, of 1, 1, 1, 1: they do not train together"),
         ([none(ALL, "torch")], NONE),
+        # What processes that they started have formed is not known.
+        ([none(ALL, "torch", "launcher")], "the 4 ranks have formed no process group themselves"),
+        ([none(ALL)], "the 4 ranks have formed no process group themselves"),
         # Not of every rank is it known that it has none.
         ([none([0, 1, 2])], ""),
         ([formed([0, 1, 2], 3), none([3])], "3 of 4 ranks are in the process group; none: rank 3 on d"),

@@ -191,6 +191,12 @@ class TogetherWatch:
                 "the {count} ranks have formed no process group: each trains by itself",
                 count,
             )
+            if GroupNote.LAUNCHER in said.notes or GroupNote.TORCH not in said.notes:
+                message = ntold(
+                    "the rank has formed no process group itself",
+                    "the {count} ranks have formed no process group themselves",
+                    count,
+                )
             return Apart(message, self._why_none(said.notes), is_final=False)
         sizes = said.parties()
         if len(sizes) > 1:
@@ -218,7 +224,8 @@ class TogetherWatch:
             why = told("The script does not call hvd.init().")
         elif GroupNote.LAUNCHER in notes:
             why = told(
-                "The script is a launcher: it starts processes of its own, and dttui has started one a GPU already."
+                "The script is a launcher: it starts processes of its own, which are not looked into, and dttui has "
+                "started one a GPU already."
             )
         elif GroupNote.ACCELERATE in notes:
             why = told(
