@@ -116,6 +116,11 @@ ALL = [0, 1, 2, 3]
         ([formed(ALL, 4), formed([0], 1, "n", turn=1)], ""),
         ([formed(ALL, 4), formed([0, 1], 2, "a", turn=1), formed([2, 3], 2, "b", turn=1)], TWO),
         ([formed([0, 1], 2, "a"), formed([2, 3], 2, "b"), formed(ALL, 4, turn=1)], ""),
+        # The store had gone with one rank before the others had asked it.
+        ([formed([0], 4, "a"), formed([1, 2, 3], 4, "", places=[1, 2, 3])], ""),
+        ([formed([0, 1, 2], 4), formed([3], 4, "", places=[2])],
+         ""),
+        ([formed([0], 2, "a"), formed([1], 2, "", places=[1]), formed([2, 3], 2, "b")], TWO),
         # Without a store the places tell.
         ([formed(ALL, 4, "", backend="mpi")], ""),
         ([formed(ALL, 2, "", backend="mpi", places=[0, 1, 0, 1])], TWO),

@@ -56,6 +56,8 @@ class _Said:
     """Rank → the groups that it has formed, oldest first, each with the rank's place there."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Group → how many ranks it has by their word."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Group → what it goes by for a rank that could not ask its store, which may have gone already."""
     notes: set[str] = field(default_factory=set)
 
     @property
@@ -66,20 +68,22 @@ class _Said:
     def take(self, node: str, entry: FormedGroup, own: Sequence[int]) -> None:
         """Take in what some ranks of a node say."""
         is_group = entry.world_size > 0 and entry.backend != FAKE and len(entry.places) == len(entry.ranks)
-        group = entry.members or f"{entry.backend} {entry.world_size}"
+        kind = f"{entry.backend} {entry.world_size}"
+        group = entry.members or kind
         for index, rank in enumerate(entry.ranks):
             if rank in own:
                 self.known.add(rank)
                 self.notes.update(entry.notes)
                 if is_group:
                     self.groups.setdefault(rank, {})[group] = entry.places[index]
-                    self.sizes[group] = entry.world_size
+                    self.sizes[group], self.kinds[group] = entry.world_size, kind
 
     def is_whole(self) -> bool:
         """Whether all that have formed any group have one of all ranks in common, which some of them have still."""
         last = set(self.last.values())
         for group in last:
-            places = [groups.get(group) for groups in self.groups.values()]
+            kind = self.kinds[group]
+            places = [groups.get(group, groups.get(kind)) for groups in self.groups.values()]
             # A group without a store says not who is in it; two ranks in one place of it are in two groups.
             if self.sizes[group] >= len(self.nodes) and None not in places and len({*places}) == len(places):
                 return True
@@ -88,7 +92,8 @@ class _Said:
     def parties(self) -> list[int]:
         """Return the sizes of the groups that ranks have formed last, the largest first."""
         last, found = self.last, []
-        for group in set(last.values()):
+        known = {self.kinds[group] for group in last.values() if self.kinds[group] != group}
+        for group in set(last.values()) - known:
             places = Counter(self.groups[rank][group] for rank, item in last.items() if item == group)
             found += [self.sizes[group]] * max(places.values())
         return sorted(found, reverse=True)
@@ -199,6 +204,8 @@ class TogetherWatch:
                 )
             return Apart(message, self._why_none(said.notes), is_final=False)
         sizes = said.parties()
+        if sizes == [count]:
+            return None  # Not all members of it could ask its store, and who they are does not fit together.
         if len(sizes) > 1:
             shown = joined(", ", [str(size) for size in sizes[:MOST_NAMED]]) + (", …" if sizes[MOST_NAMED:] else "")
             message = told(
