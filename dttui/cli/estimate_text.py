@@ -105,9 +105,9 @@ def advice_lines(advice: Advice, gpus: int, gpu: str, global_batch: int, *, batc
     return lines
 
 
-def edit_lines(strategy: dict[str, Any], framework_problem: str | None) -> list[str]:
+def edit_lines(edit: dict[str, Any], framework_problem: str | None) -> list[str]:
     """Return what to write into the job file for the first recommendation, and what its framework lacks for it."""
-    text = yaml.safe_dump({"strategy": strategy}, sort_keys=False, default_flow_style=None)
+    text = yaml.safe_dump(edit, sort_keys=False, default_flow_style=None)
     told = _("To take the first, write this under `distributed_training`:")
     return ["", told, *(f"  {line}" for line in text.splitlines()), *([framework_problem] if framework_problem else [])]
 

@@ -12,7 +12,7 @@ from dttui.cli.printing import print_document, print_findings
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.planning.advising import advise_job, check_framework, strategy_of
+from dttui.planning.advising import advise_job, check_framework, edit_of
 from dttui.planning.cost.assumptions import (
     HardwareClaim,
     Inputs,
@@ -87,7 +87,7 @@ def show_recommendation(options: Namespace) -> int:
             raise _unknown(job, roster, findings)
         advice, gpus, gpu, batch = found.advice, found.gpus, found.gpu, found.global_batch
         is_given, framework = found.batch_is_given, job.framework
-        edits = [strategy_of(job.strategy, item) for item in advice.candidates]
+        edits = [edit_of(job, item) for item in advice.candidates]
     else:
         shape, hardware, inputs = _assumed(options)
         batch = options.global_batch or usual_global_batch(shape, hardware)
@@ -98,7 +98,7 @@ def show_recommendation(options: Namespace) -> int:
     if options.output != "human":
         document: dict[str, Any] = {"gpus": gpus, "gpu": gpu, "global_batch": batch, **advice.model_dump(mode="json")}
         for candidate, edit in zip(document["candidates"], edits, strict=False):
-            candidate["edit"] = {"strategy": edit}
+            candidate["edit"] = edit
         print_document(document, options.output)
         return ExitCode.OK if advice.candidates else ExitCode.USAGE
     if advice.problem is not None:

@@ -103,16 +103,25 @@ def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:
     )
 
 
-def strategy_of(strategy: Strategy, chosen: Recommendation) -> dict[str, Any]:
-    """Return what `strategy` of a job has to say for a recommendation to be taken, as data."""
-    return with_recommendation(strategy, chosen).model_dump(mode="json", exclude_unset=True)
+def edit_of(job: Job, chosen: Recommendation) -> dict[str, Any]:
+    """Return what a job has to say for a recommendation to be taken, as data: its strategy, and another framework."""
+    strategy = with_recommendation(job.strategy, chosen).model_dump(mode="json", exclude_unset=True)
+    framework = framework_of(job.framework, chosen)
+    return {"strategy": strategy} if framework == job.framework else {"framework": framework, "strategy": strategy}
+
+
+def framework_of(framework: str | None, chosen: Recommendation) -> str | None:
+    """Return the framework that trains in a layout: the job's where it can, or may, or the usual one that is there."""
+    if framework in (None, "command", *chosen.frameworks):
+        return framework
+    return next((name for name in chosen.frameworks if get_framework(name).available), chosen.frameworks[0])
 
 
 def check_framework(framework: str | None, chosen: Recommendation) -> str | None:
     """Return what to say where a job's framework cannot train in a layout; `None` where it can, or may."""
-    if framework in (None, "command", *chosen.frameworks):
+    usual = framework_of(framework, chosen)
+    if usual is None or usual == framework:
         return None
-    usual = chosen.frameworks[0]
     reason = _("{framework} does not split layers: set framework: {usual}")
     if chosen.tensor_parallel_size == chosen.pipeline_parallel_size == 1:
         reason = _("{framework} does not train with ZeRO {stage}: set framework: {usual}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from dtagent.protocol.telemetry import HostFacts
@@ -82,6 +82,10 @@ class ComposeState:
     """The job this began with: what the screen does not show is taken over from it."""
     base_nodes: tuple[tuple[str, Node], ...] = ()
     """Nodes of that job, by the key of their environment."""
+    order: tuple[str, ...] = field(default=(), compare=False)
+    """Keys of all that was ever ticked, in the order of nodes: one that is ticked again gets its place back."""
+    former_master: str | None = field(default=None, compare=False)
+    """Master until it was unticked; it is again once it is ticked again, unless another was chosen meanwhile."""
 
     @classmethod
     def from_job(cls, job: Job, inventory: Inventory) -> ComposeState:
@@ -129,15 +133,18 @@ class ComposeState:
     def toggle(self, key: str) -> ComposeState:
         """Tick an environment, or untick it. The first ticked is master; without it, the first that is left.
 
-        One that is ticked again is used with all its GPUs.
+        One that is ticked again is what it was: its place, the GPUs that the job asks of it, whether it is the master.
         """
-        if key in self.selected:
-            selected = tuple(item for item in self.selected if item != key)
-        else:
-            selected = (*self.selected, key)
-        master = self.master if self.master in selected else next(iter(selected), None)
-        counts = tuple(pair for pair in self.gpu_counts if pair[0] in selected)
-        return replace(self, selected=selected, master=master, gpu_counts=counts)
+        order = tuple(dict.fromkeys((*self.order, *self.selected, key)))
+        ticked = {*self.selected} ^ {key}
+        selected = tuple(item for item in order if item in ticked)
+        master, former = self.master, self.former_master
+        if master == key and master not in ticked:
+            former = former or key
+        if former in ticked:
+            master, former = former, None
+        master = master if master in ticked else next(iter(selected), None)
+        return replace(self, selected=selected, master=master, order=order, former_master=former)
 
     def step_gpus(self, choice: Choice, step: int) -> ComposeState:
         """Use more GPUs of a ticked environment, or fewer: from one to all, which needs no count."""
@@ -153,7 +160,7 @@ class ComposeState:
 
     def choose_master(self, key: str) -> ComposeState:
         """Make another environment the master."""
-        return replace(self, master=key)
+        return replace(self, master=key, former_master=None)
 
     def choose_framework(self, framework: FrameworkName) -> ComposeState:
         """Choose how the job is launched; a script becomes the command that runs it, and the other way round."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from dttui.i18n import _, ngettext
+from dttui.planning.cost.estimate import Estimate
 from dttui.planning.models import Aggregate, Finding
 from dttui.planning.summary import gpu_sum
+from dttui.tui.cost_words import verdict
 
 
 def title_line(*, demo: bool) -> Content:
@@ -36,7 +38,14 @@ def ticked_line(ticked: int, environments: int, total: Aggregate | None) -> Cont
 
 
 def readiness(
-    missing: Sequence[Finding], *, has_errors: bool, is_planned: bool, was_refused: bool, ticked: int, unusable: int
+    missing: Sequence[Finding],
+    *,
+    has_errors: bool,
+    is_planned: bool,
+    was_refused: bool,
+    ticked: int,
+    unusable: int,
+    estimate: Estimate | None,
 ) -> Content:
     """Return whether the job can be launched, and the first thing that is missing.
 
@@ -47,6 +56,7 @@ def readiness(
         was_refused: whether a launch was tried in vain, so that what is missing is no longer a gentle hint.
         ticked: environments.
         unusable: of these, those that cannot be used now; it forbids nothing, since it may be over at the launch.
+        estimate: what the job costs, where that is known; it forbids nothing either, since it may be wrong.
     """
     if missing and was_refused:
         return Content.styled(f"✗ {missing[0].message}", "$finding-error")
@@ -61,4 +71,7 @@ def readiness(
             ticked,
         )
         return Content.styled("⚠ " + told.format(unusable=unusable, count=ticked), "$finding-warning")
+    if is_planned and estimate is not None and not estimate.fits:
+        told = _("can be launched, but the estimate says: {verdict}").format(verdict=verdict(estimate).word)
+        return Content.styled(f"⚠ {told}", "$finding-warning")
     return Content.styled("✓ " + _("ready to launch") if is_planned else "", "$state-succeeded")

@@ -8,6 +8,7 @@ from pathlib import Path
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import Choice, aggregate
 from dttui.planning.compose import ComposeState
+from dttui.planning.cost.estimate import Estimate
 from dttui.planning.models import Aggregate
 from dttui.services.compose.draft import Outlook, facts_of, look_ahead
 from dttui.services.compose.estimates import DraftCost, cost_of_draft
@@ -51,6 +52,13 @@ class DraftWatch:
     def is_costed(self) -> bool:
         """Whether `cost` is that of the draft as it is now."""
         return self._costed == self._changes
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What the draft costs, by the newest that is known of it as it is now."""
+        if self.is_costed:
+            return self.cost.estimate if self.cost is not None else None
+        return self.outlook.plan.estimate if self.outlook.plan is not None else None
 
     def become(self, state: ComposeState, *, is_cost_kept: bool) -> None:
         """Take the draft as it is now."""

@@ -132,18 +132,16 @@ def moment(unix_time: float) -> str:
 
 
 def gigabytes(size_bytes: int) -> str:
-    """Return a size as people write it: `80 GB` (10⁹), or `80 GiB` (2³⁰) where it is a whole number of those."""
-    if size_bytes % 2**30 == 0 and size_bytes % 10**9:
-        return f"{size_bytes // 2**30} GiB"
+    """Return a size in GB (10⁹), the one unit of all memory that is shown: an A100 80GB, which is a name, has 86."""
     value = size_bytes / 1e9
     return f"{value:.0f} GB" if value >= 10 or value == int(value) else f"{value:.1f} GB"
 
 
 def mebibytes(size_mib: int) -> str:
-    """Return MiB in a few cells: `71G`, `0.4G`, `812M`."""
-    if size_mib < 1000:
-        return f"{size_mib}M"
-    value = size_mib / 1024
+    """Return MiB in a few cells, as GB or MB like all other memory: `71G`, `1.4G`, `812M`."""
+    value = size_mib * 2**20 / 1e9
+    if value < 1:
+        return f"{value * 1000:.0f}M"
     return f"{value:.1f}G" if value < 10 else f"{value:.0f}G"
 
 

@@ -255,15 +255,28 @@ async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp
     assert strategy.recomputation == wanted.recompute
 
 
-async def test_a_layout_that_the_framework_cannot_train_names_one_that_can() -> None:
+async def test_a_layout_that_the_framework_cannot_train_takes_one_that_can() -> None:
     app = make_app(draft=job(*PAIR, model=SEVEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await pilot.press("d")
         await until(pilot, lambda: isinstance(app.screen, RecommendDialog), "degrees are offered")
-        await pilot.press("down", "down")
-        words = "pytorch-ddp does not split layers: set framework: megatron-lm"
-        await until(pilot, lambda: words in text_of(app, "#layout-reasons"), "the framework is named")
+        await settle(app, pilot)
+        layouts = app.screen.query_one(OptionList)
+        rows = [str(layouts.get_option_at_index(index).prompt) for index in range(layouts.option_count)]
+        splitting = next(index for index, row in enumerate(rows) if "→ takes Megatron-LM instead" in row)
+        await pilot.press(*["down"] * splitting, "enter")
+        await until(pilot, lambda: screen_of(app).state.framework == "megatron-lm", "the framework has changed")
+
+
+async def test_what_does_not_fit_is_not_called_ready_to_launch() -> None:
+    app = make_app(draft=job(*PAIR, model=Model(parameters=700e9)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        await until(pilot, lambda: "does not fit" in told(app, "#summary"), "the estimate is there")
+        await settle(app, pilot)
+        assert "ready to launch" not in screen_text(app)
+        assert "⚠ can be launched, but the estimate says: does not fit" in screen_text(app)
 
 
 @pytest.mark.parametrize("parameters", [1.3e9, 7e9, 22e9])

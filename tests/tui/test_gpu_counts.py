@@ -43,7 +43,7 @@ async def test_a_job_that_uses_fewer_gpus_than_there_are_says_so_everywhere() ->
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         set_states(app)
         await follow(app, pilot)
-        for row in ("1 of 2×A100 80 GiB", "1 of 4×A100 80 GiB", "2 of 8×A100 80 GiB"):
+        for row in ("1 of 2×A100 86 GB", "1 of 4×A100 86 GB", "2 of 8×A100 86 GB"):
             assert row in lines_of(app)
         summary = told(app, "#summary")
         assert "GPUs 4 of 14 (A100)" in summary
@@ -71,15 +71,15 @@ async def test_plus_and_minus_change_the_count_of_a_ticked_environment() -> None
         assert "Tick the environment first" in toasts(app)[-1]
 
 
-async def test_what_is_ticked_anew_is_used_with_all_its_gpus() -> None:
+async def test_what_is_ticked_anew_is_used_with_as_many_gpus_as_before() -> None:
     app = make_app(draft=few(1, 1))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
         await tick(pilot, 0, 0)
         await settle(app, pilot)
-        assert counts_of(app) == {"llm-training-env": 1}
-        assert "1 of 2×A100" not in screen_text(app)
-        assert "3 of 6 GPUs" in text_of(app, "#title-right")
+        assert counts_of(app) == {"pytorch-dev-env": 1, "llm-training-env": 1}
+        assert "1 of 2×A100" in screen_text(app)
+        assert "2 of 6 GPUs" in text_of(app, "#title-right")
 
 
 async def test_a_count_is_saved(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ async def test_a_job_is_followed_live_to_succeeded() -> None:
         assert "step 120" in text_of(app, "#title-right")
         assert "★ pytorch-dev-env" in grid(app)
         assert "ranks 6–13" in grid(app)
-        assert " 0 ━━━━  97%  68G 60°C 390W" in grid(app)
+        assert " 0 ━━━━  97%  73G 60°C 390W" in grid(app)
         assert grid(app).splitlines()[0].split() == ["util", "mem"] * 2, "a heading over each column of cells"
         assert text_of(app, "#run-places") == ""
         writer.nodes("ended")

@@ -106,7 +106,10 @@ def test_a_recommendation_for_a_job_says_what_to_write_and_the_file_then_costs_t
 
 def test_people_are_told_the_edit_the_speed_up_and_amdahls_bound(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", str(job)]) == 0
-    assert "To take the first, write this under `distributed_training`:\n  strategy:" in capsys.readouterr().out
+    assert (
+        "To take the first, write this under `distributed_training`:\n  framework: megatron-lm\n  strategy:"
+        in capsys.readouterr().out
+    )
     assert main(["estimate", "--parameters", "7e9", "--gpu", "A100", "--gpus", "64", "--global-batch", "512"]) == 0
     shown = capsys.readouterr().out
     assert "speed-up by nodes" in shown
@@ -268,7 +271,9 @@ def test_a_layout_that_the_jobs_framework_cannot_train_names_one_that_can(
 ) -> None:
     assert main(["recommend", str(job)]) == 0
     told = "pytorch-ddp does not split layers: set framework: megatron-lm"
-    assert capsys.readouterr().out.rstrip().endswith(told)
+    out = capsys.readouterr().out.rstrip()
+    assert out.endswith(told)
+    assert "\n  framework: megatron-lm\n  strategy:\n" in out
     job.write_text(job.read_text().replace("framework: pytorch-ddp", "framework: megatron-lm"))
     assert main(["recommend", str(job)]) == 0
     assert "does not split" not in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -247,13 +248,28 @@ def test_a_count_for_every_node_is_what_no_count_means() -> None:
     assert step(step(more, B, -1), B, -1).to_job() == job
 
 
-def test_ticking_anew_forgets_the_count_and_keeps_what_else_is_asked() -> None:
-    state = ComposeState.from_job(make_job(asking(A, 1), asking(B, 1, type="A100")), SEED)
-    again = state.toggle(A).toggle(A).toggle(B).toggle(B)
-    assert again.gpu_counts == ()
-    first, second = again.to_job().cluster.nodes
-    assert first.resources is None
-    assert second.resources == NodeResources(gpu=GpuRequest(type="A100"))
+@pytest.mark.parametrize("taken", [(A,), (B,), (C,), (A, B), (B, A), (A, C), (C, A), (A, B, C), (C, B, A)])
+@pytest.mark.parametrize("master", [A, B, C])
+def test_a_tick_taken_away_and_given_back_changes_nothing(taken: tuple[str, ...], master: str) -> None:
+    nodes = make_job(asking(A, 1), asking(B, 1, type="A100"), asking(C, 2))
+    state = ComposeState.from_job(nodes, SEED).choose_master(master)
+    for back in itertools.permutations(taken):
+        without = state
+        for key in taken:
+            without = without.toggle(key)
+        assert set(without.selected).isdisjoint(taken)
+        assert without.master in without.selected or without.master is None
+        again = without
+        for key in back:
+            again = again.toggle(key)
+        assert again == state
+        assert again.to_job() == state.to_job()
+
+
+def test_a_master_chosen_meanwhile_stays_and_what_is_ticked_first_comes_last() -> None:
+    state = ticked(A, B).toggle(A).choose_master(B).toggle(A)
+    assert (state.selected, state.master) == ((A, B), B)
+    assert ticked(A, B).toggle(A).toggle(C).toggle(A).selected == (A, B, C)
 
 
 @pytest.mark.parametrize(

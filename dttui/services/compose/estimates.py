@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.planning.advising import JobAdvice, advise_job, given_fields, with_recommendation
+from dttui.planning.advising import JobAdvice, advise_job, framework_of, given_fields, with_recommendation
 from dttui.planning.compose import ComposeState
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.recommend import Recommendation
@@ -115,8 +115,14 @@ def with_model(state: ComposeState, model: Model) -> ComposeState:
 
 
 def with_layout(state: ComposeState, chosen: Recommendation) -> ComposeState:
-    """Give the draft the degrees, batches and schedule of a recommendation; what else its strategy says stays."""
+    """Give the draft the degrees, batches and schedule of a recommendation; what else its strategy says stays.
+
+    Where its framework cannot train so, it gets one that can.
+    """
     strategy = state.base.strategy if state.base is not None else Strategy()
+    framework = framework_of(state.framework, chosen)
+    if framework is not None and framework != state.framework:
+        state = state.choose_framework(framework)  # type: ignore[arg-type]  # a Literal and what is added to it
     return _with(state, strategy=with_recommendation(strategy, chosen))
 
 

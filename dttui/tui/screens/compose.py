@@ -418,6 +418,7 @@ class ComposeScreen(Screen[None]):
             was_refused=self._was_refused,
             ticked=len(known),
             unusable=sum(status is not None and status.is_away for status in known),
+            estimate=self.draft.estimate,
         )
         self.query_one("#readiness", Static).update(line)
 
@@ -425,6 +426,7 @@ class ComposeScreen(Screen[None]):
     async def _estimate(self) -> None:
         if await self.draft.keep_cost() and self._is_there:
             self._show_summary()
+            self._show_readiness()
 
     @work(exclusive=True, group="look-ahead")
     async def _look_ahead(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
@@ -12,7 +10,7 @@ from textual.widgets import Button, OptionList, Static
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
-from dttui.planning.advising import check_framework
+from dttui.planning.advising import framework_of
 from dttui.planning.cost.recommend import Recommendation
 from dttui.sanitize import clean
 from dttui.services.compose.estimates import Offer
@@ -38,7 +36,7 @@ class RecommendDialog(Dialog[Recommendation]):
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
         gap = "  " if self.app.size.width >= ROOM_FOR_GAPS else " "
-        rows = _table(self._offer.advice.candidates, gap)
+        rows = _table(self._offer, gap)
         advice = self._offer.advice
         count = _("{tried} layouts compared, {large} of them too large").format(
             tried=f"{advice.tried:,}", large=f"{advice.too_large:,}"
@@ -61,9 +59,7 @@ class RecommendDialog(Dialog[Recommendation]):
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
         advice = self._offer.advice
         chosen = advice.candidates[event.option_index]
-        problem = check_framework(self._offer.framework, chosen)
-        told = "; ".join([*chosen.reasons, *([problem] if problem is not None else [])])
-        self.query_one("#layout-reasons", Prose).show(Content(clean(told)))
+        self.query_one("#layout-reasons", Prose).show(Content(clean("; ".join(chosen.reasons))))
 
     @on(OptionList.OptionSelected)
     @on(Button.Pressed, "#ok")
@@ -96,8 +92,13 @@ def _question(offer: Offer) -> Content:
     return Content("\n").join(Content.styled(text, "" if index == 0 else "$muted") for index, text in enumerate(told))
 
 
-def _table(candidates: Sequence[Recommendation], gap: str) -> list[Content]:
-    """Return the head and a line a layout, in columns as wide as what is in them."""
+def _table(offer: Offer, gap: str) -> list[Content]:
+    """Return the head and a line a layout, in columns as wide as what is in them.
+
+    Where the job's framework cannot train in a layout, a second line names the one that it takes.
+    """
+    candidates = offer.advice.candidates
+    others = [_other_framework(offer.framework, item) for item in candidates]
     head = (
         "DP",
         "TP",
@@ -112,7 +113,7 @@ def _table(candidates: Sequence[Recommendation], gap: str) -> list[Content]:
         _("GB/GPU"),
     )
     rows = [head, *(_cells(item) for item in candidates)]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(head))]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     told = [
         gap.join(
             fit(cell, width, right=column not in _WORDS)
@@ -120,7 +121,19 @@ def _table(candidates: Sequence[Recommendation], gap: str) -> list[Content]:
         )
         for row in rows
     ]
-    return [Content.styled(told[0], "$muted"), *(Content(line) for line in told[1:])]
+    lines = zip(told[1:], others, strict=True)
+    return [
+        Content.styled(told[0], "$muted"),
+        *(Content.assemble(line, (f"\n{other}" if other else "", "$finding-warning")) for line, other in lines),
+    ]
+
+
+def _other_framework(framework: str | None, item: Recommendation) -> str:
+    """Say which framework a layout takes instead of the job's; empty where that can train so."""
+    other = framework_of(framework, item)
+    if other is None or other == framework:
+        return ""
+    return "  " + _("→ takes {framework} instead").format(framework=clean(get_framework(other).label))
 
 
 def _cells(item: Recommendation) -> tuple[str, ...]:
