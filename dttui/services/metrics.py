@@ -41,6 +41,7 @@ class MetricStream:
         """Lines that are no JSON object."""
         self.first_unreadable = ""
         self.skipped_bytes = 0
+        self.unread_lines = 0
         """Of the logs, what the agent did not look for metrics in."""
         self._rest = b""
         self._is_overlong = False
@@ -68,6 +69,7 @@ class MetricStream:
             body = None if self._is_overlong else _object(line)
             if body is not None and "at" in body:  # The agent's own note on how far it has read.
                 self.skipped_bytes += int(_finite(body.get("skipped_bytes")) or 0)
+                self.unread_lines += int(_finite(body.get("unread_lines")) or 0)
             elif body is not None:
                 found.append((end, _metric(body, lowest_rank, received, world_size)))
             elif line.strip() and not self._is_overlong:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
+import time
 from pathlib import Path
 
 from tests.agent.conversation import Conversation
@@ -27,6 +29,21 @@ while number < rate * seconds:
     number += 5000
     time.sleep(max(0.0, began + number / rate - time.monotonic()))
 print(time.monotonic() - began, file=sys.stderr)
+"""
+
+LOSSES_PER_S = 100_000
+LOSSES_S = 3.0
+LOSS_WRITER = """
+import os, sys, time
+rate, seconds = int(sys.argv[1]), float(sys.argv[2])
+number, began = 0, time.monotonic()
+while number < rate * seconds:
+    now = time.monotonic()
+    block = b"".join(b"step %d loss 2.5 lr 3e-4 at %.3f\\n" % (line, now) for line in range(number, number + 1000))
+    while block:
+        block = block[os.write(1, block):]
+    number += 1000
+    time.sleep(max(0.0, began + number / rate - time.monotonic()))
 """
 
 
@@ -82,3 +99,39 @@ def test_a_flood_is_capped_on_disk_and_every_byte_is_had_or_told_as_gone(tmp_pat
     assert worst["disk"] < 1.5 * CAP_BYTES
     assert worst["daemon"] < DAEMON_MIB
     assert found.slowest_ping_s < 1.0
+
+
+def test_a_hundred_thousand_lines_with_a_loss_a_second_cost_little_and_are_not_late(tmp_path: Path) -> None:
+    late_s: list[float] = []
+    asked_at = 0.0
+
+    def check(stream: str, _offset: int, data: bytes) -> None:
+        whole = data[: data.rfind(b"\n")] if stream == "0.out" else b""
+        if b"\n" in whole:
+            late_s.append(time.monotonic() - float(whole.rpartition(b" ")[2]))
+
+    def have_sampled() -> None:
+        """Without a sample the daemon does not know that there are ranks, and looks for no metrics."""
+        nonlocal asked_at
+        if time.monotonic() > asked_at + 0.5:
+            asked_at = time.monotonic()
+            agent.call("telemetry", {"wait_s": 0, "max_samples": 1})
+
+    with Conversation(tmp_path / "root") as agent:
+        pid = agent.call("hello", {"versions": [1]})["pid"]
+        agent.prepare("losses")
+        before = cpu_s(pid)
+        agent.start("losses", [[sys.executable, "-c", LOSS_WRITER, str(LOSSES_PER_S), str(LOSSES_S)]])
+        follow(agent, "losses", check=check, between=have_sampled)
+        took = cpu_s(pid) - before
+        reports = (agent.root / "jobs/losses/0/trainer.jsonl").read_text()
+    print(f"{took / LOSSES_S:.2f} of a core, {statistics.median(late_s):.2f} s late, {max(late_s):.2f} at most")
+    assert '"loss": 2.5' in reports
+    assert '"unread_lines"' in reports
+    assert took < LOSSES_S * 0.5  # About 0.15.
+    assert statistics.median(late_s) < 2.0
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -7,13 +7,14 @@ import math
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs import training
-from dtagent.logs.trainer_lines import MAX_LINE_BYTES, LineReader, spans
+from dtagent.logs.trainer_lines import MAX_LINE_BYTES, LineReader, some_spans, spans
 from dtagent.logs.training import Training
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +38,11 @@ def written(files: AttemptFiles) -> list[dict[str, Any]]:
 
 
 def skipped(files: AttemptFiles) -> int:
-    return sum(json.loads(line).get("skipped_bytes", 0) for line in files.trainer.read_text().splitlines())
+    return noted(files, "skipped_bytes")
+
+
+def noted(files: AttemptFiles, name: str) -> int:
+    return sum(json.loads(line).get(name, 0) for line in files.trainer.read_text().splitlines())
 
 
 def say(files: AttemptFiles, stream: str, data: bytes) -> None:
@@ -300,7 +305,75 @@ def test_ranks_that_say_the_same_are_told_by_the_lowest(files: AttemptFiles) -> 
 def test_a_flood_of_metrics_is_thinned_to_the_newest(files: AttemptFiles) -> None:
     say(files, "0.out", b"".join(b"step %d loss 2.5\n" % step for step in range(20_000)))
     Training().look(files, is_over=True)
-    assert [body["step"] for body in written(files)] == list(range(20_000 - training.BURST, 20_000))
+    steps = [body["step"] for body in written(files)]
+    assert len(steps) == training.BURST
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 19_999
+    assert noted(files, "unread_lines") == 20_000 - training.LINES_BURST
+
+
+def test_of_many_lines_an_even_choice_is_read_and_the_newest_and_the_others_are_counted(files: AttemptFiles) -> None:
+    followed = Training()
+    for look in range(4):
+        first = look * 50_000
+        block = b"".join(b"step %d loss 2.5 ppl 12.1\n" % step for step in range(first, first + 50_000))
+        chosen = [int(block[begin:end].split()[1]) for begin, end in some_spans(block, 500)]
+        assert chosen[-1] == first + 49_999
+        assert 450 < len(chosen) <= 500
+        assert max(after - before for before, after in pairwise(chosen)) < 300
+        say(files, "0.out", block)
+        followed.look(files)
+    followed.look(files, is_over=True)
+    assert [body["step"] for body in written(files)][-1] == 199_999
+    assert 200_000 - 2 * training.LINES_BURST < noted(files, "unread_lines") < 200_000
+
+
+def test_every_line_of_a_trainer_that_reports_a_hundred_times_a_second_is_read(files: AttemptFiles) -> None:
+    followed = Training()
+    for look in range(15):
+        say(files, "0.out", b"".join(b"step %d loss 2.5\n" % step for step in range(look * 100, look * 100 + 100)))
+        followed.look(files)
+    followed.look(files, is_over=True)
+    assert noted(files, "unread_lines") == 0
+
+
+def test_lines_that_take_long_to_read_are_left_out_when_their_time_is_up_but_not_the_newest(
+    files: AttemptFiles,
+) -> None:
+    slow = (b"a-" * MAX_LINE_BYTES)[: MAX_LINE_BYTES - 8] + b" loss:\n"
+    followed = Training()
+    began = time.process_time()
+    for look in range(3):
+        say(files, "0.out", slow * 1000 + b"step %d loss 2.5\n" % look)
+        followed.look(files)
+    assert time.process_time() - began < 3.0
+    followed.look(files, is_over=True)
+    assert [body["step"] for body in written(files)][-1] == 2
+
+
+def test_keras_counts_over_epochs_where_only_some_lines_are_read(files: AttemptFiles) -> None:
+    lines = b"".join(
+        b"Epoch %d/50\n" % epoch
+        + b"".join(b"%d/400 \xe2\x94\x81 1s 2ms/step - loss: 0.5\n" % step for step in range(1, 401))
+        for epoch in range(1, 51)
+    )
+    say(files, "0.out", lines)
+    Training().look(files, is_over=True)
+    steps = [body["step"] for body in written(files)]
+    assert steps == sorted(steps)
+    assert steps[-1] == 20_000
+    assert noted(files, "unread_lines") > 10_000
+
+
+def test_a_hundred_thousand_lines_with_a_loss_cost_less_than_a_quarter_of_their_second(files: AttemptFiles) -> None:
+    block = b"".join(b"[rank0] step %d: loss 2.5, lr 3e-4, grad norm 1.2, 31 ms\n" % step for step in range(100_000))
+    followed = Training()
+    say(files, "0.out", block)
+    followed.look(files)  # The burst.
+    say(files, "0.out", block)
+    began = time.process_time()
+    followed.look(files)
+    assert time.process_time() - began < 0.5  # Takes 0.05 s; reading each line took 3.7 s.
 
 
 def test_output_beyond_what_one_look_reads_is_passed_over_and_said(

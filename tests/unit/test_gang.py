@@ -179,6 +179,14 @@ def test_output_in_which_metrics_were_not_looked_for_is_told(gang: Gang, directo
     assert [event.data["code"] for event in findings] == ["metrics-skipped"]
 
 
+def test_lines_that_were_not_read_for_metrics_are_counted_once_at_the_end(gang: Gang, directory: JobDirectory) -> None:
+    (node,) = gang._nodes
+    follow(node, "trainer", '{"at": {"0.out": 10}, "unread_lines": 4096}')
+    follow(node, "trainer", '{"at": {"0.out": 20}, "unread_lines": 4}')
+    gang._watch.report()
+    assert not [event for event in directory.read_events() if event.kind is EventKind.FINDING]
+
+
 def test_a_speed_for_each_gpu_becomes_that_of_the_job(gang: Gang, directory: JobDirectory) -> None:
     (node,) = gang._nodes
     follow(node, "trainer", '{"step": 1, "loss": 2.0, "tokens_per_s_per_gpu": 100}')

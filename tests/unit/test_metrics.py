@@ -89,5 +89,8 @@ def test_a_line_without_end_is_one_line_that_cannot_be_read() -> None:
 
 def test_the_agents_own_notes_are_no_metrics_and_tell_what_it_passed_over() -> None:
     stream = MetricStream()
-    assert stream.feed(b'{"at": {"0.out": 10}}\n{"at": {}, "skipped_bytes": 4096}\n{"at": 1}\n', 0, 1.0) == []
-    assert (stream.skipped_bytes, stream.unreadable) == (4096, 0)
+    assert (
+        stream.feed(b'{"at": {"0.out": 10}}\n{"at": {}, "skipped_bytes": 4096, "unread_lines": 7}\n{"at": 1}\n', 0, 1.0)
+        == []
+    )
+    assert (stream.skipped_bytes, stream.unread_lines, stream.unreadable) == (4096, 7, 0)

@@ -18,7 +18,8 @@ MAX_NUMBERS = 40
 MOST_BARS = 512
 """Progress bars that are looked at in one block; of more the newest are."""
 
-HINTS = (b"oss", b"lr=[", b"SamplesPerSec", b"Epoch ", b"\r\r")
+_EPOCH_HINT = b"Epoch "
+HINTS = (b"oss", b"lr=[", b"SamplesPerSec", _EPOCH_HINT, b"\r\r")
 """A line without any of these does not matter: `loss`, `Loss`, DeepSpeed's two, Keras' epoch, a bar drawn again."""
 _HINT = re.compile(b"|".join(re.escape(hint) for hint in HINTS))
 _BAR_SIGN = re.compile(rb"%\|")
@@ -95,14 +96,50 @@ def spans(block: bytes) -> Iterator[tuple[int, int]]:
         return
     end = -1
     for hint in _HINT.finditer(block):
-        at = hint.end() if block[hint.start()] == ord("\r") else hint.start()
-        if at < end:
-            continue
-        floor = max(0, at - MAX_LINE_BYTES)
-        begin = max(block.rfind(b"\n", floor, at), block.rfind(b"\r", floor, at), floor - 1) + 1
-        found = _BREAK.search(block, at, at + MAX_LINE_BYTES)
-        end = found.start() if found else min(len(block), at + MAX_LINE_BYTES)
-        yield begin, end
+        if _place(block, hint) >= end:
+            begin, end = _line_at(block, _place(block, hint))
+            yield begin, end
+
+
+def count_hints(block: bytes) -> int:
+    """Return about how many lines `spans` would yield, and never too few, at a fraction of what that takes."""
+    return sum(map(block.count, HINTS))
+
+
+def some_spans(block: bytes, most: int) -> Iterator[tuple[int, int]]:
+    """Yield at most so many of the lines of `spans`, evenly spread over the block, and always the last of them.
+
+    Where one names an epoch before another, as Keras does, that is yielded too: what follows is counted from there.
+    """
+    last = max(map(block.rfind, HINTS))
+    if last < 0 or not most:
+        return
+    end = -1
+    for number in range(most - 1):
+        hint = _HINT.search(block, max(0, end, number * len(block) // most))
+        if hint is None:
+            break
+        begin, stop = _line_at(block, _place(block, hint))
+        epoch = block.rfind(_EPOCH_HINT, max(0, end), begin)
+        if epoch >= 0:
+            yield _line_at(block, epoch)
+        yield begin, stop
+        end = stop
+    begin, stop = _line_at(block, last)
+    if begin >= end:
+        yield begin, stop
+
+
+def _place(block: bytes, hint: re.Match[bytes]) -> int:
+    return hint.end() if block[hint.start()] == ord("\r") else hint.start()
+
+
+def _line_at(block: bytes, at: int) -> tuple[int, int]:
+    """Return where the line around a place begins and ends, as far as it is looked at."""
+    floor = max(0, at - MAX_LINE_BYTES)
+    begin = max(block.rfind(b"\n", floor, at), block.rfind(b"\r", floor, at), floor - 1) + 1
+    found = _BREAK.search(block, at, at + MAX_LINE_BYTES)
+    return begin, found.start() if found else min(len(block), at + MAX_LINE_BYTES)
 
 
 class Bar(NamedTuple):

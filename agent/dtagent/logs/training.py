@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles
-from dtagent.logs.trainer_lines import MAX_LINE_BYTES, MOST_BARS, Bar, LineReader, bars, spans, untitled_bar
+from dtagent.logs.trainer_lines import (
+    MAX_LINE_BYTES,
+    MOST_BARS,
+    Bar,
+    LineReader,
+    bars,
+    count_hints,
+    some_spans,
+    spans,
+    untitled_bar,
+)
 from dtagent.system import untrusted_files
 
 MAX_LAG_BYTES = 4 * 1024 * 1024
@@ -30,6 +40,12 @@ METRICS_PER_S = 5.0
 """How many one rank may give in the long run; of more the newest are kept."""
 BURST = 512
 """How many it may give at once, as when a buffer is flushed."""
+LINES_PER_S = 500.0
+"""Of one stream that are read for metrics in the long run, at 40 µs each; of more an even choice, and the newest."""
+LINES_BURST = 2000
+"""The same at once: a plot has no more points."""
+LOOK_CPU_S = 0.15
+"""Of one look at an attempt, for reading lines, which may be long and odd ones; what is left then is passed over."""
 LOWER_RANK_S = 60.0
 """For how long after a report of a lower rank those of a higher one are left out: they all tell the same."""
 MOST_COUNTS = 8
@@ -120,6 +136,10 @@ class _Rank:
     reported_at: float = float("-inf")
     """Monotonic seconds."""
     allowance: float = BURST
+    withheld: list[dict[str, Any]] = field(default_factory=list)
+    """The newest report, where none may be given now."""
+    lines: dict[str, float] = field(default_factory=dict)
+    """How many lines of each stream may be read."""
 
     def draw(self, bar: Bar) -> None:
         """Take in a bar."""
@@ -156,7 +176,8 @@ class _Attempt:
         self._ranks: dict[int, _Rank] = {}
         self._looks = 0
         self._looked_at = time.monotonic()
-        self._skipped = 0
+        self._skipped = self._unread = 0
+        """Bytes that were not searched, and lines that were left out where many came."""
         self._is_sure = bool(self._offsets)
         """Whether the metrics are the trainer's alone."""
 
@@ -164,6 +185,7 @@ class _Attempt:
         if _size(self._files.metrics):
             return  # The script reports itself, and better.
         self._looks += 1
+        self._until = time.thread_time() + LOOK_CPU_S
         elapsed_s, self._looked_at = time.monotonic() - self._looked_at, time.monotonic()
         found: list[dict[str, Any]] = []
         for number, streams in sorted(self._streams().items()):
@@ -176,18 +198,24 @@ class _Attempt:
             reports: list[dict[str, Any]] = []
             # In this order: `.err` has the bars of the reports in `.out`.
             for stream in streams:
+                rank.lines[stream] = min(LINES_BURST, rank.lines.get(stream, LINES_BURST) + elapsed_s * LINES_PER_S)
                 reports += self._read(rank, stream, is_over=is_over)
             rank.place(reports)
             # A bar that nobody took at this look or the one before was drawn for something else.
             rank.redrawn = deque(bar for bar in rank.redrawn if bar[0] == self._looks)
             if reports:
                 rank.reported_at = self._looked_at
-                kept = _merged(reports)[-int(rank.allowance) :] if rank.allowance >= 1 else []
+            if reports or rank.withheld:
+                told = _merged([*rank.withheld, *reports])
+                count = max(int(rank.allowance), int(is_over))
+                kept = told[-count:] if count else []
+                rank.withheld = [] if kept else told[-1:]
                 rank.allowance -= len(kept)
                 found += [{**report, "rank": number, "time": round(now, 3)} for report in kept]
         if found and not self._is_sure and not is_over:
             # A script may print before it reports itself: the next look reads all again and knows.
             self._is_sure, self._offsets, self._ranks, self._skipped = True, dict(self._marked), {}, 0
+            self._unread = 0
             return
         self._write(found)
 
@@ -223,7 +251,12 @@ class _Attempt:
                 position = size - limit
             self._offsets[stream] = position
             for start, lines in _blocks(descriptor, position, size, is_over=is_over):
-                stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over)
+                # What is left is for all that comes, so that the last of it has its share.
+                is_late = time.thread_time() > self._until
+                share = 0 if is_late else int(rank.lines[stream] * len(lines) / max(size - start, len(lines)))
+                is_newest = start + len(lines) > size - MAX_LINE_BYTES
+                most = max(share, int(is_newest))
+                stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over, most=most)
                 self._offsets[stream] = start + len(lines) if stop is None else stop
                 for bar in bars(lines[: self._offsets[stream] - start]):
                     rank.draw(bar)
@@ -239,11 +272,28 @@ class _Attempt:
         return reports
 
     def _of_lines(
-        self, rank: _Rank, stream: str, start: int, lines: bytes, reports: list[dict[str, Any]], *, is_over: bool
+        self,
+        rank: _Rank,
+        stream: str,
+        start: int,
+        lines: bytes,
+        reports: list[dict[str, Any]],
+        *,
+        is_over: bool,
+        most: int,
     ) -> int | None:
         """Add the reports of whole lines to `reports`; return where to stop since a report's bar may still come."""
         reader = rank.readers.setdefault(stream, LineReader())
-        for begin, end in spans(lines):
+        hints = count_hints(lines)
+        chosen = spans(lines) if hints <= most else some_spans(lines, most)
+        if hints > most:
+            self._unread += max(lines.count(b"\n"), lines.count(b"\r"))
+        for begin, end in chosen:
+            if most > 1 and time.thread_time() > self._until:
+                self._unread += lines.count(b"\n", begin) if hints <= most else 0
+                break
+            rank.lines[stream] = max(0.0, rank.lines[stream] - 1)
+            self._unread -= hints > most
             line = lines[begin:end]
             bar = untitled_bar(line) if lines[max(0, begin - 2) : begin] == b"\r\r" else None
             if bar is not None:
@@ -270,11 +320,13 @@ class _Attempt:
     def _write(self, reports: list[dict[str, Any]]) -> None:
         """Append the reports and how far all is read in one write: a restart then loses and doubles nothing."""
         unmarked = sum(offset - self._marked.get(stream, 0) for stream, offset in self._offsets.items())
-        if not reports and not self._skipped and unmarked < MARK_BYTES:
+        if not reports and not self._skipped and not self._unread and unmarked < MARK_BYTES:
             return
         end: dict[str, Any] = {"at": self._offsets}
         if self._skipped:
             end["skipped_bytes"] = self._skipped
+        if self._unread > 0:
+            end["unread_lines"] = self._unread
         data = "".join(json.dumps(item) + "\n" for item in (*reports, end)).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._files.trainer, flags, 0o600)
@@ -285,7 +337,7 @@ class _Attempt:
                 raise OSError(f"no room for {self._files.trainer}")
         finally:
             os.close(descriptor)
-        self._marked, self._skipped = dict(self._offsets), 0
+        self._marked, self._skipped, self._unread = dict(self._offsets), 0, 0
 
 
 def _blocks(descriptor: int, position: int, size: int, *, is_over: bool) -> Iterator[tuple[int, bytes]]:

@@ -10,7 +10,7 @@ from dttui.services.agents.words import agent_text
 from dttui.services.alerts.metric_watch import alert_message
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
-from dttui.spec.findings import warning
+from dttui.spec.findings import info, warning
 
 MOST_WARNINGS = 20
 """Of one node's agent that are passed on."""
@@ -54,6 +54,14 @@ class Remarks:
             )
         for code, message in found.items():
             self._log.tell(warning(code, node.name, message))
+        if node.record.trainer.unread_lines and node.is_over:
+            message = ntold(
+                "of what {host} printed, {count} line was not read for metrics: where many come, an even choice is",
+                "of what {host} printed, {count} lines were not read for metrics: where many come, an even choice is",
+                node.record.trainer.unread_lines,
+                host=node.name,
+            )
+            self._log.tell(info("metrics-sampled", node.name, message))
 
     def _tell_warnings(self, node: NodeRun) -> None:
         """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
