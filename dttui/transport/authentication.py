@@ -113,7 +113,9 @@ class Authentication:
         if not isinstance(first, KeyFile) or first.locked or first.problem:
             return False
         self._identities.extend(self._open(self._candidates.popleft()))
-        if "rsa" in self._identities[0].key.get_name():
+        if not self._identities or "rsa" in self._identities[0].key.get_name():
+            return False
+        if self._forbidden(self._identities[0].key):
             return False
         self._offered = ["publickey"]
         identity = self._identities.popleft()
@@ -179,6 +181,9 @@ class Authentication:
             if not self._takes(identity.key):
                 self._unusable.append(_("{key}: the server takes no RSA key").format(key=identity.label))
                 continue
+            if forbidden := self._forbidden(identity.key):
+                self._unusable.append(_("{key}: not allowed by {option}").format(key=identity.label, option=forbidden))
+                continue
             outcome = self._attempt(identity.label, self.link.transport.auth_publickey, identity.key)
             if outcome is not False:
                 return outcome is True
@@ -201,6 +206,15 @@ class Authentication:
         """Whether there is a signature algorithm for a key. For RSA without one paramiko would end the connection."""
         algorithms = getattr(self.link.transport, "server_extensions", {}).get("server-sig-algs", b"")
         return "rsa" not in key.get_name() or not algorithms or b"rsa-sha2-" in bytes(algorithms)
+
+    def _forbidden(self, key: paramiko.PKey) -> str:
+        """The option of the configuration that rules a key out, `""` where none does."""
+        target = self.hop.target
+        blob = getattr(key, "public_blob", None)
+        kind = blob.key_type if blob else key.get_name()
+        if not target.algorithms.may_sign_with(kind):
+            return "PubkeyAcceptedAlgorithms"
+        return "RequiredRSASize" if "rsa" in kind and 0 < _rsa_bits(key) < target.required_rsa_bits else ""
 
     def _find_candidates(self) -> deque[KeyFile | AgentKey]:
         """Blocking. The inventory's key, open files, the agent's keys, and files that need a passphrase.
@@ -362,3 +376,12 @@ class Authentication:
         return _("The server wants a login that dttui has not; `ssh -v {name} true` shows which.").format(
             name=target.name
         )
+
+
+def _rsa_bits(key: paramiko.PKey) -> int:
+    """Length of an RSA key, from its public half: an agent's key has no other; 0 where that is none."""
+    fields = paramiko.Message(key.asbytes())
+    if fields.get_text() != "ssh-rsa":
+        return 0
+    fields.get_mpint()
+    return int(fields.get_mpint().bit_length())

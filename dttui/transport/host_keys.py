@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from dttui import locations
 from dttui.errors import HostKeyError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.transport import revocation
 from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.known_hosts import DEFAULT_PORT, HostKey, KnownHostsCache, KnownKey, append
+from dttui.transport.known_hosts import DEFAULT_PORT, HostKey, KnownHostsCache, KnownKey, append, entry_name
 from dttui.transport.questions import Questions
 from dttui.transport.ssh_config import Target, UnknownKeyPolicy
 from dttui.transport.threads import Threads
@@ -66,23 +68,31 @@ class Entries:
     own: tuple[KnownKey, ...]
     """Under its own name and port."""
     usual_port: tuple[KnownKey, ...] = ()
-    """Of the same host on port 22: as with ssh, they speak for the same key here, but not against another one."""
+    """Of the same host on port 22: as with ssh, they vouch for a key here where nothing is known of this port."""
+    authorities: tuple[str, ...] = ()
+    """Places where an authority vouches for the host's certificate, which dttui does not check."""
+    usual_port_authorities: tuple[str, ...] = ()
 
     @property
     def types(self) -> list[str]:
-        """Types of the keys to expect."""
-        return [entry.key.type for entry in self.own or self.usual_port if not entry.revoked]
+        """Types of the keys to expect. ssh too does not look at those of the usual port for that."""
+        return [entry.key.type for entry in self.own if not entry.revoked]
+
+    @property
+    def revoked(self) -> list[KnownKey]:
+        """Lines that revoke a key, be it a host's or an authority's."""
+        return [entry for entry in (*self.own, *self.usual_port) if entry.revoked]
 
     def judge(self, key: HostKey) -> tuple[Verdict, list[KnownKey]]:
         """Return the verdict on a key, and the entries that led to it."""
-        matching = [entry for entry in (*self.own, *self.usual_port) if entry.key == key]
-        revoked = [entry for entry in matching if entry.revoked]
+        revoked = [entry for entry in self.revoked if entry.key == key]
         if revoked:
             return Verdict.REVOKED, revoked
+        own = [entry for entry in self.own if not entry.revoked]
+        matching = [entry for entry in (own or self.usual_port) if entry.key == key]
         if matching:
             return Verdict.KNOWN, matching
-        others = [entry for entry in self.own if not entry.revoked]
-        return (Verdict.CHANGED, others) if others else (Verdict.UNKNOWN, [])
+        return (Verdict.CHANGED, own) if own else (Verdict.UNKNOWN, [])
 
 
 @dataclass
@@ -100,23 +110,48 @@ class HostKeyCheck:
     def known(self, hop: Hop) -> Entries:
         """Return what the files say about a host now. Blocking."""
         known = self.cache.load(hop.files)
-        own = tuple(known.find(hop.target.known_as))
+        name = hop.target.looked_up_as
+        own, authorities = tuple(known.find(name)), tuple(known.find_authorities(name))
         if hop.target.port == DEFAULT_PORT or hop.target.host_key_alias:
-            return Entries(own)
-        return Entries(own, tuple(known.find(hop.target.hostname)))
+            return Entries(own, authorities=authorities)
+        usual = hop.target.hostname.lower()
+        return Entries(own, tuple(known.find(usual)), authorities, tuple(known.find_authorities(usual)))
 
-    def vouched_for(self, hop: Hop, key: HostKey, known: Entries | None = None) -> bool:
-        """Whether the key is a known one. Blocking, unless told what is `known`.
+    def vouched_for(
+        self, hop: Hop, key: HostKey, known: Entries | None = None, *, address: str = "", offered: Sequence[str] = ()
+    ) -> bool:
+        """Whether the key is a known one. Blocking.
+
+        Args:
+            hop: the host.
+            key: what it shows.
+            known: what is known of it, if that is at hand.
+            address: IP address that was connected to, where this machine did so itself.
+            offered: algorithms of all keys and certificates that the host has.
 
         Raises:
-            HostKeyError: It is known to be wrong.
+            HostKeyError: It is known to be wrong, or what ssh would look at cannot be checked here.
         """
-        verdict, entries = (known or self.known(hop)).judge(key)
+        known = known or self.known(hop)
+        revocation.check(hop, key)
+        _check_certificate(hop, key, known, offered)
+        verdict, entries = known.judge(key)
         if verdict is Verdict.REVOKED:
             raise _revoked(hop, key, entries)
         if verdict is Verdict.CHANGED:
-            raise _changed(hop, key, entries)
+            raise _changed(hop, key, entries, _unfollowed(hop, known))
+        if address and hop.target.checks_address:
+            self._check_address(hop, key, address)
         return verdict is Verdict.KNOWN
+
+    def _check_address(self, hop: Hop, key: HostKey, address: str) -> None:
+        """What CheckHostIP is: as with ssh, not for this machine, and not where the name is an address already."""
+        if ipaddress.ip_address(address).is_loopback or hop.target.hostname == address:
+            return
+        of_address = tuple(self.cache.load(hop.files).find(entry_name(address, hop.target.port)))
+        verdict, entries = Entries(of_address).judge(key)
+        if verdict in (Verdict.CHANGED, Verdict.REVOKED):
+            raise _contradicted(hop, key, entries)
 
     async def confirm(self, hop: Hop, key: HostKey, questions: Questions) -> None:
         """Return if a key that nothing vouches for is to be taken; it is a known one then.
@@ -128,7 +163,8 @@ class HostKeyCheck:
         if policy is UnknownKeyPolicy.ACCEPT:
             await self.trust(hop, key)
         elif policy is UnknownKeyPolicy.REFUSE or not await self._confirmed(hop, key, questions):
-            raise _unknown(hop, key)
+            known = await self.threads.connecting(self.known, hop)
+            raise _unknown(hop, key, _unfollowed(hop, known))
 
     async def trust(self, hop: Hop, key: HostKey) -> None:
         """Enter the key as the host's, unless it is known.
@@ -181,7 +217,48 @@ class HostKeyCheck:
                 return True
 
 
-def _unknown(hop: Hop, key: HostKey) -> HostKeyError:
+def _unfollowed(hop: Hop, known: Entries) -> str:
+    """What might let ssh go on where dttui does not, to be added to a message."""
+    reasons = list(hop.target.not_followed)
+    if authorities := (*known.authorities, *known.usual_port_authorities):
+        reasons.append(f"@cert-authority ({authorities[0]})")
+    if not hop.target.algorithms.prefers_known:
+        reasons.append("HostKeyAlgorithms")
+    if not reasons:
+        return ""
+    return _("; what ssh may take by {options}, dttui does not").format(options=", ".join(reasons))
+
+
+def _check_certificate(hop: Hop, key: HostKey, known: Entries, offered: Sequence[str]) -> None:
+    """Return if the host's certificate, where it has one, makes no difference to what ssh would say of the key."""
+    target = hop.target
+    message = ""
+    if (known.revoked or target.revoked_host_keys) and target.algorithms.takes_certificate(offered):
+        message = _("{host} has a certificate, which may be revoked by {place}; dttui cannot check that")
+        place = f"RevokedHostKeys {target.revoked_host_keys}" if target.revoked_host_keys else known.revoked[0].place
+    else:
+        looked_at = target.algorithms.types_for_ssh(offered, known.types, bool(known.authorities))
+        if looked_at - {key.type}:
+            message = _("ssh looks at another key of {host} than dttui, by {place}")
+            place = f"@cert-authority {known.authorities[0]}" if known.authorities else "HostKeyAlgorithms"
+    if message:
+        hint = _("Set `HostKeyAlgorithms` for it to one type that is no certificate's.")
+        raise HostKeyError(
+            hop.environment.name, message.format(host=hop.title, place=place), hint, fingerprint=key.fingerprint
+        )
+
+
+def _contradicted(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyError:
+    message = _("the key of {host} is not the one known for its address, and CheckHostIP is on: {place}")
+    return HostKeyError(
+        hop.environment.name,
+        message.format(host=hop.title, place=entries[0].place),
+        _("Ask the host's administrator which is right; then remove the other line."),
+        fingerprint=key.fingerprint,
+    )
+
+
+def _unknown(hop: Hop, key: HostKey, unfollowed: str) -> HostKeyError:
     message = _("the key of {host} is not known: {algorithm} {fingerprint}")
     if hop.jump:
         hint = _("Connect to it once with `ssh {jump}`, or run dttui in a terminal, and confirm the fingerprint there.")
@@ -193,13 +270,13 @@ def _unknown(hop: Hop, key: HostKey) -> HostKeyError:
         hint = hint.format(key=shlex.quote(hop.environment.name), value=key.fingerprint)
     return HostKeyError(
         hop.environment.name,
-        message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint),
+        message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint) + unfollowed,
         hint,
         fingerprint=key.fingerprint,
     )
 
 
-def _changed(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyError:
+def _changed(hop: Hop, key: HostKey, entries: Sequence[KnownKey], unfollowed: str) -> HostKeyError:
     known = ", ".join(f"{entry.key.algorithm} {entry.key.fingerprint} ({entry.place})" for entry in entries)
     message = _("the key of {host} has changed: it shows {algorithm} {fingerprint}, known is {known}")
     hint = _(
@@ -208,7 +285,7 @@ def _changed(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyErro
     )
     return HostKeyError(
         hop.environment.name,
-        message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint, known=known),
+        message.format(host=hop.title, algorithm=key.algorithm, fingerprint=key.fingerprint, known=known) + unfollowed,
         hint.format(name=shlex.quote(hop.target.known_as), path=shlex.quote(str(entries[0].path))),
         fingerprint=key.fingerprint,
     )

@@ -29,6 +29,8 @@ class HostKey:
     type: str
     """As in the protocol: `ssh-ed25519`, `ssh-rsa`, `ecdsa-sha2-nistp256`, …"""
     blob: bytes
+    bits: int = field(default=0, compare=False)
+    """Length, where the key was shown by a host."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -77,6 +79,8 @@ class KnownHostsFile:
     plain: dict[str, list[KnownKey]] = field(default_factory=dict)
     hashed: list[_HashedEntry] = field(default_factory=list)
     patterns: list[_PatternEntry] = field(default_factory=list)
+    authorities: list[tuple[str, str]] = field(default_factory=list)
+    """Names that an authority vouches for, and the place of the line."""
     warnings: list[str] = field(default_factory=list)
     """One a line that could not be read, with its place."""
 
@@ -95,16 +99,23 @@ class KnownHostsFile:
         return result
 
     def find(self, name: str) -> list[KnownKey]:
-        """Return the keys known for a name, which is `host` or `[host]:port` in lower case."""
-        found = list(self.plain.get(name, ()))
+        """Return the keys known for a name, `host` or `[host]:port`. Only a hash tells cases apart, as with ssh."""
+        lower = name.lower()
+        found = list(self.plain.get(lower, ()))
         found += [entry.known for entry in self.hashed if _hash(entry.salt, name) == entry.digest]
-        found += [entry.known for entry in self.patterns if matches(entry.patterns, name)]
+        found += [entry.known for entry in self.patterns if matches(entry.patterns, lower)]
         return found
+
+    def find_authorities(self, name: str) -> list[str]:
+        """Return the places of the lines by which an authority vouches for a name."""
+        return [place for hosts, place in self.authorities if _speak_for(hosts, name)]
 
     def _add(self, fields: list[str], path: Path, number: int) -> None:
         marker = fields.pop(0) if fields[0].startswith("@") else ""
         if marker == "@cert-authority":
-            return  # Vouches for certificates, which are not checked here: the host's own key has to be known.
+            # Vouches for certificates, which are not checked here: the host's own key has to be known.
+            self.authorities.append((fields[0] if fields else "", f"{path}:{number}"))
+            return
         if marker not in {"", "@revoked"}:
             raise ValueError(_("unknown marker {marker}").format(marker=clean(marker[:40])))
         if len(fields) < 3:
@@ -130,7 +141,11 @@ class KnownHosts:
 
     def find(self, name: str) -> list[KnownKey]:
         """Return every entry for `name`, revoked ones too."""
-        return [known for file in self._files for known in file.find(name.lower())]
+        return [known for file in self._files for known in file.find(name)]
+
+    def find_authorities(self, name: str) -> list[str]:
+        """Return the places of the lines by which an authority vouches for a name."""
+        return [place for file in self._files for place in file.find_authorities(name)]
 
 
 class KnownHostsCache:
@@ -216,6 +231,16 @@ def _hashed_entry(hosts: str, known: KnownKey) -> _HashedEntry:
     if len(parts) != 4 or parts[1] != "1":
         raise ValueError(_("unknown kind of hashed name"))
     return _HashedEntry(base64.b64decode(parts[2], validate=True), base64.b64decode(parts[3], validate=True), known)
+
+
+def _speak_for(hosts: str, name: str) -> bool:
+    if not hosts.startswith("|"):
+        return matches(tuple(hosts.lower().split(",")), name.lower())
+    try:
+        salt, digest = (base64.b64decode(part, validate=True) for part in hosts.split("|")[2:])
+    except (ValueError, binascii.Error):
+        return False
+    return _hash(salt, name) == digest
 
 
 def _hash(salt: bytes, name: str) -> bytes:

@@ -8,7 +8,7 @@ import functools
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import paramiko
@@ -17,6 +17,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import shortened
+from dttui.transport.algorithms import RSA_SIGNATURES, Algorithms
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.link_socket import LinkSocket
 from dttui.transport.sockets import ProxyCommand
@@ -25,34 +26,11 @@ from dttui.transport.unthreaded import IS_AS_EXPECTED, ThreadedTransport, Unthre
 
 T = TypeVar("T")
 
-# Preferences, best first; what the installed paramiko lacks is left out, and what is not listed is never used: no CBC,
-# no 3DES, no MD5, no SHA-1. Curve25519 costs a tenth of group exchange.
-_KEX = (
-    "curve25519-sha256@libssh.org",
-    "curve25519-sha256",
-    "ecdh-sha2-nistp256",
-    "ecdh-sha2-nistp384",
-    "ecdh-sha2-nistp521",
-    "mlkem768x25519-sha256",
-    "diffie-hellman-group16-sha512",
-    "diffie-hellman-group14-sha256",
-    "diffie-hellman-group-exchange-sha256",
-)
-_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
-_MACS = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256", "hmac-sha2-512")
-_HOST_KEYS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
-_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
-
 _A_DAY_S = 86_400.0
 _JOIN_S = 5.0
 MAX_REASON_CHARS = 200
+_NEGOTIATED = {"kex": "KexAlgorithms", "host key": "HostKeyAlgorithms", "ciphers": "Ciphers", "macs": "MACs"}
+"""Words of paramiko's errors, and the option that is about it."""
 _REFUSALS = ("Not allowed at this time", "Exceeded MaxStartups")
 """What sshd says instead of its version when it turns a connection away."""
 
@@ -101,7 +79,7 @@ class Link:
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
-        _restrict(self.transport, known_types)
+        _restrict(self.transport, target.algorithms, known_types)
 
     @property
     def is_alive(self) -> bool:
@@ -112,6 +90,11 @@ class Link:
     def refusal(self) -> str:
         """What the other side sent that this side would not take, and so cut the connection."""
         return self.transport.packetizer.pipe.refusal
+
+    @property
+    def offered_host_keys(self) -> Sequence[str]:
+        """Algorithms of all keys and certificates that the host could have shown."""
+        return self.transport.server_host_keys
 
     @property
     def is_prompt(self) -> bool:
@@ -150,7 +133,7 @@ class Link:
             key = self.transport.get_remote_server_key()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._no_handshake(error) from error
-        return HostKey(key.get_name(), key.asbytes())
+        return HostKey(key.get_name(), key.asbytes(), key.get_bits())
 
     def settle(self) -> None:
         """Turn from connecting to staying connected, on the event loop."""
@@ -216,7 +199,12 @@ class Link:
             return self.cut_off()
         if isinstance(error, IncompatiblePeer):
             message = _("{host} and dttui have no algorithm in common: {error}").format(error=brief(error), **place)
-            return self._unreachable(message, _("Update the OpenSSH server there; SHA-1 and CBC are not used."))
+            hint = _("Update the OpenSSH server there; SHA-1 and CBC are not used.")
+            named = next((option for word, option in _NEGOTIATED.items() if word in str(error)), "")
+            if named:
+                shows = _("`ssh -G {name}` shows what {option} allows.")
+                hint += " " + shows.format(name=self.target.name, option=named)
+            return self._unreachable(message, hint)
         if self.transport.remote_version:
             reason = self.words.farewell or brief(error) or _("it closed the connection")
             message = _("the key exchange with {host} failed: {reason}").format(reason=reason, **place)
@@ -246,14 +234,16 @@ class Link:
         return HostUnreachableError(self.target.name, message, hint)
 
 
-def _restrict(transport: paramiko.Transport, known_types: Iterable[str]) -> None:
+def _restrict(transport: paramiko.Transport, allowed: Algorithms, known_types: Iterable[str]) -> None:
     options = transport.get_security_options()
-    options.kex = _available(_KEX, options.kex)
-    options.ciphers = _available(_CIPHERS, options.ciphers)
-    options.digests = _available(_MACS, options.digests)
-    known = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
-    preferred = [name for name in _HOST_KEYS if name in known]
-    options.key_types = _available((*preferred, *_HOST_KEYS), options.key_types)
+    options.kex = _available(allowed.kex, options.kex)
+    options.ciphers = _available(allowed.ciphers, options.ciphers)
+    options.digests = _available(allowed.macs, options.digests)
+    known = [name for kind in known_types for name in (RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+    preferred = [name for name in allowed.host_keys if name in known] if allowed.prefers_known else []
+    options.key_types = _available((*preferred, *allowed.host_keys), options.key_types)
+    forbidden = [name for name in RSA_SIGNATURES if name not in allowed.public_keys]
+    transport.disabled_algorithms = {"pubkeys": forbidden}
 
 
 @functools.cache

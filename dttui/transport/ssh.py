@@ -235,7 +235,8 @@ class SshTransport:
         """
         deadline.stage = _("exchanging keys")
         key = login.link.handshake()
-        if not self._host_keys.vouched_for(login.hop, key, known):
+        address, offered = login.link.address, login.link.offered_host_keys
+        if not self._host_keys.vouched_for(login.hop, key, known, address=address, offered=offered):
             return key, False
         deadline.stage = _logging_in(login.hop)
         return None, login.begin()
@@ -243,6 +244,8 @@ class SshTransport:
     async def _reach(self, route: Route, prompter: Prompter, deadline: Deadline, known: Entries) -> OpenLink:
         """Get as far as a byte pipe to the last server of the route."""
         target = route[-1].target
+        if target.obstacle:
+            raise _obstructed(route[-1])
         if len(route) > 1:
             return await self._reach_by_jump(route, prompter, deadline, known.types)
         deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
@@ -291,6 +294,16 @@ class SshTransport:
     async def _discard(self, opened: OpenLink) -> None:
         opened.link.kill()
         await asyncio.shield(asyncio.ensure_future(opened.close()))
+
+
+def _obstructed(hop: Hop) -> HostUnreachableError:
+    message = _("{host}: ssh's {option} for it leaves nothing that dttui can do")
+    hint = _("`ssh -G {name}` shows it. Change it for this host in ~/.ssh/config, where dttui is to reach it.")
+    return HostUnreachableError(
+        hop.environment.name,
+        message.format(host=hop.title, option=hop.target.obstacle),
+        hint.format(name=hop.target.name),
+    )
 
 
 def _logging_in(hop: Hop) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
+from dttui.transport.algorithms import Algorithms
 from dttui.transport.config_blocks import ConfigBlocks, Likeness, transferable
 from dttui.transport.known_hosts import DEFAULT_PORT, entry_name
 
@@ -28,6 +29,13 @@ CACHE_S = 60.0
 _SSH_G_TIMEOUT_S = 10.0
 """For a `Match exec` that hangs."""
 
+_LENIENT = {
+    "stricthostkeychecking": ("StrictHostKeyChecking", {"yes", "true", "ask", "accept-new"}),
+    "nohostauthenticationforlocalhost": ("NoHostAuthenticationForLocalhost", {"no", "false"}),
+    "verifyhostkeydns": ("VerifyHostKeyDNS", {"no", "false", "ask"}),
+}
+"""Options by which ssh takes keys that nobody vouches for, and their values by which it does not."""
+_AS_WRITTEN = {"true": "yes", "false": "no"}
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
@@ -74,6 +82,17 @@ class Target:
     proxy_jump: tuple[str, ...] = ()
     """Hosts to go through, the first one first; each `[user@]host[:port]`."""
     proxy_command: str | None = None
+    algorithms: Algorithms = field(default_factory=Algorithms)
+    required_rsa_bits: int = 0
+    """Shorter RSA keys are not taken, neither the host's nor one's own."""
+    revoked_host_keys: Path | None = None
+    """Keys that are not taken, in one's own words or as a KRL."""
+    checks_address: bool = False
+    """CheckHostIP: whether what is known of the address must not contradict."""
+    not_followed: tuple[str, ...] = ()
+    """Options by which ssh takes a host key that dttui does not take."""
+    obstacle: str = ""
+    """An option that ssh follows and dttui cannot."""
     methods: frozenset[str] = frozenset({"publickey", "keyboard-interactive", "password"})
     """Ways of authentication that the configuration does not rule out."""
     prompts: int = 3
@@ -83,6 +102,11 @@ class Target:
     def known_as(self) -> str:
         """The name to enter in a known_hosts file."""
         return self.host_key_alias.lower() if self.host_key_alias else entry_name(self.hostname, self.port)
+
+    @property
+    def looked_up_as(self) -> str:
+        """The name to look for in one: of an alias ssh hashes the capitals too."""
+        return self.host_key_alias or self.known_as
 
 
 Options = dict[str, list[str]]
@@ -126,7 +150,7 @@ class SshConfig:
         if cached and time.monotonic() < cached[0]:
             return cached[1]
         options = self._ask(query) if self.binary else self._parse(query)
-        target = _target(query, options)
+        target = _target(query, options, _defaults(self.binary) if self.binary else {})
         with self._lock:
             self._cache[key] = (time.monotonic() + CACHE_S, target)
         return target
@@ -213,7 +237,21 @@ def split_hop(hop: str) -> HostQuery:
     return HostQuery(match[1].strip("[]"), user or None, int(match[2]) if match[2] else None)
 
 
-def _target(query: HostQuery, options: Mapping[str, list[str]]) -> Target:
+@functools.cache
+def _defaults(binary: str) -> Mapping[str, list[str]]:
+    """What `ssh -G` says where nothing is configured; nothing where it does not answer."""
+    command = [binary, "-G", "-F", "/dev/null", "--", "localhost"]
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as asking:
+            output = asking.communicate(timeout=_SSH_G_TIMEOUT_S)[0]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return {keyword: [value] for keyword, _space, value in (line.partition(" ") for line in output.splitlines())}
+
+
+def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mapping[str, list[str]]) -> Target:
     def first(keyword: str, default: str = "") -> str:
         values = options.get(keyword)
         return values[0] if values else default
@@ -243,6 +281,15 @@ def _target(query: HostQuery, options: Mapping[str, list[str]]) -> Target:
     command = first("proxycommand", "none")
     batch = first("batchmode") in {"yes", "true"}
     prompts = first("numberofpasswordprompts", "3")
+    policy = _unknown_key_policy(first("stricthostkeychecking", "ask"))
+    preferred = first("preferredauthentications")
+    methods = {method for method, keyword in switches.items() if enabled(keyword)}
+    if preferred:
+        methods &= set(preferred.split(","))
+    algorithms = Algorithms.read(options, defaults)
+    revoked = first("revokedhostkeys", "none")
+    rsa_bits = first("requiredrsasize", "0")
+    command_of_keys = first("knownhostscommand", "none")
     return Target(
         name=query.host,
         hostname=hostname,
@@ -256,10 +303,21 @@ def _target(query: HostQuery, options: Mapping[str, list[str]]) -> Target:
         agent_socket=_agent_socket(first("identityagent"), tokens),
         known_hosts_files=listed_paths("userknownhostsfile") + listed_paths("globalknownhostsfile"),
         host_key_alias=alias,
-        unknown_key_policy=_unknown_key_policy(first("stricthostkeychecking", "ask")),
+        # Nobody is to be asked, and so nobody says yes.
+        unknown_key_policy=UnknownKeyPolicy.REFUSE if batch and policy is UnknownKeyPolicy.ASK else policy,
+        algorithms=algorithms,
+        required_rsa_bits=int(rsa_bits) if rsa_bits.isdigit() else 0,
+        revoked_host_keys=None if revoked.lower() == "none" else Path(_expand(revoked, tokens)),
+        checks_address=first("checkhostip", "no") in {"yes", "true"},
+        not_followed=tuple(
+            f"{option} {_AS_WRITTEN.get(first(keyword), first(keyword))}"
+            for keyword, (option, harmless) in _LENIENT.items()
+            if keyword in options and first(keyword) not in harmless
+        ),
+        obstacle="KnownHostsCommand" if command_of_keys.lower() != "none" else algorithms.missing(),
         proxy_jump=() if jump.lower() == "none" else tuple(hop for hop in jump.split(",") if hop.strip()),
         proxy_command=None if command.lower() == "none" else _substitute(command, tokens),
-        methods=frozenset(method for method, keyword in switches.items() if enabled(keyword)),
+        methods=frozenset(methods),
         prompts=0 if batch else int(prompts) if prompts.isdigit() else 3,
     )
 

@@ -28,6 +28,7 @@ KEEPALIVE_S = 15
 _IDLE_WAKE_S = 5.0
 """How often paramiko's thread, where there is one, looks around. Its own 0.1 s costs a tenth of a core at 1,000."""
 
+_COOKIE_BYTES = 16
 _BEFORE_ITS_LOOP = ("write_all", "_check_banner", "start_handshake", "_send_kex_init", "_expect_packet")
 _IN_ITS_LOOP = ("need_rekey", "in_kex", "_send_kex_init", "read_message")
 
@@ -98,10 +99,20 @@ class ThreadedTransport(paramiko.Transport):
     """paramiko's, with a thread that looks around less often."""
 
     packetizer: QuietPacketizer
+    server_host_keys: tuple[str, ...] = ()
+    """Algorithms of the keys and certificates that the server can show."""
     _active_check_timeout = _IDLE_WAKE_S
 
     def __init__(self, sock: Any) -> None:
         super().__init__(sock, packetizer_class=QuietPacketizer)
+
+    def _parse_kex_init(self, m: paramiko.Message) -> None:
+        """Note what paramiko forgets: all kinds of keys that the server has."""
+        offered = paramiko.Message(m.asbytes())
+        super()._parse_kex_init(m)  # type: ignore[misc]  # not in its stubs
+        offered.get_bytes(_COOKIE_BYTES)
+        offered.get_list()
+        self.server_host_keys = tuple(offered.get_list())
 
     is_prompt = False
     """Whether the event loop reads, and so no call on it waits for the socket."""

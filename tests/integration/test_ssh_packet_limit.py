@@ -139,8 +139,7 @@ async def test_a_server_that_sends_a_long_packet_after_the_login_is_cut_off_and_
     mac: str,
 ) -> None:
     ends = server_of(monkeypatch)
-    monkeypatch.setattr(link_module, "_CIPHERS", (cipher,))
-    monkeypatch.setattr(link_module, "_MACS", (mac,))
+    configure(ssh_config, f"Ciphers {cipher}", f"MACs {mac}")
     with scripted_server(Script(["password"])) as server:
         environment = known(server.port, server.host_key, at(server.port, ssh_config, tmp_path, route), tmp_path)
         connection = await transport.connect(environment, Person(password=["right"]), TIMEOUT_S)

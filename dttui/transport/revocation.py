@@ -1,0 +1,103 @@
+"""What RevokedHostKeys and RequiredRSASize rule out, whoever vouches for it. Blocking; opens no connection."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dttui.errors import HostKeyError
+from dttui.i18n import _
+from dttui.sanitize import shortened
+from dttui.transport.known_hosts import MAX_FILE_BYTES, HostKey
+
+if TYPE_CHECKING:
+    from dttui.transport.host_keys import Hop
+
+KRL_MAGIC = b"SSHKRL\n\0"
+TIMEOUT_S = 10.0
+MAX_REASON_CHARS = 200
+
+
+def check(hop: Hop, key: HostKey) -> None:
+    """Return if neither option rules the key out.
+
+    Raises:
+        HostKeyError: One does, or its file cannot be read, which with ssh is the same.
+    """
+    target = hop.target
+    if key.type == "ssh-rsa" and key.bits < target.required_rsa_bits:
+        message = _("the RSA key of {host} has {bits} bits, and RequiredRSASize is {required}")
+        told = message.format(host=hop.title, bits=key.bits, required=target.required_rsa_bits)
+        raise HostKeyError(hop.environment.name, told, _("Give the host a longer key."), fingerprint=key.fingerprint)
+    path = target.revoked_host_keys
+    if path is None:
+        return
+    try:
+        is_revoked = _is_revoked(path, key)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        reason = shortened(getattr(error, "strerror", None) or str(error), MAX_REASON_CHARS)
+        message = _("RevokedHostKeys {path} cannot be read, and without it no key is taken: {reason}")
+        raise HostKeyError(
+            hop.environment.name,
+            message.format(path=path, reason=reason),
+            _("Correct `RevokedHostKeys` in ~/.ssh/config."),
+            fingerprint=key.fingerprint,
+        ) from error
+    if is_revoked:
+        message = _("the key of {host} is revoked by {place}: {algorithm} {fingerprint}")
+        place = f"RevokedHostKeys {path}"
+        raise HostKeyError(
+            hop.environment.name,
+            message.format(host=hop.title, place=place, algorithm=key.algorithm, fingerprint=key.fingerprint),
+            _("Do not connect. Ask the host's administrator for a new host key."),
+            fingerprint=key.fingerprint,
+        )
+
+
+def _is_revoked(path: Path, key: HostKey) -> bool:
+    """Raises OSError, ValueError and SubprocessError."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(_("{size} bytes; not read").format(size=len(data)))
+    if data.startswith(KRL_MAGIC):
+        return _is_in_krl(path, key)
+    for line in data.split(b"\n"):
+        words = line.split()
+        if len(words) < 2 or words[0].startswith(b"#"):
+            continue
+        try:
+            blob = base64.b64decode(words[1], validate=True)
+        except (ValueError, binascii.Error):
+            continue
+        if blob == key.blob:
+            return True
+    return False
+
+
+def _is_in_krl(path: Path, key: HostKey) -> bool:
+    """Ask ssh-keygen, which knows the format: 1 is revoked, and whatever else is not 0 is no answer."""
+    tool = shutil.which("ssh-keygen")
+    if tool is None:
+        raise ValueError(_("it is a KRL, and there is no ssh-keygen to read it"))
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as shown:
+        shown.write(f"{key.type} {base64.b64encode(key.blob).decode()}\n")
+        shown.flush()
+        done = subprocess.run(
+            [tool, "-Q", "-f", str(path), shown.name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    if done.returncode == 0:
+        return False
+    if done.returncode == 1 and "REVOKED" in done.stdout:
+        return True
+    raise ValueError(done.stderr.strip() or str(done.returncode))
