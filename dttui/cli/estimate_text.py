@@ -28,6 +28,7 @@ def estimate_lines(result: Estimate) -> list[str]:
         ),
         *_part_lines(memory.parts, "GB"),
         _("not counted: {what}").format(what="; ".join(memory.excludes)),
+        *gap_lines(result),
         "",
         _("a step        {value} s, {low}–{high}").format(
             value=_short(time.value), low=_short(time.low), high=_short(time.high)
@@ -54,6 +55,14 @@ def estimate_lines(result: Estimate) -> list[str]:
     if usual:
         lines.append(_("taken by default: {names}").format(names=", ".join([*told.values(), *rest])))
     return lines
+
+
+def gap_lines(result: Estimate) -> list[str]:
+    """Return what an estimate takes for granted, and what the job says that it does not count."""
+    return [
+        *(_("assumed: {what}").format(what=item) for item in result.assumes),
+        *(_("not counted of the job: {what}").format(what=item) for item in result.not_counted),
+    ]
 
 
 def _told_defaults(usual: Mapping[str, Any]) -> dict[str, str]:
@@ -96,6 +105,8 @@ def advice_lines(advice: Advice, gpus: int, gpu: str, global_batch: int, *, batc
         rate = _("{tokens} tokens/s").format(tokens=f"{item.estimate.tokens_per_s:,.0f}")
         cost = f"{_short(item.estimate.step_time_s.value)} s  {rate}  {item.estimate.tflops_per_gpu:.0f} TFLOP/s"
         lines += [f"{place}. {degrees}  {cost}  ({', '.join(extras)})", f"   {'; '.join(item.reasons)}"]
+    if advice.candidates:
+        lines += gap_lines(advice.candidates[0].estimate)
     rest = len(advice.candidates) - SHOWN
     if rest > 0:
         lines.append(_("{count} more with --output json").format(count=rest))

@@ -280,6 +280,9 @@ def plan_text(plan: Plan) -> str:
                 share=f"{plan.estimate.communication_share:.0%}",
             )
         )
+        from dttui.cli.estimate_text import gap_lines  # What only looks at jobs need not load it.
+
+        lines += [f"  {line}" for line in gap_lines(plan.estimate)]
     lines.append(
         _("rendezvous within {seconds:g} s · at most {size} of each log kept on a host").format(
             seconds=plan.rendezvous_timeout_s, size=format_bytes(plan.log_cap_bytes)

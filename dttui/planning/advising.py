@@ -64,10 +64,20 @@ def advise_job(
     inputs = {name: item for name, item in costing.estimate.inputs.items() if not name.startswith("layout.")}
     wish = wish or Wish(precision=job.model.precision if job.model is not None else None)
     advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
+    advice = _with_gaps(advice, costing.estimate.not_counted)
     hardware = costing.hardware
     known = [inputs[f"model.{name}"].source for name in ("layers", "hidden_size")]
     shape_is_given = all(source == "declared" for source in known)
     return JobAdvice(advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given), []
+
+
+def _with_gaps(advice: Advice, gaps: list[str]) -> Advice:
+    """Name in each candidate what the job says that no estimate counts."""
+    told = [
+        item.model_copy(update={"estimate": item.estimate.model_copy(update={"not_counted": gaps})})
+        for item in advice.candidates
+    ]
+    return advice.model_copy(update={"candidates": told})
 
 
 def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:

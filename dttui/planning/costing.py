@@ -26,6 +26,7 @@ from dttui.planning.cost.rules_of_thumb import RulesOfThumb, rules_of_thumb
 from dttui.planning.cost.shape import ModelShape, parameter_count
 from dttui.planning.parallelism import context_degree, pipeline_degree
 from dttui.planning.roster import Member
+from dttui.planning.uncounted import not_counted
 from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import Job, Strategy
 
@@ -88,7 +89,7 @@ def cost(
         for problem in faults(layout, shape, ranks, hardware.gpus_per_node)
     ]
     inputs |= layout_inputs(layout, said, hardware)
-    result = estimate(shape, layout, hardware, inputs)
+    result = estimate(shape, layout, hardware, inputs).model_copy(update={"not_counted": not_counted(job)})
     rules = rules_of_thumb(shape.parameters, ranks, len(members), layout.zero_stage)
     costing = Costing(shape, layout, hardware, types, link, result, rules)
     return costing, [*check_shape(shape), *findings, *check_memory(result)]
@@ -233,8 +234,8 @@ def check_memory(result: Estimate) -> list[Finding]:
         return []
     hint = _("Shard more (zero_stage), split more (tensor or pipeline), or take a smaller micro-batch.")
     if memory.low > room:
-        text = _("a GPU needs {low} to {high} GB and has {room}: the model does not fit")
+        text = _("a GPU needs {low} to {high} GB and has {room}: the model does not fit, if attention keeps s²")
     else:
-        text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit")
+        text = _("a GPU needs {low} to {high} GB and has {room}: the model may not fit, if attention keeps s²")
     message = text.format(low=f"{memory.low:.1f}", high=f"{memory.high:.1f}", room=f"{room:.1f}")
     return [warning("memory", "model", message, hint)]

@@ -71,10 +71,18 @@ def _estimate_figures(estimate: Estimate) -> list[tuple[str, Content]]:
         pieces += [memory_bar(estimate, _BAR_CELLS), " "]
     pieces.append((word.unbroken, f"bold ${word.colour}"))
     figures = [(_("memory/GPU"), Content.assemble(*pieces)), (_("step time"), Content(step_text(estimate)))]
+    figures.append((_("assumed"), Content.styled(_assumed(estimate), "$muted")))
     speed_up = speed_up_text(estimate)
     if speed_up is not None:
         figures.append((_("speed-up"), Content(speed_up)))
     return figures
+
+
+def _assumed(estimate: Estimate) -> str:
+    """Return in a few words what the figures rest upon; `estimate` has it whole."""
+    gaps = len(estimate.not_counted)
+    told = ngettext("{count} option not counted", "{count} options not counted", gaps).format(count=gaps)
+    return " · ".join([_("attention keeps s²"), *([told] if gaps else [])])
 
 
 def verdict(estimate: Estimate) -> StateWord:

@@ -46,6 +46,10 @@ def memory(estimate: Estimate) -> Content:
     lines.append(
         Content.styled(_("not counted: {what}").format(what="; ".join(estimate.memory_per_gpu_gb.excludes)), "$muted")
     )
+    lines += [Content.styled(_("assumed: {what}").format(what=item), "$muted") for item in estimate.assumes]
+    for item in estimate.not_counted:
+        told = _("not counted of the job: {what}").format(what=clean(item))
+        lines.append(Content.assemble(("⚠ ", "$finding-warning"), told))
     return Content("\n").join(lines)
 
 

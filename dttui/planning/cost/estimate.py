@@ -116,6 +116,10 @@ class Estimate(_Value):
     """What failures cost, and how often to write a checkpoint."""
     inputs: dict[str, Input]
     """Every number that went in."""
+    assumes: list[str] = Field(default_factory=list)
+    """What is taken for granted that decides much of it."""
+    not_counted: list[str] = Field(default_factory=list)
+    """What the job says that changes nothing here though it may change memory or time, each with what is taken."""
 
     @property
     def is_tight(self) -> bool:
@@ -144,6 +148,14 @@ def part_names() -> dict[str, str]:
         "pipeline_bubble": _("pipeline bubble"),
         "data_parallel": _("data parallel"),
     }
+
+
+def attention_assumption() -> str:
+    """Return what the estimates take attention to be."""
+    return _(
+        "attention keeps its s² matrix (sequence × sequence), in memory and in time; "
+        "fused attention, such as FlashAttention, keeps none and needs less of both"
+    )
 
 
 def estimate(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
@@ -178,6 +190,7 @@ def describe(
             high=time.worst_s * (1 + UNCERTAINTY),
             parts=time.parts,
         ),
+        assumes=[attention_assumption()],
         tokens_per_s=time.tokens / time.value,
         samples_per_s=layout.global_batch / time.value,
         tflops_per_gpu=time.tflops_per_gpu,

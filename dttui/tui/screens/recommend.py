@@ -85,6 +85,10 @@ def _question(offer: Offer) -> Content:
     guide = get_framework(offer.advice.framework)
     label = guide.label if guide is not None else offer.advice.framework
     told.append(_("by size alone: {framework}; {reason}").format(framework=label, reason=offer.advice.framework_reason))
+    gaps = offer.advice.candidates[0].estimate.not_counted if offer.advice.candidates else []
+    told.append(
+        " · ".join([_("attention keeps s²"), *(_("not counted: {what}").format(what=clean(each)) for each in gaps)])
+    )
     if offer.advice.guide:
         told.append(offer.advice.guide)
     elif not offer.shape_is_given:
