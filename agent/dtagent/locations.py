@@ -162,6 +162,11 @@ class AttemptFiles:
         return self.directory / "start.json"
 
     @property
+    def rendezvous_key(self) -> Path:
+        """What the nodes of an elastic attempt know each other by; the launcher removes it once it has read it."""
+        return self.directory / "rendezvous.key"
+
+    @property
     def discarded(self) -> Path:
         """Tombstone: a start that comes after it is refused."""
         return self.directory / "discarded"

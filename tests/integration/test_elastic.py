@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
+import os
+import secrets
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
+from dttui.errors import LaunchError
 from dttui.services import jobs
+from dttui.services.agents.client import AgentClient
 from dttui.services.view import NODE_OUT
+from tests.agent.conversation import processes_with
+from tests.integration import elastic_training
 from tests.integration.elastic_jobs import Running, elastic_job, follower_of, ranks_that_torch_told, start
-from tests.integration.gangs import THREE
+from tests.integration.gangs import ONE, THREE, TWO, TestGang
 from tests.integration.headless import dttui, result_of
 from tests.processes import demo_root, shared_agents
+from tests.waiting import until
 
 __all__ = ["demo_root", "shared_agents"]
 
@@ -55,3 +66,65 @@ def test_an_elastic_job_that_is_stopped_loses_no_node_by_that(tmp_path: Path) ->
     assert NODE_OUT not in [event.data["code"] for event in running.events(EventKind.FINDING)]
     assert sorted(rank for node in follower.view.nodes.values() for rank in node.ranks) == [0, 1, 2, 3]
     assert {node.state for node in follower.view.nodes.values()} == {NodeStanding.STOPPED}
+
+
+async def test_an_agent_whose_rendezvous_would_run_anybodys_code_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet = AgentClient._greet
+
+    async def greet_as_an_old_one(client: AgentClient) -> None:
+        await greet(client)
+        if client.name == TWO and client.hello is not None:
+            client.hello = replace(client.hello, seals_rendezvous=False)
+
+    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    gang = elastic_gang(tmp_path)
+    words = f"^{TWO}: its agent is too old for an elastic job: .*; every host was rolled back$"
+    with pytest.raises(LaunchError, match=words) as caught:
+        await gang.gang.run()
+    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+
+
+async def test_the_key_of_the_rendezvous_is_made_for_the_attempt_and_kept_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make(size: int) -> str:
+        made.append(os.urandom(size).hex())
+        return made[-1]
+
+    monkeypatch.setattr(secrets, "token_hex", make)
+    gang = elastic_gang(tmp_path)
+    keys: set[str] = set()
+    environments: list[bytes] = []
+
+    def look() -> bool:
+        for pid in processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}"):
+            with contextlib.suppress(OSError):
+                environments.append(
+                    Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
+                )
+        return running.done()
+
+    running = asyncio.ensure_future(gang.gang.run())
+    await until(look, "its end", 60.0)
+    await running
+    keys = {key for key in made if len(key) == 64}
+    assert keys
+    roots = [gang.directory.path, Path(os.environ["DTTUI_DEMO_ROOT"]), tmp_path]
+    texts = [path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()] + environments
+    assert environments
+    assert not [key for key in keys if any(key.encode() in text for text in texts)]
+
+
+def elastic_gang(directory: Path) -> TestGang:
+    shutil.copy(elastic_training.__file__, directory / "train.py")
+    return TestGang(
+        directory / "job",
+        {ONE: 1, TWO: 1},
+        framework="pytorch-ddp",
+        framework_options={"elastic": {"min_nodes": 2, "wait_s": 3}},
+        run={"script": str(directory / "train.py"), "args": ["5", "0.1"]},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 import yaml
 from dtagent.payload import torchrun
 from dtagent.protocol.events import Event, EventKind
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, Numbering, ProcessExit
+from dtagent.protocol.jobs import AttemptKey, Disturbance, NodeState, NodeStatus, Numbering, ProcessExit
 
 from dttui.frameworks.parts.bundle import fill
 from dttui.frameworks.pytorch_ddp import CONFIG_FILE
+from dttui.i18n import retell, set_language
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.planner import plan
 from dttui.services import jobs
@@ -24,7 +26,7 @@ from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.elastic import Membership
 from dttui.services.gang.node_record import Shared
 from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import LEFT
+from dttui.services.gang.outcome import LEFT, TAMPERED
 from dttui.services.jobs import JobDirectory
 from dttui.services.preflight import hosts
 from dttui.services.render.targets import TARGETS
@@ -75,7 +77,7 @@ def test_torchs_own_parser_takes_what_torchrun_is_told() -> None:
     argv = [fill(word, holes) for word in made.nodes[1].processes[0].argv[2:]]
     config, _command, _arguments = config_from_args(parse_args(argv))  # type: ignore[no-untyped-call]  # torch leaves it untyped
     assert (config.min_nodes, config.max_nodes, config.max_restarts) == (2, 3, 5)
-    assert (config.rdzv_backend, config.run_id) == ("c10d", "gpt-1-0")
+    assert (config.rdzv_backend, config.run_id) == ("dttui", "gpt-1-0")
     assert config.rdzv_configs["is_host"] == "0"
     assert config.rdzv_configs["join_timeout"] == "600"
 
@@ -266,14 +268,14 @@ def test_a_node_whose_supervisor_died_is_out_too(attempt: Attempt) -> None:
     assert attempt.members.out["b"] == "the supervisor on this host died"
 
 
-def test_the_exit_code_for_a_lost_rendezvous_is_that_of_the_payload() -> None:
-    assert torchrun.LEFT == LEFT
+def test_the_exit_codes_of_a_rendezvous_are_those_of_the_payload() -> None:
+    assert (torchrun.LEFT, torchrun.TAMPERED) == (LEFT, TAMPERED)
 
 
 @pytest.mark.parametrize(
-    ("backend", "code"), [("c10d", LEFT), ("static", 1)], ids=["of an elastic job", "of one that needs all its nodes"]
+    ("backend", "code"), [("dttui", LEFT), ("static", 1)], ids=["of an elastic job", "of one that needs all its nodes"]
 )
-def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int) -> None:
+def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     torch_ends = (
         "import sys, torch.distributed.run as r\n"
@@ -283,10 +285,39 @@ def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int) -> 
         f"sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
         "sys.exit(torchrun.main(sys.argv[1:]))"
     )
-    argv = [sys.executable, "-c", torch_ends, f"--rdzv-backend={backend}", "train.py"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = run_torchrun(torch_ends, tmp_path, backend, "k" * 64)
     assert done.returncode == code, done.stderr
     assert "RendezvousError: gone" in done.stderr
+    assert (tmp_path / "rendezvous.key").exists() is (backend == "static"), "read once by whom it is for"
+
+
+def run_torchrun(code: str, directory: Path, backend: str, key: str) -> subprocess.CompletedProcess[str]:
+    (directory / "rendezvous.key").write_text(key)
+    argv = [sys.executable, "-c", code, f"--rdzv-backend={backend}", "--node-rank=1", "train.py"]
+    env = {**os.environ, "DTTUI_LOGS": str(directory / "logs")}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
+
+
+@pytest.mark.parametrize(
+    ("backend", "key", "why"),
+    [
+        ("c10d", "k" * 64, "a rendezvous by c10d runs anybody's code: upgrade dttui on the login node"),
+        ("dttui", "", "rendezvous.key is missing"),
+        ("dttui", "short", "rendezvous.key is too short"),
+    ],
+    ids=["c10d itself", "no key", "a short key"],
+)
+def test_no_elastic_rendezvous_is_run_that_takes_anybodys_word(
+    backend: str, key: str, why: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
+        "sys.exit(torchrun.main(sys.argv[1:]))"
+    )
+    done = run_torchrun(code, tmp_path, backend, key)
+    assert done.returncode == torchrun.UNSAFE
+    assert why in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -381,3 +412,58 @@ def test_logs_of_every_rank_that_a_node_has_had_are_offered(attempt: Attempt) ->
         attempt.view.apply(event)
     assert attempt.view.nodes["b"].ranks == (0,)
     assert attempt.view.nodes["b"].logged_ranks == (0, 2)
+
+
+def disturbed(how: str, *, mended: bool, what: str = "state") -> list[Disturbance]:
+    return [Disturbance(what, how, mended)]
+
+
+def test_what_was_altered_and_put_right_is_told_once_and_the_job_goes_on(attempt: Attempt) -> None:
+    attempt.all_run()
+    for count in range(3):
+        attempt.say(1, 2, disturbances=[Disturbance("state", "forged", True, count + 1)])
+        attempt.members.learn()
+        assert attempt.members.newly_out(()) == []
+    (told,) = attempt.events(EventKind.FINDING)
+    assert (told.data["code"], told.data["subject"]) == ("rendezvous-tampered", "b")
+    assert told.message == (
+        "the rendezvous was tampered with: on b its state was found overwritten by somebody who is no node of the job; "
+        "that was put right, and the job goes on"
+    )
+    address = attempt.nodes[0].planned.address
+    assert told.data["hint"].startswith(f"Let nobody but the nodes reach {address}: ")
+
+
+@pytest.mark.parametrize(
+    ("how", "what", "words"),
+    [
+        ("forged", "state", "on b its state was found overwritten by somebody who is no node of the job"),
+        ("replayed", "state", "on b its state was found replaced by an earlier one"),
+        ("deleted", "dttui/store", "on b what the nodes tell each other (dttui/store) was found deleted"),
+        ("split", "state", "on b its state was found replaced by an earlier one, from which others had gone on"),
+    ],
+)
+def test_a_rendezvous_that_was_tampered_with_ends_the_attempt_though_enough_nodes_are_left(
+    attempt: Attempt, how: str, what: str, words: str
+) -> None:
+    attempt.all_run()
+    given_up = [ProcessExit("launcher", 5.0, exit_code=TAMPERED)]
+    attempt.say(1, 2, exits=given_up, disturbances=disturbed(how, mended=False, what=what))
+    attempt.members.newly_out(())
+    assert attempt.members.out["b"] == "the launcher on b gave the rendezvous up"
+    assert attempt.members.end is not None
+    assert attempt.members.end.startswith(f"the rendezvous was tampered with: {words}. Let nobody but the nodes reach ")
+    set_language("zh")
+    zh = retell(attempt.members.end.recipe)
+    set_language("en")
+    assert "汇合点遭到篡改" in zh
+    assert "请只让各节点能访问" in zh
+
+
+def test_another_node_that_is_out_first_hides_no_tampering(attempt: Attempt) -> None:
+    attempt.all_run()
+    attempt.say(2, 0, disturbances=disturbed("replayed", mended=False))
+    attempt.say(1, 2, exits=[ProcessExit("launcher", 5.0, exit_code=LEFT)])
+    attempt.members.newly_out(())
+    assert attempt.members.end is not None
+    assert "tampered" in attempt.members.end

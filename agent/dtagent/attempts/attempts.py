@@ -162,11 +162,13 @@ class Attempts:
             self._leases.confirm(*preparation.read(files))
             for file in request.files:
                 self._write(_inside(files.directory, file.path), file.text.encode(), file.executable)
+            if request.rendezvous_key:
+                write_atomic(files.rendezvous_key, request.rendezvous_key)
             # Last before the start is on disk: without room for what becomes of it nothing is started.
             journal.create(files.journal)
             self.census.expect(files)
             with adoption.locked(files) as lock:
-                write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}))))
+                write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}, rendezvous_key=""))))
                 self._leases.release(request.key)
                 if any(process.warm_start for process in request.processes):
                     with self._warm_starts.hand_over(preparation.read(files)[1].python) as warm:
@@ -246,6 +248,7 @@ class Attempts:
             warnings=told.warnings,
             cut_logs=told.cut_logs,
             has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
+            disturbances=failures.disturbances(files),
             numbering=numbering.read(files),
             groups=grouping.read(files),
         )

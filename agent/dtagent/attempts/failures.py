@@ -13,7 +13,7 @@ from typing import Any
 from dacite import DaciteError, from_dict
 
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import ProcessExit, RankFailure
+from dtagent.protocol.jobs import Disturbance, ProcessExit, RankFailure, Tampering
 from dtagent.system import untrusted_files
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -26,6 +26,7 @@ MAX_TOLD_BYTES = 2 * 1024 * 1024
 """Of all texts, those that came first in time before the others; half of what a frame holds."""
 SHORT_TEXT = 100
 """Characters of each text for which that leaves no room."""
+MAX_DISTURBANCES = 32
 _LAUNCHER = "launcher"
 
 
@@ -48,6 +49,18 @@ def read(files: AttemptFiles) -> list[RankFailure]:
             fields.update({name: _status(body.get(name)) for name in ("exit_code", "signal")})
             failures.append(from_dict(RankFailure, fields))
     return _bounded(failures)
+
+
+def disturbances(files: AttemptFiles) -> list[Disturbance]:
+    """Return what the launcher found altered of the rendezvous."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        told = json.loads(untrusted_files.read(files.failures / "rendezvous.json", MAX_TEXT))
+        for item in told[:MAX_DISTURBANCES] if isinstance(told, list) else []:
+            with contextlib.suppress(DaciteError, ValueError, TypeError, KeyError):
+                body = {**item, "what": str(item["what"])[:SHORT_TEXT], "how": Tampering(item["how"]).value}
+                found.append(from_dict(Disturbance, body))
+    return found
 
 
 def clean_ends(files: AttemptFiles, told: Collection[str]) -> list[ProcessExit]:

@@ -33,6 +33,7 @@ async def greet(request: HelloRequest) -> HelloReply:
         time.time(),
         takes_bytes=True,
         ends_services=True,
+        seals_rendezvous=True,
         removes_containers=True,
         unpacks=list(PACKINGS),
     )

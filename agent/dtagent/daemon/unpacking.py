@@ -19,5 +19,6 @@ def unpacked(request: PackedStartRequest) -> StartRequest:
         (params,) = unfold({**alike, "rows": [request.row]})
     except (ValueError, TypeError, RecursionError) as error:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"start: what came packed does not fit: {error}") from error
-    started: StartRequest = decode_params("start", StartRequest, {**params, "secrets": request.secrets})
+    own = {"secrets": request.secrets, "rendezvous_key": request.rendezvous_key}
+    started: StartRequest = decode_params("start", StartRequest, {**params, **own})
     return started

@@ -269,6 +269,9 @@ class StartRequest:
     """Environment variables that are never written to disk."""
     log_cap_bytes: int = 2 << 30
     """Of each rank's stdout and stderr, how much is kept on the host's disk: the beginning and the end."""
+    rendezvous_key: str = ""
+    """By which the nodes of an elastic attempt know each other, alike on all; the launcher alone gets it, by a file
+    that it removes. An agent whose greeting does not say that it seals a rendezvous would not."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,8 @@ class PackedStartRequest:
     """What is this host's own: the one of `rows`, as `alike.fold` has it."""
     secrets: dict[str, str] = field(default_factory=dict)
     """Environment variables that are never written to disk."""
+    rendezvous_key: str = ""
+    """As in `StartRequest`."""
     data: bytes | None = None
     """The rest of what `alike.unfold` takes, as JSON and packed; the bytes that come along with the request."""
 
@@ -342,6 +347,32 @@ class RankFailure:
     traceback: str | None = None
     memory_limit_mib: int | None = None
     """The least of what `ulimit -v` and its cgroups let a rank have that ended by an exception."""
+
+
+class Tampering(str, Enum):
+    """What somebody did who is no node of the attempt, but reaches the store of its rendezvous."""
+
+    FORGED = "forged"
+    """Wrote what no node has written."""
+    REPLAYED = "replayed"
+    """Put back what a node had written before."""
+    DELETED = "deleted"
+    SPLIT = "split"
+    """Had nodes go on from different states."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Something of a rendezvous that somebody altered."""
+
+    what: str
+    """`state`, or the name of what the nodes told each other."""
+    how: str
+    """One of `Tampering`."""
+    mended: bool
+    """Whether a node has put it right; else that was the end of the rendezvous."""
+    count: int = 1
+    """How often."""
 
 
 @dataclass(frozen=True)
@@ -440,6 +471,8 @@ class NodeStatus:
     has_checkpoints: bool | None = None
     """Whether anything lies in the attempt's own directory of checkpoints, once it has ended here; `None` where its
     processes were told another directory, which may be on a file system that hangs."""
+    disturbances: list[Disturbance] = field(default_factory=list)
+    """What the launcher found altered of the rendezvous."""
     numbering: Numbering | None = None
     """Where torchrun numbers the ranks by itself, once all of this node have started."""
     groups: list[FormedGroup] | None = None
@@ -527,6 +560,8 @@ class HelloReply:
     """Whether a request may bring bytes along, as `rpc.RequestReader` has it."""
     ends_services: bool = False
     """Whether it ends processes that only serve others when those have ended."""
+    seals_rendezvous: bool = False
+    """Whether its launcher has a rendezvous to which nobody writes without `StartRequest.rendezvous_key`."""
     removes_containers: bool = False
     """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
     unpacks: list[str] = field(default_factory=list)

@@ -330,7 +330,9 @@ def _request(path: Path) -> StartRequest:
 
 
 def clear_up(files: AttemptFiles, family: Family, shared_memory_before: set[int]) -> None:
-    """Remove what the processes of an attempt left beside files, now that they are gone, and journal it."""
+    """Remove what the processes of an attempt left that nobody needs, now that they are gone, and journal it."""
+    with contextlib.suppress(OSError):  # Its launcher may have ended before it could.
+        files.rendezvous_key.unlink(missing_ok=True)
     if family.cgroup:
         family.cgroup.remove()
     removed = shared_memory.remove_leftovers(shared_memory_before)

@@ -18,7 +18,7 @@ MOST_CLOCK_SKEW_S = 10.0
 
 
 class Elastic(Section):
-    """How few nodes are enough (torchrun's c10d rendezvous)."""
+    """How few nodes are enough (torchrun's rendezvous by c10d)."""
 
     min_nodes: Annotated[int, Field(gt=0)]
     """Nodes with which the job goes on, the master's among them."""

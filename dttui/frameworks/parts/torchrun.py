@@ -17,6 +17,9 @@ from dttui.spec.models import Job, Run
 
 WARM_MINUTES = 30
 """How long the agent keeps a process for warm starts that no job asks for, `dtagent.attempts.warming.IDLE_S`."""
+SEALED = "dttui"
+"""Rendezvous of the payload's own: c10d that takes nothing from whoever lacks the attempt's key."""
+TORCHRUN = f"{Hole.PAYLOAD}/torchrun.py"
 RANK = f"{Hole.PAYLOAD}/rank.py"
 """Runs a script or module as one rank, with logs and an end of its own."""
 
@@ -58,7 +61,7 @@ def torchrun(
     argv = (
         *run.prefix,
         str(Hole.PYTHON),
-        f"{Hole.PAYLOAD}/torchrun.py",
+        TORCHRUN,
         *(_static(layout, node) if elastic is None else _dynamic(layout, node, elastic)),
         "--",
         RANK,
@@ -67,7 +70,7 @@ def torchrun(
     )
     own = {**torch_environment(layout, node), **(own or {})}
     if elastic is not None:
-        # Else ranks meet in a store of torchrun's, which is not always there anew once workers are started again.
+        # Ours opens the ranks' store, anew in each round; torch's would not always.
         own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     environment = process_environment(layout, node, own)
     return PlannedProcess(name="launcher", argv=argv, env=environment, cwd=layout.cwd, warm_start=run.warm_start)
@@ -97,7 +100,7 @@ def _dynamic(layout: JobLayout, node: NodeLayout, elastic: Elastic) -> tuple[str
     return (
         f"--nnodes={elastic.min_nodes}:{len(layout.nodes)}",
         f"--nproc-per-node={node.slots}",
-        "--rdzv-backend=c10d",
+        f"--rdzv-backend={SEALED}",
         f"--rdzv-endpoint={f'[{address}]' if ':' in address else address}:{Hole.MASTER_PORT}",
         f"--rdzv-id={Hole.JOB_ID}-{Hole.ATTEMPT}",
         f"--rdzv-conf={','.join(f'{name}={value}' for name, value in settings.items())}",

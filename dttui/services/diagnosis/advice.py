@@ -47,3 +47,6 @@ HANGING = N_("Find what the rank that did not come was doing: its last lines, it
 NOT_SENT = N_(
     "A relative workdir is sent with the job, absolute paths are not: put the file there, or correct the path."
 )
+STRANGERS = N_(
+    "Let nobody but the nodes reach the training address of the master: use a private network, or a firewall."
+)

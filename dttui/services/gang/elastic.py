@@ -9,9 +9,11 @@ from dtagent.protocol.jobs import NodeState, Numbering
 
 from dttui.i18n import Told, ntold, told
 from dttui.moments import elapsed_s
+from dttui.services.gang import tampering
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.gang.outcome import LEFT, FoundFailure, ending, is_consequence, rank_failures
+from dttui.services.gang.tampering import CODE
 from dttui.services.jobs import LAUNCHER, JobDirectory
 from dttui.services.view import NODE_OUT
 from dttui.services.words import listed
@@ -85,6 +87,8 @@ class Membership:
         for node in self.members:
             if (numbering := node.numbering) is not None:
                 self._tell(node, numbering)
+            if (finding := tampering.when_mended(self._nodes, node)) and not self._log.has_told(CODE, node.name):
+                self._log.tell(finding)
             if node.status is not None and node.status.failures and node.name not in self._failed:
                 failures = rank_failures(self._directory, [node], self._secrets)
                 self._failed |= {item.node: item for item in failures[:1] if item.rank is not None}
@@ -190,6 +194,8 @@ class Membership:
         return numbering is not None and (numbering.port, numbering.world_size) == self._round
 
     def _why_over(self, node: NodeRun) -> Told | None:
+        if why := tampering.why_ended(self._nodes):
+            return why
         exits = node.status.exits if node.status is not None else ()
         code = next((item.exit_code for item in exits if item.name == LAUNCHER), None)
         if code is not None and code != LEFT and code < _BY_SIGNAL:

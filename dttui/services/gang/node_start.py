@@ -77,13 +77,15 @@ class NodeStart:
             await asyncio.sleep(CONTENTION_RETRY_S)
 
     def _refuse_old_agent(self) -> None:
-        """Raise AgentError where the agent would leave something behind that does not end by itself."""
+        """Raise AgentError where the agent would leave something behind that does not end by itself, or open to all."""
         hello = self.node.client.hello if self.node.client is not None else None
         processes = self.node.planned.processes
         if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
             message = _("{host}: its agent is too old for this framework: it would never end what only serves others")
         elif any(item.engine_words for item in processes) and not (hello is not None and hello.removes_containers):
             message = _("{host}: its agent is too old for containers: it would never remove one")
+        elif self.node.shared.is_elastic and not (hello is not None and hello.seals_rendezvous):
+            message = _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
         else:
             return
         hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)

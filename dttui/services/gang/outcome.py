@@ -23,6 +23,8 @@ from dttui.services.redaction import redact
 LEFT = 75
 """With what dttui's torchrun of an elastic job exits that lost its way to the rendezvous: the others do not depend on
 it."""
+TAMPERED = 76
+"""With what it exits where somebody else wrote to the rendezvous."""
 TAIL_LINES = 30
 MAX_ERROR_LENGTH = 300
 MAX_LEFTOVERS, MAX_COMMAND = 16, 200
@@ -218,6 +220,8 @@ def _failure(
         how = told("{who} was ended by signal {name}", who=who, name=name)
     elif rank is None and service is None and failure.exit_code == LEFT:
         how = told("{who} lost its way to the rendezvous", who=who)
+    elif rank is None and service is None and failure.exit_code == TAMPERED:
+        how = told("{who} gave the rendezvous up", who=who)
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
     # Redacted first: half a secret would not be known for one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,7 @@ ROLLBACK_DEADLINE_S = 30.0
 FAILURE_GRACE_S = 5.0
 """How long the other nodes may still answer once one has failed, so that all failures are told together."""
 PROGRESS_S = 1.0
+RENDEZVOUS_KEY_BYTES = 32
 
 Result = TypeVar("Result")
 
@@ -144,7 +146,10 @@ class GangStart:
                 task.cancel()
             await asyncio.gather(*holders, ticker, return_exceptions=True)
         nodes, cap = bound.plan.nodes, bound.plan.log_cap_bytes
-        requests = await asyncio.to_thread(StartRequests, self._nodes[0].node.key, nodes, GRACE_S, self._secrets, cap)
+        # Of this attempt alone, and known here only for as long as it takes to start it.
+        key = secrets.token_hex(RENDEZVOUS_KEY_BYTES) if bound.plan.min_nodes is not None else ""
+        attempt = self._nodes[0].node.key
+        requests = await asyncio.to_thread(StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key)
         await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
 

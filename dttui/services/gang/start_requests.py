@@ -34,6 +34,7 @@ class StartRequests:
         grace_s: between TERM and KILL when the attempt is stopped.
         secrets: environment variables that are written nowhere.
         log_cap_bytes: how much of each log is kept on the host.
+        rendezvous_key: by which the nodes of an elastic attempt know each other, written nowhere.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class StartRequests:
         grace_s: float,
         secrets: Mapping[str, str],
         log_cap_bytes: int,
+        rendezvous_key: str = "",
     ) -> None:
         self._secrets = dict(secrets)
+        self._rendezvous_key = rendezvous_key
         self._requests = {node.name: _request(key, node, grace_s, log_cap_bytes) for node in nodes}
         folded = fold([to_wire(request) for request in self._requests.values()])
         self._rows = dict(zip(self._requests, folded["rows"], strict=True))
@@ -59,9 +62,9 @@ class StartRequests:
             kind, *row = self._rows[name]
             brings = self._pack(kind, packing)
             if len(brings) <= MAX_PUSH_BYTES:
-                packed = PackedStartRequest(request.key, packing, [0, *row], self._secrets)
+                packed = PackedStartRequest(request.key, packing, [0, *row], self._secrets, self._rendezvous_key)
                 return StartCall("start_packed", packed, brings)
-        return StartCall("start", replace(request, secrets=self._secrets))
+        return StartCall("start", replace(request, secrets=self._secrets, rendezvous_key=self._rendezvous_key))
 
     def _pack(self, kind: int, packing: str) -> bytes:
         if (kind, packing) not in self._packed:

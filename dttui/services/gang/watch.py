@@ -15,6 +15,7 @@ from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
 from dttui.moments import elapsed_s
 from dttui.planning.models import BoundPlan, Finding
+from dttui.services.gang import tampering
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.elastic import Membership
 from dttui.services.gang.lost_nodes import LOG_REST
@@ -359,8 +360,10 @@ class GangWatch:
             raise CancelledError(stopped_on_request(self._needed))
         for failure in failures:
             self._tell_failure(failure)
+        disturbed = tampering.why_ended(self._nodes, even_mended=self._late is not None)
         if self._late is not None:
-            raise JobFailedError(self._late, self._late_hint)
+            late = told("{what}; {why}", what=self._late, why=disturbed) if disturbed else self._late
+            raise JobFailedError(late, self._late_hint)
         if broken := next((item for item in self._broken.items() if item[0] in decisive), None):
             raise JobFailedError(told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]))
         if self._unstopped and self._cancelled:
@@ -382,7 +385,7 @@ class GangWatch:
                 told("What runs there is unknown; look at the host when it is back."),
             )
         if first := next(iter(uncleared), next((item for item in failures if item.node in decisive), None)):
-            over = members.end if members is not None else None
+            over = disturbed or (members.end if members is not None else None)
             raise JobFailedError(told("{what}; {why}", what=first.message, why=over) if over else first.message)
         if lost:
             raise JobFailedError(

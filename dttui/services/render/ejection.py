@@ -28,6 +28,8 @@ _OF_LAUNCH = {"secret-missing"}
 """Errors that only a launch from here has: the script asks for secrets where it runs."""
 _SEEN = f"{Hole.DIRECTORY}:{Hole.DIRECTORY}"
 """By which a container sees the directory of its node; here `work` and `payload` lie beside it."""
+_OF_TORCHRUN = {"listening.py", "sealed_rendezvous.py"}
+"""What dttui's torchrun finds beside it."""
 _PAYLOAD = re.compile(re.escape(str(Hole.PAYLOAD)) + r"/([\w.-]+)")
 
 
@@ -46,7 +48,7 @@ class Ejection:
     work: tuple[UploadFile, ...] | None
     """What is sent of the working directory; `None` where nothing is."""
     payload: tuple[Path, ...]
-    """Scripts of dttui's own that the processes cannot do without; standard library alone."""
+    """Scripts of dttui's own that the processes cannot do without; standard library and torch alone."""
     image: str | None = None
     """What a person wants the job to run in, where the target runs images."""
 
@@ -109,6 +111,8 @@ def eject(submission: Submission, plan: Plan, target: Path, image: str | None = 
     found = [submission.inventory.find(node.name) for node in plan.nodes]
     texts = [text for node in nodes for item in node.processes for text in (*item.argv, *item.env.values())]
     scripts = {match[1] for text in texts for match in _PAYLOAD.finditer(text)}
+    if "torchrun.py" in scripts:
+        scripts |= _OF_TORCHRUN
     directory = Path(dtagent.__file__).parent / "payload"
     return Ejection(
         job=submission.job,

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.frameworks.parts.bundle import Hole
-from dttui.frameworks.parts.torchrun import RANK
+from dttui.frameworks.parts.torchrun import RANK, SEALED, TORCHRUN
 
-_TORCHRUN = f"{Hole.PAYLOAD}/torchrun.py"
+_SEALED = f"--rdzv-backend={SEALED}"
 
 
 def plain_command(argv: Sequence[str]) -> tuple[str, ...]:
     """Return a command with torch's own torchrun for dttui's, and the program itself for what runs it as a rank.
+
+    An elastic job keeps dttui's: in torch's, whoever reaches the rendezvous runs code of his.
 
     A module comes by `-m` after an interpreter, and by `--module` after a launcher, which torchrun, accelerate and
     DeepSpeed all call so.
     """
     words: list[str] = []
     for index, item in enumerate(argv):
-        if item == _TORCHRUN:
+        if item == TORCHRUN and _SEALED not in argv:
             words += ["-m", "torch.distributed.run"]
         elif item == RANK:
             is_launcher = bool(words) and words[-1] != str(Hole.PYTHON)

@@ -13,6 +13,8 @@ from dttui.services.render.ejection import Ejection
 from dttui.services.render.shell import RENDERED, Shell, comment, default, default_text, in_quotes
 from dttui.services.render.starting import environment, start
 
+KEY_FILE = "rendezvous.key"
+"""What nodes of an elastic job know each other by, beside their directories."""
 _INTERFACE = """\
 interface_to() {{  # {what}
   local host address source
@@ -63,6 +65,7 @@ class _Script:
             self._route(),
             self._defaults(),
             self._secrets(),
+            self._rendezvous_key(),
             self._paths(),
             self._files(),
             environment(self._node.processes, self._shell),
@@ -169,6 +172,22 @@ class _Script:
         for name in self._plan.secrets:
             lines += [f': "${{{name}?{unset}}}"', f"export {name}"]
         return "\n".join(lines)
+
+    def _rendezvous_key(self) -> str:
+        if self._plan.min_nodes is None:
+            return ""
+        missing = in_quotes(
+            _("is missing: make it anew for each run, alike on all nodes and readable by nobody else; see README.md")
+        )
+        why = comment(_("By it nodes know each other: who has it can run code here. torchrun removes its copy."))
+        return "\n".join(
+            [
+                why,
+                f'[ -s "$DIRECTORY/../{KEY_FILE}" ] || {{ echo "run.sh: {KEY_FILE} {missing}" >&2; exit 2; }}',
+                f'rm -f "$DIRECTORY/{KEY_FILE}"',
+                f'(umask 077 && cat "$DIRECTORY/../{KEY_FILE}" >"$DIRECTORY/{KEY_FILE}")',
+            ]
+        )
 
     def _paths(self) -> str:
         if not self._node.required_paths:

@@ -10,7 +10,7 @@ from dttui.planning.sources import SENT_DIRECTORY
 from dttui.services.render.ejection import Ejection
 from dttui.services.render.readme import code, readme
 from dttui.services.render.rendered import Rendered
-from dttui.services.render.run_script import run_script
+from dttui.services.render.run_script import KEY_FILE, run_script
 
 
 def render_scripts(ejection: Ejection) -> list[Rendered]:
@@ -37,14 +37,18 @@ def _start(ejection: Ejection) -> str:
     name, nodes = ejection.name, ejection.plan.nodes
     is_alone = len(nodes) == 1
     remote = [item for item in ejection.environments if not item.local]
+    parts = []
+    if ejection.plan.min_nodes is not None:
+        told = _("Make the key by which the nodes know each other, anew for each run. Here, in this directory:")
+        parts += [told, code([f"(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >{KEY_FILE})"])]
     copies = [f"tar -c . | {_ssh(item)} 'mkdir -p {name} && tar -x -C {name}'" for item in remote]
     if copies:
         copying = _("Copy this directory to every host. Here, in this directory:")
         if is_alone:
             copying = _("Copy this directory to the host. Here, in this directory:")
-        parts = [copying, code(copies)]
+        parts += [copying, code(copies)]
     else:
-        parts = [_("The node is this machine.") if is_alone else _("All nodes are on this machine.")]
+        parts += [_("The node is this machine.") if is_alone else _("All nodes are on this machine.")]
     starting = _("Then start every node in a terminal of its own, in any order, within {seconds:g} seconds:").format(
         seconds=ejection.plan.rendezvous_timeout_s
     )

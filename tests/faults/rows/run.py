@@ -10,6 +10,7 @@ _DEATHS = "tests/faults/test_deaths.py::"
 _TAKEN = "tests/faults/test_take_over.py::"
 _DISK = "tests/faults/test_disk_full.py::"
 _ELASTIC = "tests/faults/test_elastic.py::"
+_TAMPERED = "tests/faults/test_tampering.py::"
 
 ROWS = (
     Fault(
@@ -59,6 +60,18 @@ ROWS = (
         (
             f"{_ELASTIC}test_the_masters_death_ends_an_elastic_job_and_is_named",
             f"{_ELASTIC}test_a_job_that_has_fewer_nodes_than_it_needs_ends",
+        ),
+    ),
+    Fault(
+        "somebody on the training network writes to an elastic job's rendezvous",
+        "a client of its store on a host that is none of its nodes: a pickle that runs code, states of another attempt "
+        "and an earlier round, keys deleted, taken away and given back, overwritten all the time",
+        ("P3",),
+        120,
+        (
+            f"{_TAMPERED}test_no_code_runs_of_who_writes_to_the_rendezvous",
+            f"{_TAMPERED}test_a_rendezvous_that_is_disturbed_holds_or_its_end_is_told",
+            f"{_TAMPERED}test_states_of_an_earlier_round_and_of_another_attempt_are_known",
         ),
     ),
     Fault(

@@ -13,6 +13,7 @@ from dttui.services.diagnosis.advice import (
     NETWORK,
     RECORDED,
     SAME_VERSIONS,
+    STRANGERS,
 )
 from dttui.services.diagnosis.recogniser import Recogniser
 from dttui.services.diagnosis.rows.patterns import GAP, GLOO_PEER, NCCL_PEER, RAISED, WIDE_GAP
@@ -143,6 +144,13 @@ ROWS: tuple[Recogniser, ...] = (
         r"|.*Connection was likely closed\. Did the remote server shutdown or crash"
         r"|(?:recvValue|sendBytes|recvBytes|waitForInput)\w* failed on|.*failed to recv, got 0 bytes)",
         is_consequence=True,
+    ),
+    Recogniser(
+        "rendezvous-tampered",
+        N_("Somebody who is no node of the job wrote to its rendezvous, by which torchrun's nodes find each other."),
+        (STRANGERS,),
+        r"[\w.]*TamperedError: the rendezvous was tampered with",
+        printed=r"dttui: somebody tampered with the rendezvous: .*cannot be put right",
     ),
     Recogniser(
         "peer-gone",

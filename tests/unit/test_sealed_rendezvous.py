@@ -1,0 +1,318 @@
+"""torchrun's elastic rendezvous over a real store that anybody writes to: what is altered is put right, or ends it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import pickle
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("torch is not installed: pip install .[torch]", allow_module_level=True)
+
+import psutil
+from dtagent.payload import listening, sealed_rendezvous
+from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+from tests.faults.store_attacker import Bomb
+from tests.integration.sshd import free_port
+
+pytestmark = pytest.mark.torch
+KEY = b"k" * 32
+RUN = "job-0"
+STATE = f"torch.rendezvous.{RUN}"
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed_rendezvous, "QUIET_S", 0.2)
+    monkeypatch.setattr(sealed_rendezvous, "MOST_QUIET_S", 0.4)
+    monkeypatch.setattr(sealed_rendezvous, "PATIENCE_S", 0.5)
+
+
+class World:
+    """A store, whoever attacks it, and nodes."""
+
+    def __init__(self) -> None:
+        self.server = sealed_rendezvous.open_store("127.0.0.1", 0, listening.on_address)
+        self.attacker = self.connection()
+        self.told: list[tuple[str, str, bool]] = []
+        self._stores: list[SealedStore] = []
+        """torch's own wrapping keeps no Python object alive."""
+
+    def connection(self) -> TCPStore:
+        return TCPStore("127.0.0.1", self.server.port, is_master=False, timeout=timedelta(seconds=5))
+
+    def node(self, *, is_host: bool = False, key: bytes = KEY, run_id: str = RUN) -> SealedBackend:
+        return SealedBackend(
+            Table(self.connection()), Seal(key, run_id), run_id, is_host=is_host, report=self.report, mend=lambda: None
+        )
+
+    def shared(self, key: bytes = KEY) -> SealedStore:
+        self._stores.append(SealedStore(Table(self.connection()), Seal(key, RUN), self.report, timedelta(seconds=2)))
+        return self._stores[-1]
+
+    def report(self, what: str, how: str, is_mended: bool) -> None:
+        self.told.append((what, how, is_mended))
+
+    def overwrite(self, name: str, value: bytes | str) -> None:
+        self.attacker.set(name, value)  # type: ignore[arg-type]  # it takes both
+        self.attacker.check([name])  # It answers when that is done.
+
+    @property
+    def kept(self) -> bytes:
+        return bytes(self.attacker.get(STATE))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def write(node: SealedBackend, content: bytes) -> None:
+    found = node.get_state()
+    done = node.set_state(content, found[1] if found is not None else None)
+    assert done is not None
+    assert (done[0], done[2]) == (content, True)
+
+
+def content(node: SealedBackend) -> bytes | None:
+    found = node.get_state()
+    return found[0] if found is not None else None
+
+
+def test_nodes_see_what_others_have_written_and_only_the_newest_can_be_replaced(world: World) -> None:
+    a, b = world.node(is_host=True), world.node()
+    assert (a.get_state(), b.get_state()) == (None, None)
+    write(a, b"one")
+    seen = b.get_state()
+    assert seen is not None
+    write(a, b"two")
+    late = b.set_state(b"mine", seen[1])
+    assert late is not None
+    assert (late[0], late[2]) == (b"two", False)
+    write(b, b"three")
+    assert content(a) == b"three"
+    assert b.set_state(b"anew") is not None, "there is one already"
+    assert content(a) == b"three"
+    assert world.told == []
+
+
+def test_a_state_put_back_by_who_has_an_earlier_one_is_replaced_by_who_has_the_newest_before_anybody_goes_on(
+    world: World,
+) -> None:
+    a, b, c = world.node(is_host=True), world.node(), world.node()
+    write(a, b"one")
+    assert content(b) == content(c) == b"one"
+    write(b, b"two")  # Neither of the others has seen it.
+    world.overwrite(STATE, "garbage")
+    assert content(a) == b"one"
+    late: list[Any] = []
+    seen = c.get_state()
+    assert seen is not None
+    writing = threading.Thread(target=lambda: late.append(c.set_state(b"three", seen[1])))
+    writing.start()
+    assert content(b) == b"two"
+    writing.join()
+    assert (late[0][0], late[0][2]) == (b"two", False)
+    write(c, b"three")
+    assert content(a) == content(b) == b"three"
+    assert world.told == [("state", "forged", True), ("state", "replayed", True)]
+
+
+@pytest.mark.parametrize("is_author", [True, False], ids=["by who wrote last", "by another"])
+def test_what_is_overwritten_deleted_or_replayed_is_put_back(world: World, is_author: bool) -> None:
+    a, b = world.node(is_host=True), world.node()
+    write(a, b"one")
+    earlier = world.kept
+    write(b, b"two")
+    assert content(a) == b"two"
+    node = b if is_author else a
+    forms = ["garbage", "", "\u00ff\u00fe", world.kept.decode()[:-1], world.kept.decode() + "=", "." * 100]
+    for form in forms:
+        world.overwrite(STATE, form)
+        assert content(node) == b"two"
+    world.overwrite(STATE, earlier)
+    assert content(node) == b"two"
+    world.attacker.delete_key(STATE)
+    assert content(node) == b"two"
+    assert world.told == [("state", how, True) for how in [*["forged"] * len(forms), "replayed", "deleted"]]
+    write(node, b"three")
+    assert content(a) == content(b) == b"three"
+
+
+@pytest.mark.parametrize("form", ["as c10d has it", "in an envelope of another key", "of another attempt", "renamed"])
+def test_a_pickle_of_somebody_else_is_never_handed_on(world: World, form: str, tmp_path: Path) -> None:
+    bomb = pickle.dumps(Bomb(str(tmp_path / "touched")))
+    body = State({"x": 99}, bomb).encode()
+    charge = {
+        "as c10d has it": base64.b64encode(bomb),
+        "in an envelope of another key": Seal(b"guessed" * 8, RUN).close(STATE, body),
+        "of another attempt": Seal(KEY, "job-1").close(STATE, body),
+        "renamed": Seal(KEY, RUN).close(f"{STATE}.1/role", body),
+    }[form]
+    a, b = world.node(is_host=True), world.node()
+    write(a, b"one")
+    world.overwrite(STATE, charge)
+    with pytest.raises(TamperedError, match="state forged"):
+        b.get_state()  # It has seen no state yet, so it waits for one that is good.
+    assert content(a) == content(b) == b"one"
+    assert not (tmp_path / "touched").exists()
+
+
+def test_who_wrote_something_that_was_taken_back_knows_though_others_went_on(world: World) -> None:
+    a, b = world.node(is_host=True), world.node()
+    write(a, b"one")
+    assert content(b) == b"one"
+    earlier = world.kept
+    write(a, b"two")  # b has not seen it.
+    world.overwrite(STATE, earlier)
+    write(b, b"other")
+    with pytest.raises(TamperedError, match="state split"):
+        a.get_state()
+    assert world.told[-1] == ("state", "split", False)
+
+
+def test_the_state_of_an_earlier_start_under_the_same_key_is_no_state_of_this_one(world: World) -> None:
+    write(world.node(is_host=True), b"earlier")
+    earlier = world.kept
+    a, b = world.node(is_host=True), world.node()
+    write(a, b"one")
+    world.overwrite(STATE, earlier)
+    with contextlib.suppress(TamperedError):
+        write(b, b"from earlier")
+    with pytest.raises(TamperedError):
+        a.get_state()
+
+
+def test_a_node_that_comes_to_an_empty_place_waits_for_the_host_and_ends(world: World) -> None:
+    with pytest.raises(TamperedError, match="state deleted"):
+        world.node().get_state()
+
+
+def test_whoever_overwrites_all_the_time_is_borne_or_named(world: World) -> None:
+    node = world.node(is_host=True)
+    write(node, b"one")
+    over = threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            world.overwrite(STATE, "garbage")
+
+    attacker = threading.Thread(target=flood)
+    attacker.start()
+    try:
+        for turn in range(3):
+            with contextlib.suppress(TamperedError):
+                write(node, b"%d" % turn)
+    finally:
+        over.set()
+        attacker.join()
+    assert ("state", "forged") in {item[:2] for item in world.told}
+    write(node, b"after")
+    assert content(node) == b"after"
+
+
+def test_what_nodes_tell_each_other_is_sealed_and_comes_through_torchs_own_wrapping(world: World) -> None:
+    one, other = (PrefixStore("1", world.shared()) for _ in range(2))
+    one.set("role", b"\xff\x00")  # type: ignore[arg-type]  # it takes both
+    assert other.get("role") == b"\xff\x00"
+    one.multi_set(["a", "b"], ["1", "2"])  # type: ignore[attr-defined]  # torch's stubs lack it
+    assert list(other.multi_get(["a", "b"])) == [b"1", b"2"]
+    assert [store.add("count", 1) for store in (one, other, one)] == [1, 2, 3]
+    other.wait(["a"], timedelta(seconds=1))
+    with pytest.raises(Exception, match="no node has told never in time"):
+        other.wait(["1/never"[2:]], timedelta(milliseconds=100))
+    assert b"\xff" not in world.attacker.get("1/role")
+    assert world.told == []
+
+
+def test_a_word_of_another_round_or_of_a_stranger_is_not_taken(world: World) -> None:
+    first, second = (PrefixStore(f"{number}", world.shared()) for number in (1, 2))
+    first.set("place", "here")
+    world.overwrite("2/place", world.attacker.get("1/place"))
+    with pytest.raises(TamperedError, match="place forged"):
+        second.get("place")
+    world.overwrite("2/count", "41")
+    assert second.add("count", 1) == 1
+    assert ("count", "forged", True) in world.told
+
+
+def test_what_a_node_has_told_is_put_back_until_it_is_over(world: World) -> None:
+    node, other = world.shared(), world.shared()
+    node.set("1/place", "here")
+    node.set("1/role", "worker")
+    world.overwrite("1/place", "there")
+    world.attacker.delete_key("1/role")
+    node.mend()
+    assert (other.get("1/place"), other.get("1/role")) == (b"here", b"worker")
+    assert world.told == [("place", "forged", True), ("role", "deleted", True)]
+    node.forget()
+    world.attacker.delete_key("1/role")
+    node.mend()
+    assert world.told[2:] == []
+
+
+def test_a_store_that_is_gone_is_a_rendezvous_that_is_gone(world: World) -> None:
+    node, shared = world.node(is_host=True), world.shared()
+    del world.attacker, world.server
+    for act in (node.get_state, lambda: shared.add("a", 1), lambda: shared.get("a")):
+        with pytest.raises(RendezvousConnectionError):
+            act()
+
+
+def handlers(port: int, count: int) -> Iterator[Handler]:
+    for index in range(count):
+        parameters = RendezvousParameters(
+            "dttui", f"127.0.0.1:{port}", RUN, count, count, f"127.0.0.{index + 1}",
+            is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10,
+        )  # fmt: skip
+        store = sealed_rendezvous._connect(parameters, listening.on_address)
+        told: Any = lambda *_: None  # noqa: E731 - nothing is told here
+        table, seal = Table(store), Seal(KEY, RUN)
+        shared = SealedStore(table, seal, told, timedelta(seconds=10))
+        backend = SealedBackend(table, seal, RUN, is_host=index == 0, report=told, mend=shared.mend)
+        yield Handler(create_handler(shared, backend, parameters), shared, f"127.0.0.{index + 1}", listening.on_address)
+
+
+def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_address_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    nodes = list(handlers(free_port(), 2))
+    places = []
+    for _round in range(2):
+        found: dict[int, Any] = {}
+
+        def meet(index: int, node: Handler, found: dict[int, Any] = found) -> None:
+            found[index] = node.next_rendezvous()
+
+        threads = [threading.Thread(target=meet, args=item) for item in enumerate(nodes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30.0)
+        assert sorted(item.rank for item in found.values()) == [0, 1]
+        (place,) = {
+            (item.bootstrap_store_info.master_addr, item.bootstrap_store_info.master_port) for item in found.values()
+        }
+        places.append(place)
+        first = next(index for index, item in found.items() if item.rank == 0)
+        assert place[0] == f"127.0.0.{first + 1}"
+        links = psutil.Process().net_connections("tcp")
+        assert {link.laddr.ip for link in links if link.status == "LISTEN" and link.laddr.port == place[1]} == {
+            place[0]
+        }
+        TCPStore(*place, is_master=False, timeout=timedelta(seconds=5)).set("a", "b")
+    assert places[0] != places[1]
+    assert nodes[0].shutdown()
