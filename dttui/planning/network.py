@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member, computing
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
 
+MOST_NAMES = 3
+"""Nodes that a message names."""
 _SSH_PORT = 22
 _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"}
 LOOPBACK = "127.0.0.1"
@@ -88,7 +90,7 @@ def check_network(
         hint = _("Choose environments of one zone where you can.")
         findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)
-    return findings + _master(members)
+    return findings + _master(members) + _public(members)
 
 
 def _simulated(members: tuple[Member, ...]) -> list[Finding]:
@@ -107,11 +109,37 @@ def _master(members: tuple[Member, ...]) -> list[Finding]:
         message = _("{others} cannot reach the master {name} by {address}, which every host has to itself")
         message = message.format(others=", ".join(elsewhere), name=master.name, address=master.address)
         return [error("master-loopback", master.name, message, hint, path=(*master.path, "id"))]
-    if _is_public(master.address):
-        message = _("the master's address {address} is public, and its rendezvous store asks for no password")
-        message = message.format(address=master.address)
-        return [warning("master-public", master.name, message, hint, path=(*master.path, "id"))]
     return []
+
+
+def _public(members: tuple[Member, ...]) -> list[Finding]:
+    """Warn of nodes whose listeners the internet may reach; of what a name stands for, only facts of the host tell."""
+    found = [(member, address) for member in members if (address := _public_address(member)) is not None]
+    if not found:
+        return []
+    first = found[0][0]
+    told = ", ".join(f"{member.name} ({address})" for member, address in found[:MOST_NAMES])
+    message = ngettext(
+        "{nodes}: a public address, and what a job listens with there asks nobody for a password",
+        "{nodes}: public addresses, and what a job listens with there asks nobody for a password",
+        len(found),
+    ).format(nodes=told + (", …" if len(found) > MOST_NAMES else ""))
+    hint = _(
+        "Set `address` of {name} in the inventory to an IP address of the hosts' own network, or keep strangers out by "
+        "a firewall; docs/reference.md lists what listens."
+    ).format(name=first.name)
+    return [warning("public-address", first.name, message, hint, path=(*first.path, "id"))]
+
+
+def _public_address(member: Member) -> str | None:
+    """Return the public address that a job listens at; `None` where there is none, or nobody knows."""
+    if _ip(_plain(member.address)) is not None:
+        return member.address if _is_public(member.address) else None
+    if _plain(member.address) == LOOPBACK or member.choice.facts is None:
+        return None
+    # By a name torch listens at all addresses.
+    known = member.choice.facts.addresses.values()
+    return next((address for addresses in known for address in addresses if _is_public(address)), None)
 
 
 def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
@@ -159,7 +187,8 @@ def _is_loopback(address: str) -> bool:
 
 def _is_public(address: str) -> bool:
     ip = _ip(_plain(address))
-    return ip is not None and ip.is_global
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    return ip is not None and ip.is_global and not ip.is_multicast
 
 
 def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -55,10 +55,6 @@ def main(address: str, port: str, run_id: str, deed: str, file: str = "") -> Non
         for _turn in range(4):
             store.set(key, earlier.decode("latin-1"))
             time.sleep(2.0)
-    elif deed == "delete":
-        for _turn in range(4):
-            store.delete_key(key)
-            time.sleep(2.0)
     elif deed == "hold":  # Takes it away, and gives it back as it was.
         for _turn in range(4):
             kept = store.compare_set(key, ABSENT, ABSENT)
@@ -66,16 +62,11 @@ def main(address: str, port: str, run_id: str, deed: str, file: str = "") -> Non
             time.sleep(1.5)
             store.set(key, kept.decode("latin-1"))
             time.sleep(1.0)
-    elif deed == "flood":
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            store.set(key, "garbage" * 1000)
-            time.sleep(PAUSE_S)
-    elif deed == "sweep":  # Whatever is there, and not only the state.
+    elif deed == "flood":  # Whatever is there, and not only the state.
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             for name in store.list_keys():
-                store.set(name, "garbage")
+                store.set(name, "garbage" * 100)
             time.sleep(PAUSE_S)
     else:
         raise SystemExit(f"no such deed: {deed}")

@@ -25,7 +25,7 @@ from dtagent.protocol.probes import (
     ListenRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.system.network import reserve_port
+from dtagent.system.network import narrow, reserve_port
 
 MAX_LISTENERS = 16
 MAX_PEERS = 1024
@@ -64,6 +64,11 @@ class Listeners:
         held = reserve_port(first, last)
         if held is None:
             raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
+        if request.address is not None:
+            try:
+                held = narrow(held, request.address)
+            except OSError as error:
+                raise RpcError(ErrorCode.BUSY, f"the port was taken meanwhile: {error.strerror}") from error
         seconds = min(max(request.seconds, 0.0), MAX_LISTEN_S)
         listener = _Listener(request.token.encode(), min(max(request.load_bytes, 0), MAX_LOAD_BYTES))
         self._open[request.token] = listener

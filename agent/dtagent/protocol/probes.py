@@ -53,11 +53,13 @@ class ListenRequest:
     """`None`: an ephemeral port, as gloo and NCCL take."""
     load_bytes: int = 0
     """How much it takes in, all probes together."""
+    address: str | None = None
+    """The IP address that it listens at, where that is one of the host's; `None` for all."""
 
 
 @dataclass(frozen=True)
 class ListenReply:
-    """Where it listens, on every address of the host."""
+    """Where it listens."""
 
     port: int
 

@@ -27,6 +27,22 @@ def interface_toward(address: str) -> tuple[str | None, str | None]:
     return None, source
 
 
+def narrow(held: socket.socket, address: str) -> socket.socket:
+    """Return a socket for the port of another, which is closed: on one address, where that is one of this host's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    port = held.getsockname()[1]
+    found = socket.socket(family)
+    held.close()
+    try:
+        found.bind(socket.getaddrinfo(address, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0][4])
+    except OSError:
+        found.close()
+        if (again := reserve_port(port, port)) is None:
+            raise
+        return again
+    return found
+
+
 def reserve_port(first: int, last: int) -> socket.socket | None:
     """Bind a free port of the range and return its socket, not listening; `None` where every port is taken.
 

@@ -77,7 +77,9 @@ class Preflight:
         """Node → what its engine says of the job's image."""
         self._is_thorough = is_thorough
         self._frameworks = FrameworkCheck(is_thorough=is_thorough)
-        self._network = Network(self.board.names, plan.port_range, measures_bandwidth=measures_bandwidth)
+        self._network = Network(
+            self.board.names, plan.port_range, plan.master_address, measures_bandwidth=measures_bandwidth
+        )
         self._measures_bandwidth = measures_bandwidth
         self._master_address: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 

@@ -1,0 +1,122 @@
+"""Where the stores of a job listen: on the training address alone, and on all addresses where that cannot be."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dtagent.payload import listening, torchrun
+from dtagent.system.network import narrow, reserve_port
+
+from tests.integration.sshd import free_port
+
+ELSEWHERE = "192.0.2.1"
+"""An address of documentation: no host's."""
+
+
+def reaches(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("address", "at"),
+    [
+        ("127.0.0.2", "127.0.0.2"),
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("localhost", "127.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+    ],
+)
+def test_it_is_bound_to_the_one_address(address: str, at: str) -> None:
+    bound = listening.on_address(address, 0)
+    assert bound is not None
+    with bound:
+        assert bound.getsockname()[0] == at
+        bound.listen()
+        port = bound.getsockname()[1]
+        assert reaches(at, port)
+        assert not reaches("127.0.0.3", port)
+
+
+@pytest.mark.parametrize(("address", "why"), [(ELSEWHERE, "is no address of this host"), ("gpu1.example", "is a name")])
+def test_an_address_that_says_nothing_of_this_host_leaves_all_and_is_told(
+    address: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listening.on_address(address, 0) is None
+    assert why in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        listening.on_address("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_probe_listens_where_the_job_will() -> None:
+    for address, at in (("127.0.0.2", "127.0.0.2"), (ELSEWHERE, "::")):
+        held = reserve_port(20000, 40000)
+        assert held is not None
+        port = held.getsockname()[1]
+        with narrow(held, address) as bound:
+            assert bound.getsockname()[:2] == (at, port)
+
+
+SCRIPT = """
+import os, time, torch.distributed as dist
+dist.init_process_group("gloo")
+if os.environ["RANK"] == "0":
+    listening = [line.split()[1] for table in ("tcp", "tcp6") for line in open(f"/proc/net/{table}").readlines()[1:]
+                 if line.split()[3] == "0A" and line.split()[1].endswith(":%04X" % int(os.environ["MASTER_PORT"]))]
+    print("at", *listening, flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("address", "at"),
+    [
+        ("127.0.0.2", "0200007F"),
+        ("::1", "00000000000000000000000001000000"),
+        ("localhost", "0100007F"),
+        (socket.gethostname(), "0" * 32),
+    ],
+    ids=["an address", "IPv6", "this host alone", "a name"],
+)
+def test_ranks_of_a_static_job_meet_in_a_store_that_listens_on_the_training_address_alone(
+    address: str, at: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    argv = [sys.executable, torchrun.__file__, "--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
+    argv += [f"--master-addr={address}", f"--master-port={free_port()}", "--max-restarts=0"]
+    env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs"), "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [*argv, str(tmp_path / "train.py")], env=env, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stdout.splitlines() if line.startswith("at ")]
+    assert [item.partition(":")[0] for item in told.split()[1:]] == [at], told
+
+
+@pytest.mark.torch
+def test_torchrun_says_by_itself_what_is_wrong_where_its_port_is_taken(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        argv = [sys.executable, torchrun.__file__, "--nnodes=1", "--nproc-per-node=1", "--node-rank=0"]
+        argv += ["--master-addr=127.0.0.1", f"--master-port={taken.getsockname()[1]}", "--rdzv-conf=timeout=10"]
+        env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs")}
+        done = subprocess.run(
+            [*argv, "train.py"], env=env, capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path
+        )
+    assert done.returncode != 0
+    assert "EADDRINUSE" in done.stderr
