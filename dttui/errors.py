@@ -6,6 +6,7 @@ DttuiError                 1   an internal error
 ├── PreflightError         3   a plan or preflight with errors
 ├── HostError              4   a host that cannot be reached or used; carries `host`
 │   ├── HostUnreachableError
+│   │   └── BrokenProtocolError    its agent says what none may
 │   ├── HostKeyError           unknown or changed; carries the fingerprint
 │   ├── AuthenticationError
 │   ├── AgentError             no agent there, or one that does not answer as it should
@@ -73,6 +74,10 @@ class HostError(DttuiError):
 
 class HostUnreachableError(HostError):
     """No connection, or one that broke or fell silent."""
+
+
+class BrokenProtocolError(HostUnreachableError):
+    """The link was ended, since what came over it is nothing that an agent may say."""
 
 
 class HostKeyError(HostError):

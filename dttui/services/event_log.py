@@ -18,6 +18,7 @@ from dttui.files import cut_torn_line
 from dttui.i18n import Told, recipes, retell, retell_within, told
 from dttui.moments import SteadyClock
 from dttui.services.backlog import Backlog
+from dttui.services.bounds import bounded, cut
 from dttui.services.redaction import Redaction
 
 EVENT = TypeAdapter(Event)
@@ -25,6 +26,11 @@ NO_ROOM = "no-room-here"
 """Code of a finding on the login node's disk: as a warning, that it takes nothing; else, that it does so again."""
 BLOCK_BYTES = 64 * 1024
 """How much is read at once where a file is read from its end."""
+MOST_BYTES = 64_000_000
+"""Of all events of a job. A sound job of 1,000 nodes makes 2 MB; what is written beyond is bounded by its ranks."""
+EVENTS_FULL = "events-full"
+"""Code of the finding that says so."""
+_ALWAYS = frozenset({EventKind.JOB_STATE, EventKind.RANK_FAILED, EventKind.OUTCOME})
 _BAD_RECIPE = (LookupError, ValueError, TypeError, AttributeError)
 
 
@@ -43,6 +49,8 @@ class EventLog:
         self._next = newest.seq + 1 if newest is not None else 0
         self.clock = SteadyClock(newest.time if newest is not None else 0.0)
         """Of the events' times, each of which is that of the one before or later."""
+        self._size = path.stat().st_size if path.exists() else 0
+        self._is_full = self._size > MOST_BYTES * 0.95  # Another controller found no room for what came next.
         self.began_at: float | None = first.time if first is not None else None
         """Unix time of the first event."""
         self.backlog = Backlog(self._tell_room)
@@ -63,11 +71,16 @@ class EventLog:
             "message": str(message),
             "told": recipe or None,
         }
-        event = EVENT.validate_python(self._without_secrets({**made, **fields}))
+        event = EVENT.validate_python(self._bounded(self._without_secrets({**made, **fields})))
+        line = json.dumps(to_wire(event), ensure_ascii=False)
+        is_mark = event.data.get("code") == EVENTS_FULL
+        if kind not in _ALWAYS and not is_mark and (self._is_full or self._size + len(line) > MOST_BYTES):
+            self._leave_out()
+            return event
         self._next += 1
+        self._size += len(line)
         self.began_at = self.began_at or event.time
-        durable = kind in (EventKind.JOB_STATE, EventKind.OUTCOME)
-        self.backlog.append(self._path, json.dumps(to_wire(event), ensure_ascii=False), durable=durable)
+        self.backlog.append(self._path, line, durable=kind in (EventKind.JOB_STATE, EventKind.OUTCOME))
         return event
 
     def unwritten(self, since: int = 0) -> list[str]:
@@ -79,6 +92,20 @@ class EventLog:
     def end(self) -> int:
         """Number of the event that comes next."""
         return self._next
+
+    def _bounded(self, made: dict[str, Any]) -> dict[str, Any]:
+        """Cut the texts of an event that are longer than anybody reads."""
+        told_of = bounded(made["told"])
+        return {**made, "message": cut(made["message"]), "told": told_of, "data": bounded(made.get("data", {}))}
+
+    def _leave_out(self) -> None:
+        """Tell once that events are left out from here on."""
+        if not self._is_full:
+            self._is_full = True
+            message = told("there are {size} MB of events: only states, failures and the outcome are told from here on",
+                           size=MOST_BYTES // 1_000_000)  # fmt: skip
+            data = {"code": EVENTS_FULL, "severity": "warning", "subject": self._path.parent.name, "hint": ""}
+            self.add(EventKind.FINDING, message, data=data)
 
     def _without_secrets(self, made: dict[str, Any]) -> dict[str, Any]:
         """Redact an event's texts: those that fill its message, and its data."""

@@ -11,7 +11,7 @@ from enum import Enum
 
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
-from dttui.errors import AgentError, AuthenticationError, HostError, HostKeyError
+from dttui.errors import AgentError, AuthenticationError, BrokenProtocolError, HostError, HostKeyError
 from dttui.inventory.models import Environment
 from dttui.services.agents.client import AgentClient
 from dttui.services.agents.words import agent_text
@@ -123,7 +123,7 @@ class Fleet:
                 failures = 0
             except HostError as error:
                 known = self.statuses[key].sample is not None
-                failures = 0 if known else failures
+                failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
                 self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
             delay_s = retry_delay_s(failures, self.statuses[key].state)
             await asyncio.sleep(max(delay_s, len(self.statuses) / RETRIES_PER_S))

@@ -12,7 +12,7 @@ from dtagent.protocol.jobs import AttemptKey, UploadRequest
 from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
 from dtagent.protocol.telemetry import TelemetryReply
 
-from dttui.errors import AgentError, HostUnreachableError
+from dttui.errors import AgentError, BrokenProtocolError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.services.agents.client import AgentClient
 from dttui.transport.questions import Nobody
@@ -108,10 +108,58 @@ async def test_a_refusal_carries_its_code_and_its_words() -> None:
     await client.close()
 
 
-async def test_an_answer_to_another_call_is_not_taken() -> None:
-    client = await connect(agent(lambda _: b'{"id": 999, "result": {}}\n{"id": "x", "result": {}}\n'))
+NOBODYS = {
+    "an id that was not given": b'{"id": 999, "result": {}}\n',
+    "an id of tomorrow": b'{"id": 3, "result": {}}\n',
+    "an id that is no number": b'{"id": "x", "result": {}}\n',
+    "a truth for a number": b'{"id": true, "result": {}}\n',
+    "no id": b'{"result": {}}\n',
+    "a call of its own": b'{"jsonrpc": "2.0", "method": "ping", "params": {}}\n',
+    "one answer three times": b'{"id": 1, "result": {}}\n' * 3,
+    "more values than any answer has": b'{"id": 2, "result": [' + b"[]," * 60_000 + b"0]}\n",
+}
+
+
+@pytest.mark.parametrize("line", NOBODYS.values(), ids=NOBODYS.keys())
+async def test_what_nobody_asked_for_ends_the_link_at_once(line: bytes) -> None:
+    client = await connect(agent(lambda _: line))
+    with pytest.raises(BrokenProtocolError, match="nonsense"):
+        await client.call("ping", None, dict, 5.0)
+    with pytest.raises(BrokenProtocolError):
+        await client.call("ping", None, dict, 5.0)
+    await client.close()
+
+
+async def test_an_answer_that_comes_late_ends_nothing() -> None:
+    async def late(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        waiting = []
+        while line := await process.stdin.readline():
+            frame = json.loads(line)
+            if frame["method"] == "hello":
+                await process.stdout.write(json.dumps({"id": frame["id"], "result": HELLO}).encode() + b"\n")
+                continue
+            waiting.append(frame["id"])
+            for number in waiting if len(waiting) == 2 else ():
+                await process.stdout.write(b'{"id": %d, "result": {}}\n' % number)
+        return 0
+
+    client = await connect(late)
     with pytest.raises(HostUnreachableError, match="no answer"):
-        await client.call("ping", None, dict, 0.2)
+        await client.call("status", None, dict, 0.2)
+    assert await client.call("status", None, dict, 5.0) == {}
+    await client.close()
+
+
+async def test_no_text_of_an_agent_is_longer_than_two_kibibytes() -> None:
+    long = "kernel é " * 2000
+    client = await connect(agent(lambda _: {"kernel": long, "list": [{"reason": "x" * 10**6}], "traceback": long * 4}))
+    told = await client.call("facts", None, dict, 5.0)
+    assert len(told["kernel"].encode()) <= 2048
+    assert told["kernel"].endswith("é …")
+    assert len(told["list"][0]["reason"].encode()) <= 2048
+    assert 8 * 1024 < len(told["traceback"].encode()) <= 16 * 1024
+    assert told["traceback"].endswith(long[-100:])
     await client.close()
 
 

@@ -9,22 +9,26 @@ import time
 from typing import Any, TypeVar
 
 from dtagent.protocol import rpc
-from dtagent.protocol.jobs import HelloReply, HelloRequest
+from dtagent.protocol.jobs import HelloReply, HelloRequest, NodeState
 from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError
 
 from dttui import __version__
-from dttui.errors import AgentError, AgentGoneError, HostUnreachableError
+from dttui.errors import AgentError, AgentGoneError, BrokenProtocolError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.moments import moment_or
 from dttui.sanitize import clean
+from dttui.services.agents.answers import Answers
 from dttui.services.agents.words import agent_text
+from dttui.services.allowance import Allowance
+from dttui.services.bounds import cut
 from dttui.services.pace import Pace
-from dttui.services.telemetry import WATCHED, decode_frame
+from dttui.services.telemetry import WATCHED
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
 
 Reply = TypeVar("Reply")
+_FINAL = frozenset(state.value for state in NodeState if state.is_final)
 
 _STUCK = "the daemon has not taken a connection"
 """How an agent's bridge begins to say that there is a daemon, which hangs."""
@@ -33,6 +37,21 @@ HELLO_TIMEOUT_S = 30.0
 SAMPLE_BYTES = 1024
 """About one sample of a large host: what was missed keeps to the link's grant as logs do."""
 MOST_SAMPLES = 60
+TALK_BYTES_PER_S = 128 * 1024
+"""What an agent may say each second beside logs: its status and samples are a few kB. Who says more is asked less."""
+TALK_BURST_BYTES = 1024 * 1024
+NEWS_PER_S = 4.0
+"""How often it is asked for news that bring little, once there were many: each is looked at by all who want to know."""
+NEWS_BURST = 40
+NEWS_AFTER_END = 0.1
+"""What an answer counts once all has ended, when only logs are still to come."""
+LITTLE_BYTES = 4096
+SAMPLES_PER_S = 2.0
+"""Taken of one host, which takes one a second; after a silence those that it has kept."""
+SAMPLES_BURST = 4000
+DRIP_BYTES = 512
+"""What is read of a frame at least, or it waits a moment for more: each read costs as much as a thousand bytes."""
+DRIP_PAUSE_S = 0.02
 PING_INTERVAL_S = 10.0
 """Between two, and for the answer: keeps the bridge, which ends after a minute of silence, and tells a dead link within
 twice that, and so within the 30 s in which silence has to be told."""
@@ -51,7 +70,12 @@ class AgentClient:
         """Of the link."""
         self._stream = stream
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._answers = Answers()
+        self._talk = Allowance(TALK_BYTES_PER_S, TALK_BURST_BYTES)
+        self._news = Allowance(NEWS_PER_S, NEWS_BURST)
+        self._samples = Allowance(SAMPLES_PER_S, SAMPLES_BURST)
+        self._next_at: dict[str, float] = {}
+        """Method → when it may be called again, on the loop's clock."""
         self._sending = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._lost: HostUnreachableError | None = None
@@ -107,24 +131,28 @@ class AgentClient:
         """
         if self._lost is not None:
             raise self._lost
+        await self._take_turn(method)
         number = next(self._numbers)
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         params = {} if request is None else rpc.to_wire(request)
         message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, brings)
+        was_sent = False
 
-        async def exchange() -> dict[str, Any]:
+        async def exchange() -> tuple[dict[str, Any], int]:
+            nonlocal was_sent
+            was_sent = True
             await self._send(message)
             return await future
 
-        self._waiting[number] = future
+        future = self._answers.expect(number)
         try:
-            frame = await asyncio.wait_for(exchange(), timeout_s)
+            frame, size = await asyncio.wait_for(exchange(), timeout_s)
         except asyncio.TimeoutError as error:
             raise HostUnreachableError(
                 self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
             ) from error
         finally:
-            self._waiting.pop(number, None)
+            self._answers.give_up(number, was_sent=was_sent)
+        self._put_off(method, frame, size)
         if "error" in frame:
             raise self._refusal(method, frame["error"])
         try:
@@ -144,7 +172,9 @@ class AgentClient:
         """
         most = min(max(1, self.pace.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
         request = TelemetryRequest(after_seq, wait_s, most, select=WATCHED.fields)
-        return WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
+        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
+        self._delay("telemetry", self._samples.spend(len(samples)))
+        return samples
 
     async def close(self) -> None:
         """End the conversation and the connection."""
@@ -192,6 +222,8 @@ class AgentClient:
         while rpc.MAGIC not in noise:
             data = await self._stream.read()
             noise += data
+            if len(data) < DRIP_BYTES and rpc.MAGIC not in noise:
+                await asyncio.sleep(DRIP_PAUSE_S if data else 0.0)
             if not data:
                 raise await self._missing(noise)
             if len(noise) > rpc.MAX_NOISE_BYTES + len(rpc.MAGIC):
@@ -212,13 +244,14 @@ class AgentClient:
                     _("{host}: there is no agent on this host").format(host=self.name),
                     _("Install it: dttui agents deploy {host}").format(host=self.name),
                 )
-            reason = said[-1] if said else _("exit status {status}").format(status=status)
+            reason = cut(said[-1]) if said else _("exit status {status}").format(status=status)
             kind = AgentError if _STUCK in reason else AgentGoneError
             return kind(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
         return AgentError(self.name, _("{host}: the agent did not start").format(host=self.name))
 
     async def _receive(self, buffered: bytes) -> None:
         reason = _("{host}: the connection ended").format(host=self.name)
+        breaks_protocol = False
         frames = rpc.FrameReader()
         began = time.monotonic()
         data = buffered
@@ -227,35 +260,54 @@ class AgentClient:
                 for line in frames.feed(data):
                     self.pace.note(len(line), time.monotonic() - began)
                     began = time.monotonic()
-                    frame = decode_frame(line)
-                    if frame.get("id") is None and "error" in frame:  # It does not serve us, and hangs up.
-                        reason = self._refusal("", frame["error"]).message
-                    self._dispatch(frame)
+                    refusal = self._answers.take(line)
+                    if refusal is not None:  # It does not serve us, and hangs up.
+                        reason = self._refusal("", refusal["error"]).message
+                        return
+                self._answers.check_pending(frames.pending_bytes)
                 is_between = not frames.pending_bytes
+                if len(data) < DRIP_BYTES and not is_between:
+                    await asyncio.sleep(DRIP_PAUSE_S)
                 data = await self._stream.read()
                 if not data:
                     return
                 if is_between:
                     began = time.monotonic()
         except rpc.FrameError as error:
-            reason = _("{host}: the agent sent nonsense: {error}").format(host=self.name, error=clean(str(error)))
+            breaks_protocol = True
+            reason = _("{host}: the agent sent nonsense: {error}").format(host=self.name, error=cut(clean(str(error))))
         except HostUnreachableError as error:
             reason = error.message
         finally:
-            self._lose(reason)
+            self._lose(reason, breaks_protocol=breaks_protocol)
+            if breaks_protocol:
+                await self._stream.close()
 
-    def _dispatch(self, frame: dict[str, Any]) -> None:
-        future = self._waiting.get(frame["id"]) if isinstance(frame.get("id"), int) else None
-        if future is not None and not future.done():
-            future.set_result(frame)
+    async def _take_turn(self, method: str) -> None:
+        """Wait where an agent is asked often already; what nobody asks again and again is asked at once."""
+        wait_s = self._next_at.get(method, 0.0) - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+            if self._lost is not None:
+                raise self._lost
 
-    def _lose(self, reason: str) -> None:
+    def _put_off(self, method: str, frame: dict[str, Any], size: int) -> None:
+        """Let the next question wait for as long as an answer costs more than its share."""
+        if method in ("follow", "telemetry"):
+            logged, is_over = _log_bytes(frame) if method == "follow" else (0, False)
+            self._delay(method, self._talk.spend(max(0, size - logged)))
+            if logged < LITTLE_BYTES:
+                self._delay(method, self._news.spend(NEWS_AFTER_END if is_over else 1))
+
+    def _delay(self, method: str, seconds: float) -> None:
+        due = asyncio.get_running_loop().time() + seconds
+        self._next_at[method] = max(self._next_at.get(method, 0.0), due)
+
+    def _lose(self, reason: str, *, breaks_protocol: bool = False) -> None:
         if self._lost is None:
-            self._lost = HostUnreachableError(self.name, reason)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(self._lost)
-                future.exception()  # Seen, even where the call itself failed in its write.
+            kind = BrokenProtocolError if breaks_protocol else HostUnreachableError
+            self._lost = kind(self.name, reason)
+        self._answers.end(self._lost)
 
     async def _keep_alive(self) -> None:
         while True:
@@ -291,6 +343,16 @@ def _is_newer(data: Any) -> bool:
     versions = data.get("versions") if isinstance(data, dict) else None
     numbers = [item for item in versions if isinstance(item, int)] if isinstance(versions, list) else []
     return bool(numbers) and min(numbers) > max(rpc.VERSIONS)
+
+
+def _log_bytes(frame: dict[str, Any]) -> tuple[int, bool]:
+    """Return how much of an answer to `follow` is bytes of logs, and whether all has ended there."""
+    result = frame.get("result")
+    told = result if isinstance(result, dict) else {}
+    chunks, status = told.get("chunks"), told.get("status")
+    data = (chunk.get("data") for chunk in chunks if isinstance(chunk, dict)) if isinstance(chunks, list) else ()
+    is_over = isinstance(status, dict) and status.get("state") in _FINAL
+    return sum(len(item) for item in data if isinstance(item, str)), is_over
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

@@ -33,6 +33,8 @@ from dttui.services.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport
 
 Result = TypeVar("Result")
+LEAST_LOG_SHARE = 0.05
+"""Of a core, what the logs of one of many nodes may take."""
 
 
 class Gang:
@@ -194,6 +196,7 @@ def make_nodes(
     nodes = []
     cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
     shared = Shared(MetricWatch(), alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
+    shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))
     for planned in plan.nodes:
         environment = inventory.find(planned.name)
         if environment is None:

@@ -11,6 +11,7 @@ from dtagent.protocol.rpc import to_wire
 from dttui.i18n import told
 from dttui.planning.models import Finding
 from dttui.services.event_log import EventLog
+from dttui.services.gang.event_flow import EventFlow
 from dttui.spec.findings import warning
 
 _STANDINGS = frozenset(item.value for item in NodeStanding)
@@ -23,6 +24,7 @@ class AttemptLog:
         self._log = log
         self.attempt = attempt
         self._told: dict[str, str] = {}
+        self._flow = EventFlow(lambda kind, message, fields: log.add(kind, message, attempt=attempt, **fields))
 
     def resume(self, events: Iterable[Event]) -> None:
         """Take in what another controller told of the attempt; of another version, what is known of it."""
@@ -51,13 +53,14 @@ class AttemptLog:
     def note(self, node: str, state: NodeStanding, message: str, **data: object) -> None:
         """Tell the state of a node."""
         if self._is_new(node, f"{state.value} {message}"):
-            self.add(EventKind.NODE_STATE, message, node=node, data={"state": state.value, **data})
+            fields = {"node": node, "data": {"state": state.value, **data}}
+            self._flow.offer(node, "state", EventKind.NODE_STATE, message, fields)
 
     def number(self, node: str, message: str, numbering: Numbering) -> None:
         """Tell how torchrun has numbered the ranks of a node."""
         data = dict(to_wire(numbering))
         if self._is_new(_ranks(node), _as_text(data)):
-            self.add(EventKind.RANKS, message, node=node, data=data)
+            self._flow.offer(node, "ranks", EventKind.RANKS, message, {"node": node, "data": data})
 
     def tell(self, finding: Finding) -> None:
         """Tell a finding."""
@@ -69,7 +72,7 @@ class AttemptLog:
                 "hint": finding.hint,
                 **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
             }
-            self.add(EventKind.FINDING, finding.message, data=data)
+            self._flow.offer(finding.subject, finding.code, EventKind.FINDING, finding.message, {"data": data})
 
     def has_told(self, code: str, subject: str) -> bool:
         """Whether a finding of this code was told of the subject."""
@@ -78,6 +81,19 @@ class AttemptLog:
     def progress(self, message: str, **data: object) -> None:
         """Tell what is being done now."""
         self.add(EventKind.PROGRESS, message, data=data)
+
+    def news(self, node: str, message: str) -> None:
+        """Tell what happens with a node, and may happen again and again."""
+        self._flow.offer(node, "progress", EventKind.PROGRESS, message, {})
+
+    def alert(self, node: str, rank: int | None, message: str, **data: object) -> None:
+        """Tell an alarming report of a rank."""
+        fields = {"node": node, "rank": rank, "data": data}
+        self._flow.offer(node, f"alert {rank}", EventKind.METRIC_ALERT, message, fields)
+
+    def flush(self) -> None:
+        """Tell what was held back, and how much was left out."""
+        self._flow.flush()
 
     def add(self, kind: EventKind, message: str, **fields: object) -> None:
         """Write an event of this attempt."""

@@ -51,6 +51,9 @@ class Shared:
     redaction: Redaction = field(default_factory=Redaction)
     """Finds the values that nobody may see."""
 
+    log_share: float = 0.5
+    """Of a core, what the logs of one node may take to be stored, so that one that prints without end delays no key."""
+
     def has_rank(self, rank: int) -> bool:
         """Whether the job has such a rank: scripts may claim any, and what is kept of each must stay bounded."""
         return 0 <= rank < self.world_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +22,15 @@ from dtagent.protocol.jobs import (
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.errors import AgentError, AgentGoneError, AuthenticationError, HostError, HostKeyError, HostUnreachableError
+from dttui.errors import (
+    AgentError,
+    AgentGoneError,
+    AuthenticationError,
+    BrokenProtocolError,
+    HostError,
+    HostKeyError,
+    HostUnreachableError,
+)
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.moments import moment_or
@@ -35,6 +44,8 @@ from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 RECONNECT_S = 3.0
 PERSON_RETRY_S = 60.0
 """Between two logins that fail for want of a person or a credential: more of them would lock the account."""
+MOST_RECONNECT_S = 60.0
+"""To an agent that has broken the protocol again and again: each time it is left alone for twice as long."""
 DISK_RETRY_S = 5.0
 HURRIED_DRAIN_S = 20.0
 """How long the logs of a node that ended may still take once a stop was forced."""
@@ -91,6 +102,10 @@ class NodeRun:
     _refusals: int = 0
     _unknown_since: float | None = None
     """By the monotonic clock: since when the agent knows nothing of an attempt that was started there."""
+    _breaks: int = 0
+    """Links in a row that the agent has ended by what no agent may say."""
+    _broke_at: float = -math.inf
+    """When it did so last, on the monotonic clock."""
     _retry: asyncio.Event = field(default_factory=asyncio.Event)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _connected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -285,7 +300,9 @@ class NodeRun:
                     self.record.break_off(reply)
                     self.is_cut_short = True
                     return
+                began = time.thread_time()
                 is_stored = self._store_if_there_is_room(reply)
+                busy_s = time.thread_time() - began
                 self.record.is_catching_up = self.record.is_catching_up and reply.more
             except HostError as error:
                 await self._lose_link(error)
@@ -310,6 +327,8 @@ class NodeRun:
                 await asyncio.sleep(DISK_RETRY_S)
             elif sum(len(chunk.data) for chunk in reply.chunks) < LITTLE_BYTES:
                 await asyncio.sleep(asked_at + LEAST_FOLLOW_S - time.monotonic())
+            else:
+                await asyncio.sleep(busy_s / self.shared.log_share)
 
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""
@@ -370,6 +389,11 @@ class NodeRun:
             self.on_change()
         await self.drop_link()
         pause_s = PERSON_RETRY_S if needs_person else RECONNECT_S if self.silent_since is not None else AWAKE_RETRY_S
+        if isinstance(error, BrokenProtocolError):
+            now = time.monotonic()
+            self._breaks = self._breaks + 1 if now - self._broke_at < 2 * MOST_RECONNECT_S else 1
+            self._broke_at = now
+            pause_s = min(pause_s * 2 ** min(self._breaks - 1, 10), MOST_RECONNECT_S)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._retry.wait(), pause_s)
         self._retry.clear()

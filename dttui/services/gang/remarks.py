@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.events import EventKind
-
 from dttui.i18n import ntold, told
 from dttui.planning.models import Severity
 from dttui.services.agents.words import agent_text
@@ -37,7 +35,7 @@ class Remarks:
         for alert in alerts:
             data = {**alert.data, "severity": Severity.WARNING.value}
             message = alert_message(node.name, alert)
-            self._log.add(EventKind.METRIC_ALERT, message, node=node.name, rank=alert.rank, data=data)
+            self._log.alert(node.name, alert.rank, message, **data)
         metrics = node.record.metrics
         found = {}
         if node.record.trainer.skipped_bytes:

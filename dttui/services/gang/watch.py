@@ -155,6 +155,7 @@ class GangWatch:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self.report()
+        self._log.flush()
         self._conclude()
         ended = self._membership.outcome() or "" if self._membership is not None else ""
         if (apart := together.end()) is None:
@@ -327,7 +328,7 @@ class GangWatch:
             elif node.status is not None:
                 if node.name in self._silent:
                     self._silent.discard(node.name)
-                    self._log.progress(told("{host} is back", host=node.name))
+                    self._log.news(node.name, told("{host} is back", host=node.name))
                 self._log.note(
                     node.name, _standing(node.status), ending(node.status, node.told_to_end_at), **last_words(node)
                 )

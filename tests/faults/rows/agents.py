@@ -71,9 +71,17 @@ ROWS = (
         ("P5", "P7", "P8"),
         30,
         (
-            f"{_LIARS}test_answers_that_nobody_asked_for_change_nothing",
+            f"{_LIARS}test_answers_that_come_twice_change_nothing",
             f"{_LIARS}test_a_lie_that_is_told_once_costs_a_connection_at_most",
         ),
+    ),
+    Fault(
+        "one bad host among many",
+        "an agent of 13 that floods: answers to no call, 4 MiB of values or text, deep nesting, a reason of 1 MB and a "
+        "state that change each time, lines and logs without end, a byte at a time, 3,000 samples at once",
+        ("P7",),
+        60,
+        ("tests/faults/test_crowd.py::test_one_bad_host_costs_the_others_nothing_and_fills_no_disk",),
     ),
     Fault(
         "forced stop of a job whose logs are longer than the link can bring in time",
