@@ -211,9 +211,32 @@ def test_of_ranks_without_a_group_it_is_told_what_they_did(tmp_path: Path, text:
     if "accelerate" in text:
         package.mkdir()
         (package / "__init__.py").touch()
-        (package / "state.py").touch()
+        (package / "state.py").write_text("class PartialState: pass")
     (group,) = job.run(1, forked=False)
     assert (group.ranks, group.places, group.world_size, group.notes) == ([0], [], 0, notes)
+
+
+@pytest.mark.parametrize(("count", "is_used"), [(1, False), (2, True)], ids=["without a GPU", "with"])
+def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
+    tmp_path: Path,
+    count: int,
+    is_used: bool,
+) -> None:
+    job = Job(tmp_path, "from accelerate.state import PartialState\nPartialState()\nPartialState()")
+    package = job.files.work / "accelerate"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    # As in accelerate 1.15, where it finds LOCAL_RANK, no GPU, and was not told to take the CPU.
+    (package / "state.py").write_text(
+        "import torch.distributed as dist\n"
+        "class PartialState:\n"
+        "    def __init__(self):\n"
+        "        if not dist.is_initialized(): dist.init_process_group(backend=None)\n"
+        f"        self.num_processes = {count}\n"
+    )
+    groups = job.run(2)
+    assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2 if is_used else 0)]
+    assert all("accelerate" in item.notes for item in groups)
 
 
 def test_horovod_tells_its_size(tmp_path: Path) -> None:

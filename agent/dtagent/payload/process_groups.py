@@ -29,12 +29,12 @@ KEYS = "dttui/group"
 def watch(path: str, local_rank: int | None) -> None:
     """Keep a record of this process at `path`: `notes` of what it imports and starts, and its `groups`."""
     rank = Rank(path, local_rank)
-    hooks = {
+    hooks: dict[str, Callable[[Any], None]] = {
         "torch.distributed.distributed_c10d": rank.hook_torch,
         "torch.multiprocessing.spawn": rank.hook_spawn,
         "horovod.common.basics": rank.hook_horovod,
         "torch.distributed.run": rank.hook_torchrun,
-        "accelerate.state": lambda _module: rank.note("accelerate"),
+        "accelerate.state": rank.hook_accelerate,
     }
     for name, hook in hooks.items():
         if name in sys.modules:  # In a process that was forked with its imports done.
@@ -135,6 +135,23 @@ class Rank:
             return result
 
         basics.init = init
+
+    def hook_accelerate(self, module: Any) -> None:
+        """Note that accelerate may decide; a group that it forms and leaves unused, for want of a GPU, is none."""
+        self.note("accelerate")
+        state = module.PartialState
+        plain = state.__init__
+
+        @functools.wraps(plain)
+        def __init__(own: Any, *arguments: Any, **named: Any) -> None:
+            before = self._groups
+            plain(own, *arguments, **named)
+            is_unused = self._groups is not before and self._groups[-1]["world_size"] > 1
+            if is_unused and getattr(own, "num_processes", None) == 1:
+                self._groups = before
+                self.write()
+
+        state.__init__ = __init__
 
     def note(self, code: str) -> None:
         """Keep a word of what this process has done."""
