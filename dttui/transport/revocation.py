@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 
 from dttui.errors import HostKeyError
 from dttui.i18n import _
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 KRL_MAGIC = b"SSHKRL\n\0"
 TIMEOUT_S = 10.0
 MAX_REASON_CHARS = 200
+_ONLY_SSH_KNOWS = (b"sk-", b"ssh-dss")
 
 
 def check(hop: Hop, key: HostKey) -> None:
@@ -67,14 +70,18 @@ def _is_revoked(path: Path, key: HostKey) -> bool:
         raise ValueError(_("{size} bytes; not read").format(size=len(data)))
     if data.startswith(KRL_MAGIC):
         return _is_in_krl(path, key)
-    for line in data.split(b"\n"):
+    for number, line in enumerate(data.split(b"\n"), start=1):
         words = line.split()
-        if len(words) < 2 or words[0].startswith(b"#"):
+        if not words or words[0].startswith(b"#"):
             continue
         try:
+            load_ssh_public_identity(b" ".join(words[:2]))
             blob = base64.b64decode(words[1], validate=True)
-        except (ValueError, binascii.Error):
-            continue
+        except (UnsupportedAlgorithm, ValueError, IndexError) as error:
+            if isinstance(error, UnsupportedAlgorithm) and words[0].startswith(_ONLY_SSH_KNOWS):
+                continue  # No host shows such a key to dttui.
+            # As with ssh: who meant to revoke a key there would not know that it is not.
+            raise ValueError(_("line {number} is no key").format(number=number)) from error
         if blob == key.blob:
             return True
     return False

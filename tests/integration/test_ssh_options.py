@@ -81,7 +81,7 @@ async def test_where_an_option_leaves_nothing_that_dttui_has_the_host_is_refused
     await refused(transport, sshd.environment(), option)
 
 
-@pytest.mark.parametrize("form", ["text", "krl", "missing", "broken"])
+@pytest.mark.parametrize("form", ["text", "krl", "missing", "broken", "spoilt"])
 async def test_a_key_in_revoked_host_keys_is_refused_and_so_is_any_where_the_file_cannot_be_read(
     sshd: Sshd, transport: SshTransport, ssh_config: Path, tmp_path: Path, form: str
 ) -> None:
@@ -93,6 +93,8 @@ async def test_a_key_in_revoked_host_keys_is_refused_and_so_is_any_where_the_fil
             revoked.write_text(f"# keys\n\n{key.read_text()}")
         elif form == "krl":
             run("ssh-keygen", "-q", "-k", "-f", str(revoked), str(key))
+        elif form == "spoilt":
+            revoked.write_text(f"{other.read_text()}no key\n")
         elif form == "broken":
             revoked.write_bytes(b"SSHKRL\n\0" + b"\xff" * 40)
 
