@@ -18,6 +18,17 @@ _APPENDING = threading.Lock()
 _thinning: set[Path] = set()
 
 
+def make_private(directory: Path) -> None:
+    """Make a directory, and what is missing above it, for this user alone, whatever the umask; what is there stays.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not directory.is_dir():
+        make_private(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file under a temporary name, flush it to the disk and rename it; parents are made.
 
@@ -26,7 +37,7 @@ def write_atomic(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -19,6 +19,7 @@ from dtagent.protocol.events import Event, EventKind, JobState
 
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
+from dttui.files import make_private
 from dttui.i18n import _
 from dttui.services.event_log import newest_event, read_events
 from dttui.services.launch.launch_file import LaunchFile, read_launch_file
@@ -233,7 +234,7 @@ def create(name: str) -> JobDirectory:
     """Make the directory of a new job; its id is made of the name, the time and a few random letters."""
     path = root = locations.jobs_directory()
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private(root)
         path = _make_directory(root, slug(name))
         for inner in ("telemetry", "logs"):
             (path / inner).mkdir(mode=0o700)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from textual.screen import Screen
 
 from dttui import locations
 from dttui.errors import DttuiError
+from dttui.files import make_private
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
@@ -328,7 +330,8 @@ def _log_to_file() -> None:
     handler: logging.Handler = logging.NullHandler()
     path = locations.log_file()
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
         handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()

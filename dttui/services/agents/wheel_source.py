@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dttui import locations
 from dttui.errors import UsageError
+from dttui.files import make_private
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, lock_text, pinned
@@ -113,7 +114,7 @@ class WheelSource:
 def _staging(cache: Path) -> Iterator[Path]:
     """Give a directory whose wheels go into the cache at the end, each in one step."""
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        make_private(cache)
         staging = Path(tempfile.mkdtemp(prefix=".new-", dir=cache))
     except OSError as error:
         raise UsageError(
@@ -168,6 +169,7 @@ async def _run_pip(arguments: list[str], directory: Path) -> None:
         stderr=asyncio.subprocess.STDOUT,
         # With -m a file of the working directory called pip.py would come first.
         cwd=directory,
+        umask=0o077,
     )
     try:
         output, _none = await asyncio.wait_for(process.communicate(), FETCH_TIMEOUT_S)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dtagent.protocol.jobs import LogChunk
 
-from dttui.files import write_atomic
+from dttui.files import make_private, write_atomic
 from dttui.i18n import _
 from dttui.services.gang.copy_cap import CopyCap
 from dttui.services.holes import missing_notice
@@ -173,7 +173,7 @@ class LogCopy:
 
     def _append(self, stream: str, notice: bytes, data: bytes, cursor: Cursor) -> None:
         """Append lines of our own, and the bytes that are at `cursor` on the host."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._folder)
         with (self._folder / stream).open("a+b", buffering=0) as copy:
             size = copy.seek(0, os.SEEK_END)
             if notice and size:

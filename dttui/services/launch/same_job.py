@@ -20,6 +20,7 @@ from dtagent.protocol.tree import decode_tree
 
 from dttui import locations
 from dttui.errors import UsageError
+from dttui.files import make_private
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Plan
@@ -105,7 +106,7 @@ def one_submission_at_a_time() -> Iterator[None]:
     """Keep another dttui of this user from submitting a job meanwhile."""
     root = locations.jobs_directory()
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(root)
         lock = os.open(root / ".submit.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(
