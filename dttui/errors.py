@@ -123,6 +123,11 @@ class JobFailedError(DttuiError):
 
     exit_code = ExitCode.JOB_FAILED
 
+    def __init__(self, message: str, hint: str = "", *, first_failure: dict[str, object] | None = None) -> None:
+        super().__init__(message, hint)
+        self.first_failure = first_failure
+        """`node`, `rank`, `cause` and `time` of what failed first, where something did."""
+
 
 class NotFinishedError(DttuiError):
     """The job is still running."""

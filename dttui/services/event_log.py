@@ -83,6 +83,11 @@ class EventLog:
         self.backlog.append(self._path, line, durable=kind in (EventKind.JOB_STATE, EventKind.OUTCOME))
         return event
 
+    def every(self) -> Iterator[Event]:
+        """Yield all events, those on the disk first."""
+        yield from read_events(self._path)
+        yield from filter(None, (parse_event(line.encode()) for line in self.unwritten()))
+
     def unwritten(self, since: int = 0) -> list[str]:
         """Return the lines of the events that are not on the disk, from the one of that number on."""
         kept = self.backlog.kept(self._path)

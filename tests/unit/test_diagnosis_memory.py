@@ -55,8 +55,8 @@ def test_a_kill_long_before_the_failure_is_not_counted() -> None:
     ("readings", "words"),
     [
         ((), "It was killed from outside (SIGKILL), and not by dttui."),
-        ((reading(99.0, 0.3),), "not the kernel for want of memory, as far as the readings of a tell: 30% was in use"),
-        ((reading(99.0, 0.3, kills=4),), "as far as the readings of a tell"),
+        ((reading(99.0, 0.3),), "It was killed from outside (SIGKILL), and not by dttui."),
+        ((reading(99.0, 0.3, kills=4),), "It was killed from outside (SIGKILL), and not by dttui."),
         ((reading(99.0, 0.85),), "It was killed from outside (SIGKILL), and not by dttui."),
         ((reading(99.0, 0.95),), "was full (95%), and the kernel killed this rank for it"),
     ],
@@ -64,7 +64,27 @@ def test_a_kill_long_before_the_failure_is_not_counted() -> None:
 def test_without_a_count_after_it_a_kill_is_told_by_how_full_the_host_was(
     readings: tuple[HostSample, ...], words: str
 ) -> None:
-    assert words in cause(*readings).words
+    found = cause(*readings)
+    assert words in found.words
+    assert "The kernel did not do it" not in found.words  # A cgroup's limit may have been reached on a host with room.
+
+
+@pytest.mark.parametrize(
+    ("kills", "code", "words"),
+    [
+        (1, "memory-limit", "the limit of its container or cgroup"),
+        (0, "killed", "The kernel did not do it for want of memory"),
+        (None, "killed", "It was killed from outside (SIGKILL), and not by dttui."),
+    ],
+)
+def test_a_count_of_the_host_itself_after_the_end_decides_where_the_readings_ended_before(
+    kills: int | None, code: str, words: str
+) -> None:
+    ended = failed(0, None, signal=signal.SIGKILL, exit_code=None, oom_kills=kills)
+    found = diagnose(evidence(ended, nodes=(node("a", 0, readings=(reading(99.0, 0.2, kills=4),)),)))
+    assert found.cause is not None
+    assert found.cause.code == code
+    assert words in found.cause.words
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,9 @@ class ProcessExit:
     system_cpu_s: float | None = None
     peak_memory_mib: int | None = None
     """Of the largest of them."""
+    oom_kills: int | None = None
+    """How often the kernel of this host had killed somebody for want of memory in the half minute before, by a cgroup's
+    limit too; `None` where it does not tell."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
+from dtagent.supervision.oom_kills import OomKills
 from dtagent.supervision.records import Records
 from dtagent.supervision.stem_client import StemClient
 from dtagent.system import cgroup, processes, untrusted_files
@@ -74,6 +75,7 @@ class _Supervisor:
         key = request.key
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
         self._family = Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
+        self._oom_kills = OomKills()
         self._records = Records(files, lambda: self._family)
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
@@ -278,6 +280,7 @@ class _Supervisor:
             os.read(self._wake_read, 4096)
         self._log_cap.look()
         self._records.look()
+        self._oom_kills.look()
         self._reap()
 
     def _usage(self) -> dict[str, Any]:
@@ -305,6 +308,7 @@ class _Supervisor:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             ended_at=time.time(),
+            **({"oom_kills": self._oom_kills.recent()} if code else {}),
             **(used or {}),
         )
 

@@ -17,7 +17,7 @@ from typing import Any
 from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
 
-from dttui.errors import CancelledError, DttuiError, ExitCode, UsageError
+from dttui.errors import CancelledError, DttuiError, ExitCode, JobFailedError, UsageError
 from dttui.files import write_atomic
 from dttui.i18n import set_language, told
 from dttui.inventory.models import Inventory
@@ -100,6 +100,7 @@ class Controller:
         self._seen_at = seen_at
         self._launches = launches
         self._transports = Transports()
+        self._first_failure: dict[str, object] | None = None
         self._retry: Callable[[], None] | None = None
         self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
@@ -148,7 +149,8 @@ class Controller:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
             message = told("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
         data = {"state": state.value, "exit_code": int(code)}
-        self._log.add(EventKind.JOB_STATE, message, time=now, data=data)
+        first = {"first_failure": self._first_failure} if self._first_failure is not None else {}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first})
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
         await self._write_late()
 
@@ -261,6 +263,9 @@ class Controller:
             said = await gang.run()
         except CancelledError as error:
             return JobState.CANCELLED, error.message, error.exit_code
+        except JobFailedError as error:
+            self._first_failure = error.first_failure
+            return JobState.FAILED, _with_hint(error), error.exit_code
         except DttuiError as error:
             return JobState.FAILED, _with_hint(error), error.exit_code
         return JobState.SUCCEEDED, said, ExitCode.OK

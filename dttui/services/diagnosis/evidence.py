@@ -270,6 +270,7 @@ def _failed(
         traceback=show(data["traceback"]) if data.get("traceback") else None,
         lines=tuple(lines),
         memory_limit_mib=data.get("memory_limit_mib"),
+        oom_kills=kills if isinstance(kills := data.get("oom_kills"), int) else None,
         service=service,
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),

@@ -24,7 +24,7 @@ def weighed(cause: Cause, failure: Failed, before: Before) -> Cause:
     if cause.code == "memory-refused":
         return _refused(cause, failure, before)
     if cause.code in ("killed", "worker-killed"):
-        return _killed(cause, host, before)
+        return _killed(cause, failure, before)
     share = before.host_memory_share
     if cause.code == "bus-error" and share is not None and share >= FULL_SHARE:
         return _full(cause, host, share)
@@ -61,8 +61,11 @@ def _refused(cause: Cause, failure: Failed, before: Before) -> Cause:
     return replace(cause, words=f"{cause.words} {more}")
 
 
-def _killed(cause: Cause, host: str, before: Before) -> Cause:
-    share, kills = before.host_memory_share, before.oom_kills
+def _killed(cause: Cause, failure: Failed, before: Before) -> Cause:
+    host, share = failure.node, before.host_memory_share
+    # The host's own count from after the end, and that of the readings, which may have ended before.
+    counts = [count for count in (failure.oom_kills, before.oom_kills) if count is not None]
+    kills = max(counts, default=None)
     if kills and share is not None and share < ROOMY_SHARE:
         words = _(
             "The kernel of {host} killed a process for want of memory, though the host had room ({share} in use): it "
@@ -78,13 +81,10 @@ def _killed(cause: Cause, host: str, before: Before) -> Cause:
     if kills or (kills is None and share is not None and share >= FULL_SHARE):
         return _full(cause, host, share)
     if kills == 0:
-        more = _("The kernel did not do it for want of memory: it counts no such kill on {host} in these seconds.")
-    elif share is not None and share < ROOMY_SHARE:
-        more = _("It was not the kernel for want of memory, as far as the readings of {host} tell: {share} was in use.")
-    else:
-        return cause
-    told = more.format(host=host, share="" if share is None else f"{share:.0%}")
-    return replace(cause, words=f"{cause.words} {told}", advice=(tell(WHO_KILLS, {"host": host}),))
+        told = _("The kernel did not do it for want of memory: it counts no such kill on {host} in these seconds.")
+        words = f"{cause.words} {told.format(host=host)}"
+        return replace(cause, words=words, advice=(tell(WHO_KILLS, {"host": host}),))
+    return cause  # That the host had room says nothing of the limit of a container or cgroup.
 
 
 def _full(cause: Cause, host: str, share: float | None) -> Cause:

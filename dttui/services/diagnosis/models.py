@@ -76,6 +76,8 @@ class Failed:
     """What its ulimit or cgroup let it have."""
     service: str | None = None
     """Name of the process, where it is one that serves the others."""
+    oom_kills: int | None = None
+    """How often the kernel of its host had just killed somebody for want of memory, by a count after the end."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
     is_agent_gone: bool = False
@@ -211,6 +213,12 @@ class Explained:
 
     failure: Failed
     cause: Cause
+
+    @property
+    def as_data(self) -> dict[str, object]:
+        """What the event of the job's end keeps of it."""
+        failure = self.failure
+        return {"node": failure.node, "rank": failure.rank, "cause": self.cause.code, "time": failure.time}
 
 
 @dataclass(frozen=True)

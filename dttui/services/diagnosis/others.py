@@ -14,6 +14,8 @@ from dttui.services.words import rank_names
 
 MOST_NAMED = 4
 """Ranks that a sentence names."""
+_NEVER_RAN = (ExitCode.UNREACHABLE, ExitCode.PREFLIGHT, ExitCode.LAUNCH)
+"""Exit codes of an attempt of which no rank ran to an end."""
 _NOTHING_STARTED = (ExitCode.UNREACHABLE, ExitCode.PREFLIGHT)
 """Exit codes of an attempt that ended before any rank was to start."""
 _ENQUEUED = re.compile(r"last enqueued(?: NCCL)? work: (\d+)")
@@ -92,10 +94,10 @@ def _doing(
     if node.exits.get(str(rank)) == 0:
         # A rank that is asked to end may do so with 0 too.
         return Doing.STOPPED if time is not None and node.ended_at.get(str(rank), time) > time else Doing.ENDED
-    if node.state is NodeStanding.ENDED or evidence.state is JobState.SUCCEEDED or has_gone:
-        return Doing.ENDED
-    is_known = node.ranks_started is not None or evidence.exit_code == ExitCode.LAUNCH
+    is_known = node.ranks_started is not None or evidence.exit_code in _NEVER_RAN
     has_started = not is_known or rank in (node.ranks_started or ()) or rank in evidence.last_lines
+    if evidence.state is JobState.SUCCEEDED or has_gone or (has_started and node.state is NodeStanding.ENDED):
+        return Doing.ENDED
     if not has_started or node.state in (NodeStanding.WAITING, NodeStanding.CONNECTED, NodeStanding.PREPARED):
         return Doing.ABSENT if evidence.state.is_final else Doing.STARTING
     if node.state.is_over or node.state is NodeStanding.STOPPING:

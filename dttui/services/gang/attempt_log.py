@@ -9,9 +9,10 @@ from dtagent.protocol.jobs import Numbering
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import told
-from dttui.planning.models import Finding
+from dttui.planning.models import Finding, Plan
 from dttui.services.event_log import EventLog
 from dttui.services.gang.event_flow import EventFlow
+from dttui.services.view import JobView
 from dttui.spec.findings import warning
 
 _STANDINGS = frozenset(item.value for item in NodeStanding)
@@ -73,6 +74,14 @@ class AttemptLog:
                 **(finding.place.model_dump(exclude={"source_line"}) if finding.place is not None else {}),
             }
             self._flow.offer(finding.subject, finding.code, EventKind.FINDING, finding.message, {"data": data})
+
+    def view(self, job_id: str, plan: Plan) -> JobView:
+        """Return the job as a reader of all events sees it, those too that the disk has not taken."""
+        view = JobView(job_id)
+        view.set_plan(plan)
+        for event in self._log.every():
+            view.apply(event)
+        return view
 
     def has_told(self, code: str, subject: str) -> bool:
         """Whether a finding of this code was told of the subject."""

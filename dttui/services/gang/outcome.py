@@ -224,6 +224,8 @@ def _failure(
         how = told("{who} gave the rendezvous up", who=who)
     else:
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
+    exits = node.status.exits if node.status is not None else ()
+    kills = max((item.oom_kills for item in exits if item.oom_kills is not None), default=None)
     # Redacted first: half a secret would not be known for one.
     error = shortened(redact(failure.error, secrets)) if failure.error else failure.error
     if error and error.strip() and not error.startswith("SystemExit"):
@@ -240,6 +242,7 @@ def _failure(
             "traceback": shortened(redact(failure.traceback, secrets)) if failure.traceback else failure.traceback,
             "tail": [redact(line, secrets) for line in lines],
             "memory_limit_mib": failure.memory_limit_mib,
+            **({"oom_kills": kills} if kills is not None else {}),
             **({"process": service} if service is not None else {}),
         },
     )

@@ -14,7 +14,10 @@ from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 from dttui.errors import CancelledError, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
 from dttui.moments import elapsed_s
-from dttui.planning.models import BoundPlan, Finding
+from dttui.planning.models import BoundPlan, Finding, Plan
+from dttui.services.diagnosis.diagnose import diagnose
+from dttui.services.diagnosis.evidence import read_evidence
+from dttui.services.diagnosis.models import Explained
 from dttui.services.gang import tampering
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.elastic import Membership
@@ -80,6 +83,8 @@ class GangWatch:
         """Whether it was told that services end."""
         self._silent: set[str] = set()
         """Nodes that were told to be silent, and not yet to be back."""
+        self._plan: Plan | None = None
+        """Of the attempt, once it was started."""
         self._membership: Membership | None = None
         """Of an elastic attempt, who takes part."""
 
@@ -98,6 +103,7 @@ class GangWatch:
             JobFailedError: it failed, or what became of a part of it is not known.
             CancelledError: it was stopped on request.
         """
+        self._plan = bound.plan
         size, least = bound.plan.world_size, bound.plan.min_nodes
         if least is not None:
             self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
@@ -365,37 +371,63 @@ class GangWatch:
         if self._late is not None:
             late = told("{what}; {why}", what=self._late, why=disturbed) if disturbed else self._late
             raise JobFailedError(late, self._late_hint)
-        if broken := next((item for item in self._broken.items() if item[0] in decisive), None):
-            raise JobFailedError(told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]))
+        found = self._first_failure()
+        known = found.as_data if found is not None else None
+        broken = next((item for item in self._broken.items() if item[0] in decisive), None)
+        if broken is not None and (found is None or found.failure.node == broken[0]):
+            raise JobFailedError(
+                told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]), first_failure=known
+            )
         if self._unstopped and self._cancelled:
             raise JobFailedError(
                 told("stopped on request, but not ended: {reason}", reason=next(iter(self._unstopped.values()))),
                 told("What runs there is unknown; `dttui stop {job}` asks again.", job=self._directory.job_id),
             )
         gone = [node.name for node in self._nodes if node.name in lost and node.agent_gone]
-        if gone and (self._cancelled or gone == lost) and not failures:
+        if gone and (self._cancelled or (found is not None and found.failure.node in gone)):
             what = told("the agent of {hosts} is gone", hosts=", ".join(gone))
             raise JobFailedError(
                 told("stopped on request, but {what}", what=what) if self._cancelled else what,
                 told("What ran there may run on: `dttui agents deploy {hosts}`, then `dttui stop {job}` ends it.",
                      hosts=" ".join(gone), job=self._directory.job_id),
+                first_failure=known,
             )  # fmt: skip
         if lost and self._cancelled:
             raise JobFailedError(
                 told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),
                 told("What runs there is unknown; look at the host when it is back."),
             )
-        if first := next(iter(uncleared), next((item for item in failures if item.node in decisive), None)):
+        # In the words that were told of it; of a host that was lost nothing was.
+        told_of = [item for item in failures if item.node in decisive]
+        if found is not None and not (found.failure.is_lost and found.failure.node in lost):
+            told_of.sort(key=lambda item: (item.node, item.rank) != (found.failure.node, found.failure.rank))
+        if told_of and not (found is not None and found.failure.is_lost and found.failure.node in lost):
             over = disturbed or (members.end if members is not None else None)
-            raise JobFailedError(told("{what}; {why}", what=first.message, why=over) if over else first.message)
+            message: str = told_of[0].message
+            if uncleared and uncleared[0] is not told_of[0]:
+                message = told("{what}; {why}", what=message, why=uncleared[0].message)
+            message = told("{what}; {why}", what=message, why=over) if over else message
+            raise JobFailedError(message, first_failure=known)
         if lost:
+            lost.sort(key=lambda name: found is None or name != found.failure.node)
             raise JobFailedError(
                 told("{hosts} could not be reached", hosts=", ".join(lost)),
                 told("What runs there is unknown; look at the host when it is back."),
+                first_failure=known,
             )
         unwell = next((node for node in self._needed if not node.has_succeeded), None)
         if unwell is not None:
             raise JobFailedError(told("{host} did not end well", host=unwell.name))
+
+    def _first_failure(self) -> Explained | None:
+        """Return what failed first, from what is recorded: the same that every reader of the job comes to."""
+        if self._plan is None:
+            return None
+        view = self._log.view(self._directory.job_id, self._plan)
+        try:
+            return diagnose(read_evidence(self._directory, view)).first
+        except OSError:  # What cannot be read says nothing; the failures themselves are known.
+            return None
 
     @property
     def _needed(self) -> list[NodeRun]:

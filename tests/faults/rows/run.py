@@ -98,4 +98,15 @@ ROWS = (
             f"{_LIARS}test_a_numbering_is_believed_of_elastic_jobs_alone_and_within_their_world",
         ),
     ),
+    Fault(
+        "the first failure is none of a rank's own",
+        "the host of the master switched off while another rank loses its peer; a rank in a control group whose "
+        "limit of memory it exceeds",
+        ("P4", "P6"),
+        120,
+        (
+            "tests/faults/test_one_cause.py::test_a_master_that_is_switched_off_is_the_cause_wherever_it_is_told",
+            "tests/faults/test_one_cause.py::test_a_rank_that_its_cgroup_s_limit_killed_is_told_as_that",
+        ),
+    ),
 )
