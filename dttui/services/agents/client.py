@@ -172,7 +172,8 @@ class AgentClient:
         """
         most = min(max(1, self.pace.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
         request = TelemetryRequest(after_seq, wait_s, most, select=WATCHED.fields)
-        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
+        # What comes beyond what was asked for is asked for again, by the number of the last that was taken.
+        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))[:most]
         self._delay("telemetry", self._samples.spend(len(samples)))
         return samples
 

@@ -33,7 +33,7 @@ from dttui.services.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport
 
 Result = TypeVar("Result")
-LEAST_LOG_SHARE = 0.05
+LEAST_LOG_SHARE = 0.03
 """Of a core, what the logs of one of many nodes may take."""
 
 

@@ -44,6 +44,8 @@ from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 RECONNECT_S = 3.0
 PERSON_RETRY_S = 60.0
 """Between two logins that fail for want of a person or a credential: more of them would lock the account."""
+LOG_COST = 3.0
+"""What an answer with logs costs in all, for each second in which they are stored: it is also read and decoded."""
 MOST_RECONNECT_S = 60.0
 """To an agent that has broken the protocol again and again: each time it is left alone for twice as long."""
 DISK_RETRY_S = 5.0
@@ -328,7 +330,7 @@ class NodeRun:
             elif sum(len(chunk.data) for chunk in reply.chunks) < LITTLE_BYTES:
                 await asyncio.sleep(asked_at + LEAST_FOLLOW_S - time.monotonic())
             else:
-                await asyncio.sleep(busy_s / self.shared.log_share)
+                await asyncio.sleep(LOG_COST * busy_s / self.shared.log_share)
 
     async def record_samples(self) -> None:
         """Write the host's telemetry to the job's directory until cancelled."""
