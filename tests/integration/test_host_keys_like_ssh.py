@@ -94,7 +94,7 @@ async def test_wherever_dttui_goes_on_ssh_does_and_where_only_ssh_does_the_optio
             silent.append(_told(case, "ssh goes on", ours))
     assert not too_far, f"{len(too_far)} of {len(cases)} cases\n" + "\n".join(too_far[:20])
     assert not silent, f"{len(silent)} of {len(cases)} cases\n" + "\n".join(silent[:20])
-    assert sum(not ours for _case, ours, _answer in asked) > len(cases) // 6
+    assert sum(not ours for _case, ours, _answer in asked) > len(cases) // 16
 
 
 def _made(directory: Path) -> Path:
