@@ -345,6 +345,12 @@ PRINTED = [
         "rendezvous-timeout",
         "waited 45 s in hvd.init for rank 2",
     ),
+    (
+        "dttui: somebody tampered with the rendezvous: state split; that cannot be put right",
+        76,
+        "rendezvous-tampered",
+        "Somebody who is no node of the job",
+    ),
     ("Out of memory: Killed process 4711 (python3) total-vm:9", 137, "host-oom", "The kernel of gpu2 killed a process"),
     ("train.py: error: unrecognized arguments: --lrx 1", 2, "arguments", "unrecognized arguments: --lrx 1"),
     ("Error: No such option: --lrx", 2, "arguments", "--lrx"),

@@ -31,7 +31,7 @@ def finish(
     directory = jobs.create(name)
     data = {"state": state.value, "exit_code": 0}
     with monkeypatch.context() as then:
-        then.setattr("dttui.services.event_log.time.time", lambda: ended_at)
+        then.setattr("dttui.moments.time.time", lambda: ended_at)
         log = EventLog(directory.events)
         log.add(EventKind.JOB_STATE, "", data=data)
         if state.is_final:
