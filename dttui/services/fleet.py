@@ -16,6 +16,7 @@ from dttui.inventory.models import Environment
 from dttui.services.agents.client import AgentClient
 from dttui.services.agents.words import agent_text
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
+from dttui.transport.deadline import within
 
 FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
@@ -107,7 +108,7 @@ class Fleet:
         """Wait until each environment is known to be well or not, or the time is up."""
         if self.pending:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), timeout_s)
+                await within(self._settled.wait(), timeout_s)
 
     async def close(self) -> None:
         """Let go of all connections."""

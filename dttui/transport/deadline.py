@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -75,3 +75,26 @@ class Deadline:
         self._expired = True
         if self._task is not None:
             self._task.cancel()
+
+
+async def within(operation: Awaitable[T], seconds: float | None) -> T:
+    """Return what an operation gives in time, and be cancelled when told so.
+
+    Not `asyncio.wait_for`: before Python 3.12 that swallows a cancellation which comes together with the result.
+
+    Raises:
+        asyncio.TimeoutError: The time was up; the operation has been cancelled and has cleaned up after itself.
+    """
+    task = asyncio.ensure_future(operation)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
+        is_late = not task.done()
+        if is_late:
+            await asyncio.gather(task, return_exceptions=True)
+        elif not task.cancelled():
+            task.exception()  # Seen, also where nobody is left to hear of it.
+    if is_late and task.cancelled():
+        raise asyncio.TimeoutError
+    return task.result()

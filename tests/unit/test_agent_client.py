@@ -17,6 +17,7 @@ from dttui.inventory.models import Environment
 from dttui.services.agents.client import AgentClient
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
+from tests.waiting import until
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}
@@ -273,4 +274,17 @@ async def test_a_link_that_dies_in_a_write_is_told_once_and_by_the_call_alone() 
         await client.call("ping", None, dict, 5.0)
     gc.collect()
     assert complaints == []
+    await client.close()
+
+
+async def test_a_call_that_is_cancelled_as_its_answer_comes_does_not_go_on() -> None:
+    """Else who follows a node for ever, answer by answer, goes on after he was told to end."""
+    client = await connect(agent(lambda _: b""))
+    call = asyncio.create_task(client.call("telemetry", None, dict))
+    await until(lambda: client._answers._waiting, "the call is under way")
+    (answer,) = client._answers._waiting.values()
+    answer.set_result(({"result": {}}, 13))
+    asyncio.get_running_loop().call_soon(call.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await call
     await client.close()

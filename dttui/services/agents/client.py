@@ -26,6 +26,7 @@ from dttui.services.bounds import cut
 from dttui.services.pace import Pace
 from dttui.services.telemetry import WATCHED
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
+from dttui.transport.deadline import within
 
 Reply = TypeVar("Reply")
 _FINAL = frozenset(state.value for state in NodeState if state.is_final)
@@ -145,7 +146,7 @@ class AgentClient:
 
         future = self._answers.expect(number)
         try:
-            frame, size = await asyncio.wait_for(exchange(), timeout_s)
+            frame, size = await within(exchange(), timeout_s)
         except asyncio.TimeoutError as error:
             raise HostUnreachableError(
                 self.name, _("{host}: no answer within {seconds:g} s").format(host=self.name, seconds=timeout_s)
@@ -204,7 +205,7 @@ class AgentClient:
 
     async def _greet(self) -> None:
         try:
-            buffered = await asyncio.wait_for(self._skip_noise(), HELLO_TIMEOUT_S)
+            buffered = await within(self._skip_noise(), HELLO_TIMEOUT_S)
         except asyncio.TimeoutError as error:
             raise AgentError(self.name, _("{host}: the agent did not start").format(host=self.name)) from error
         self._tasks = [
@@ -237,7 +238,7 @@ class AgentClient:
 
     async def _missing(self, noise: bytes) -> AgentError:
         with contextlib.suppress(asyncio.TimeoutError):
-            status, stderr = await asyncio.wait_for(self._stream.wait(), 5.0)
+            status, stderr = await within(self._stream.wait(), 5.0)
             said = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
             if status in (126, 127):
                 return AgentGoneError(

@@ -20,6 +20,7 @@ from dttui.files import make_private
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, lock_text, pinned
+from dttui.transport.deadline import within
 
 ARCHITECTURES = ("x86_64", "aarch64")
 """Machines that the pinned wheels are for, as `uname -m` names them."""
@@ -172,7 +173,7 @@ async def _run_pip(arguments: list[str], directory: Path) -> None:
         umask=0o077,
     )
     try:
-        output, _none = await asyncio.wait_for(process.communicate(), FETCH_TIMEOUT_S)
+        output, _none = await within(process.communicate(), FETCH_TIMEOUT_S)
     except asyncio.TimeoutError as error:
         raise UsageError(
             _("pip did not fetch the agent's wheels within {seconds:g} s").format(seconds=FETCH_TIMEOUT_S),

@@ -21,6 +21,7 @@ from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import Told, told
 from dttui.services.redaction import redact
+from dttui.transport.deadline import within
 
 TIMEOUT_S = 30.0
 END_S = 1.0
@@ -112,7 +113,7 @@ class EventHook:
         except (OSError, ValueError) as error:
             return told("it cannot be run: {reason}", reason=getattr(error, "strerror", None) or str(error))
         try:
-            said = await asyncio.wait_for(_converse(process, line), self._timeout_s)
+            said = await within(_converse(process, line), self._timeout_s)
         except asyncio.TimeoutError:
             return told("not done within {seconds:g} s", seconds=self._timeout_s)
         finally:

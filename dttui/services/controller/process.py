@@ -41,6 +41,7 @@ from dttui.spec import parse_document
 from dttui.spec.findings import Severity
 from dttui.spec.models import Job
 from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.deadline import within
 from dttui.transport.routes import Transports, prepare_ssh
 
 LOG = logging.getLogger("dttui.controller")
@@ -199,7 +200,7 @@ class Controller:
         """Put a question to a client that can ask a person; `None` where there is none."""
         if not self._prompting and self._expects_client:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._came.wait(), CLIENT_WAIT_S)
+                await within(self._came.wait(), CLIENT_WAIT_S)
         if not self._prompting:
             return None
         number = next(self._numbers)

@@ -40,6 +40,7 @@ from dttui.services.awake import has_just_woken
 from dttui.services.gang.node_record import NodeRecord, Shared
 from dttui.services.jobs import JobDirectory
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
+from dttui.transport.deadline import within
 
 RECONNECT_S = 3.0
 PERSON_RETRY_S = 60.0
@@ -262,7 +263,7 @@ class NodeRun:
                 await asyncio.sleep(RETRY_S)
 
         try:
-            return await asyncio.wait_for(ask(), deadline_s)
+            return await within(ask(), deadline_s)
         except asyncio.TimeoutError as error:
             if last is not None:
                 raise last from error
@@ -397,7 +398,7 @@ class NodeRun:
             self._broke_at = now
             pause_s = min(pause_s * 2 ** min(self._breaks - 1, 10), MOST_RECONNECT_S)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._retry.wait(), pause_s)
+            await within(self._retry.wait(), pause_s)
         self._retry.clear()
 
     def _may_be_known_again(self) -> bool:

@@ -29,6 +29,7 @@ from dttui.services.gang.watch import GangWatch
 from dttui.services.jobs import JobDirectory
 from dttui.services.view import NODE_OUT
 from dttui.transport.base import Prompter, Transport
+from dttui.transport.deadline import within
 
 ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
@@ -191,7 +192,7 @@ class TakeOver:
             while not all(task.done() for task in asking):
                 with contextlib.suppress(asyncio.TimeoutError):
                     wait_s = None if deadline is None else max(0.1, deadline - loop.time())
-                    await asyncio.wait_for(self._changed.wait(), wait_s)
+                    await within(self._changed.wait(), wait_s)
                 self._changed.clear()
                 self._watch.report()
                 known = [task.result() for task in asking if task.done()]
@@ -273,4 +274,4 @@ async def _catch_up(node: NodeRun) -> None:
     if node.client is not None:
         ends = [item.ended_at for item in node.status.exits] if node.status is not None else []
         with contextlib.suppress(HostError, asyncio.TimeoutError):
-            await asyncio.wait_for(node.catch_up_samples(max(ends, default=time.time())), CATCH_UP_DEADLINE_S)
+            await within(node.catch_up_samples(max(ends, default=time.time())), CATCH_UP_DEADLINE_S)

@@ -36,6 +36,7 @@ from dttui.services.agents.client import AgentClient
 from dttui.services.known_hardware import record_links
 from dttui.services.preflight.board import CheckStatus, Judgement
 from dttui.spec.findings import error, warning
+from dttui.transport.deadline import within
 
 Value = TypeVar("Value")
 
@@ -353,5 +354,5 @@ def _done(future: asyncio.Future[Listening | None]) -> Listening | None:
 
 async def _within(future: asyncio.Future[Value | None], limit_s: float) -> Value | None:
     with contextlib.suppress(asyncio.TimeoutError):
-        return await asyncio.wait_for(asyncio.shield(future), limit_s)
+        return await within(asyncio.shield(future), limit_s)
     return None

@@ -32,6 +32,7 @@ from dttui.services.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus,
 from dttui.services.preflight.software import differences, drift_findings, facts_request, judge_software
 from dttui.services.preflight.verdicts import shape_of, unread
 from dttui.spec.findings import error, warning
+from dttui.transport.deadline import within
 
 FACTS_TIMEOUT_S = 30.0
 PATHS_S = 5.0
@@ -274,7 +275,7 @@ class Preflight:
         """Await an answer; return it and how long it took, or write why there is none and return `None`."""
         began = time.monotonic()
         try:
-            return await asyncio.wait_for(asking, limit_s), time.monotonic() - began
+            return await within(asking, limit_s), time.monotonic() - began
         except asyncio.TimeoutError:
             reason = _("timed out after {seconds} s").format(seconds=f"{limit_s:g}")
             hint = ""
