@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
 from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import CancelledError, DttuiError, ExitCode
+from dttui.garbage import collected_rarely
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
 from dttui.services.controller.starting import SpareController
@@ -106,9 +106,8 @@ def _interrupted(options: Namespace) -> str:
 def _command(verb: str) -> Callable[[Namespace], int]:
     """Return what does it. The other verbs are not imported."""
     module, name = _COMMANDS[verb]
-    gc.disable()  # What is imported stays; to look through it again and again takes a tenth of the time.
-    command: Callable[[Namespace], int | Awaitable[int]] = getattr(import_module(f"dttui.cli.{module}"), name)
-    gc.enable()
+    with collected_rarely():
+        command: Callable[[Namespace], int | Awaitable[int]] = getattr(import_module(f"dttui.cli.{module}"), name)
 
     def run(options: Namespace) -> int:
         hang_up_with_terminal()

@@ -64,7 +64,7 @@ async def envs(options: Namespace) -> int:
 def _unsettled(status: EnvironmentStatus) -> EnvironmentStatus:
     """Say that nothing is known of an environment, which is another thing than that it cannot be reached."""
     reason = _("not settled: it has neither answered nor refused within {seconds:g} s").format(seconds=SETTLE_S)
-    hint = _("Ask about it alone: dttui envs {host}").format(host=status.environment.name)
+    hint = _("Ask about it alone: dttui envs NAME")
     return replace(status, reason=reason, hint=hint)
 
 

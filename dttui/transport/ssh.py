@@ -45,7 +45,9 @@ LOGINS_AT_ONCE = 128
 """With hosts that take half a second to answer, 200 connect in 2.7 s on 64, in 7.8 s on 16."""
 LOGIN_S = 1.0
 """How long a login usually takes at most: who waits longer for a host holds up nobody else."""
-READINGS_AT_ONCE = 64
+READINGS_AT_ONCE = 8
+READING_S = 0.1
+"""More at once would only take turns at the interpreter, and make those wait that have got further."""
 LOOK_UPS_AT_ONCE = 64
 LOOK_UP_S = 0.25
 UNKNOWN_AT_ONCE = 8
@@ -62,7 +64,7 @@ class SshTransport:
         self._config = SshConfig(config_file or locations.ssh_config_override())
         _raise_open_files()
         self._threads = Threads()
-        self._readings = Turns(READINGS_AT_ONCE, LOGIN_S)
+        self._readings = Turns(READINGS_AT_ONCE, READING_S)
         self._look_ups = Turns(LOOK_UPS_AT_ONCE, LOOK_UP_S)
         self._dials = Dials(min(MOST_DIALS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self._logins = Turns(LOGINS_AT_ONCE, LOGIN_S)

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -154,13 +156,33 @@ def test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach(
     monkeypatch.setattr(hosts, "SETTLE_S", 2.0)
     inventory = tmp_path / "inventory.yaml"
     with listening(drops=True) as port:
-        environments = [far("drop", 1, port), far("refuse", 2, free_port())]
+        environments = [far("drop", 1, port), far("refuse", 2, free_port()), far("drop", 3, port)]
         inventory.write_text(
             json.dumps({"environments": [item.model_dump(exclude_unset=True) for item in environments]})
         )
         done = dttui_here("envs", "--inventory", inventory, "--output", "jsonl")
+        shown = dttui_here("envs", "--inventory", inventory)
     rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 4
     assert rows["refuse2"]["state"] == "unreachable"
     assert rows["drop1"]["state"] == "connecting"
     assert rows["drop1"]["reason"] == "not settled: it has neither answered nor refused within 2 s"
+    assert shown.stderr.count("Ask about it alone") == 1
+
+
+def test_what_many_hosts_have_made_is_not_looked_through_for_garbage_again_and_again(tmp_path: Path) -> None:
+    """All at once: neither a key is answered nor a host found meanwhile; nothing is left."""
+    port = free_port()
+    inventory = tmp_path / "inventory.yaml"
+    hosts_of_it = [far("refuse", number, port).model_dump(exclude_unset=True) for number in range(1500)]
+    inventory.write_text(json.dumps({"environments": hosts_of_it}))
+    counted = (
+        "import gc, sys; from dttui.cli import main; looks = []\n"
+        "gc.callbacks.append(lambda phase, info: looks.append(phase) if info['generation'] == 2 else None)\n"
+        f"code = main(['envs', '--inventory', {str(inventory)!r}, '--output', 'jsonl'])\n"
+        "sys.stderr.write(f'{code} {looks.count(\"start\")} full looks'); sys.stderr.flush()"
+    )
+    done = subprocess.run([sys.executable, "-c", counted], capture_output=True, text=True, timeout=DEADLINE_S)
+    code, looks = done.stderr.split()[-4:-2]
+    assert len(done.stdout.splitlines()) == 1500
+    assert (int(code), int(looks) <= 1) == (4, True)

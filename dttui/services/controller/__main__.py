@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import sys
+
+from dttui.garbage import collected_rarely
 
 
 def run() -> int:
     """Import and run it."""
-    gc.disable()  # What is imported stays; to look through it again and again takes a seventh of the time.
-    from dttui.services.controller.process import main
+    with collected_rarely():
+        from dttui.services.controller.process import main
 
-    gc.enable()
     return main(sys.argv[1:])
 
 
