@@ -80,15 +80,16 @@ class Redaction:
         """
         data = text.encode(errors="surrogatepass")
         hidden = self.hidden(data, self._parts_at_ends(data))
-        return text if hidden is data else hidden.decode(errors="surrogatepass")
+        # A value that is no text itself may have taken a part of a character.
+        return text if hidden is data else hidden.decode(errors="replace")
 
     def _parts_at_ends(self, data: bytes) -> Iterator[Span]:
-        for form in self._forms:
-            lengths = range(min(len(form) - 1, len(data)), MIN_PART - 1, -1)
-            if head := next((length for length in lengths if data.startswith(form[-length:])), 0):
-                yield 0, head
-            if tail := next((length for length in lengths if data.endswith(form[:length])), 0):
-                yield len(data) - tail, len(data)
+        head, tail = data[:MIN_PART], data[-MIN_PART:]
+        for form in self._forms if len(data) >= MIN_PART else ():
+            if starts := [start for start, _end in _all_of(head, form) if data.startswith(form[start:])]:
+                yield 0, len(form) - starts[0]
+            if ends := [end for _start, end in _all_of(tail, form) if data.endswith(form[:end])]:
+                yield len(data) - ends[-1], len(data)
 
     def within(self, value: Any) -> Any:
         """Return plain data with all its texts redacted, but for names and the words that programs read."""

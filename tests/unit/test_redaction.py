@@ -115,6 +115,17 @@ def test_a_part_of_a_value_at_the_end_of_a_shortened_text_is_left_out() -> None:
     assert redaction.text("port 0123") == "port 0123"
 
 
+def test_a_value_that_is_no_text_may_take_a_part_of_a_character_with_it() -> None:
+    assert Redaction(["\udca9abcdefgh"]).text("éabcdefgh") == f"\ufffd{MARK}"
+
+
+def test_of_a_long_value_the_longest_part_at_an_end_is_left_out() -> None:
+    value = "ab" * 2000 + "the end of it"
+    redaction = Redaction([value])
+    assert redaction.text("cut: " + value[:3001]) == f"cut: {MARK}"
+    assert redaction.text(value[999:] + " was said") == f"{MARK} was said"
+
+
 @pytest.mark.parametrize("value", ["RUNNING", "state", "exit_code", "failed", "{who}", "rank", "code", "warning"])
 def test_a_value_that_is_a_word_of_ours_breaks_no_event(directory: JobDirectory, value: str) -> None:
     log = EventLog(directory.events)
