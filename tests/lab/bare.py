@@ -23,6 +23,19 @@ _EMPTIED = {"root", "home", "opt", "srv", "mnt", "media", "boot"}
 _MOUNTED = {"proc", "sys", "dev", "run", "tmp"}
 _PACKAGING = ("pip", "pip[0-9]*", "pip-*.dist-info", "ensurepip", "site-packages", "*.whl")
 _TOOLS = ("conda", "pipx", "poetry", "pyenv", "uv", "uvx", "virtualenv")
+_STARTUP_FILES = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshenv",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".config/fish",
+)
+"""Of root's shells here. What they start may wait for a lock that was held while a host was made, and is never let go
+there: pyenv does so for a minute."""
 _PREFIX_VARIABLES = ("VIRTUAL_ENV", "PYENV_ROOT", "CONDA_PREFIX", "UV_CACHE_DIR")
 _PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "cache-dir")
 
@@ -31,6 +44,7 @@ def masks(*, bare: bool) -> Masks:
     """Return what a host does not see."""
     emptied = ["/root/.ssh", "/var/tmp"]
     hidden = [str(path) for path in Path("/etc/ssh").glob("ssh_host_*")]
+    hidden += [f"/root/{name}" for name in _STARTUP_FILES]
     if bare:
         names = {entry.name for entry in Path("/").iterdir()}
         emptied += [f"/{name}" for name in sorted(names & _EMPTIED)]

@@ -131,6 +131,12 @@ class TestRunningHosts:
             port = server.getsockname()[1]
             assert connect_from(lab3["gpu2"], "login", port) == "connected"
 
+    def test_a_login_runs_nothing_of_what_root_has_set_up_for_shells_here(self, lab3: Lab) -> None:
+        host = lab3["gpu1"]
+        for name in (".bashrc", ".profile", ".bash_profile"):
+            assert host.run(["test", "-e", f"/root/{name}"], check=False).returncode == 1, name
+        assert "PYENV_SHELL" not in ssh(lab3, host, "env").stdout
+
     def test_orphans_are_reaped(self, lab3: Lab) -> None:
         host = lab3["gpu1"]
         orphan = int(host.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]).stdout)
