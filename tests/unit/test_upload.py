@@ -11,6 +11,7 @@ import pytest
 
 from dttui.errors import UsageError
 from dttui.services.launch import upload
+from dttui.services.launch.beneath import LinkError, Root
 from dttui.services.launch.gitignore import list_with_git
 from dttui.services.launch.upload import UploadFile, survey
 
@@ -220,6 +221,19 @@ def test_what_is_exchanged_for_a_link_after_the_survey_is_not_read(tmp_path: Pat
     shutil.rmtree(tmp_path / "moved")
     with pytest.raises(UsageError, match="cannot read"):
         files["a.py"].open()
+
+
+def test_no_name_leads_above_the_root(tmp_path: Path) -> None:
+    write(tmp_path, "outside/a.py", "work/a.py", "work/down/b.py")
+    root = Root(tmp_path / "work")
+    for name in ("../outside/a.py", "down/../../outside/a.py", "..", "../work/a.py", "down/../a.py"):
+        with pytest.raises(LinkError):
+            root.open(name)
+    for name in ("..", "../outside", "down/../../outside"):
+        with pytest.raises(LinkError):
+            root.entries(name)
+    with pytest.raises(OSError, match=r"."):
+        root.open(str(tmp_path / "outside/a.py"))
 
 
 def test_a_gitignore_that_is_a_link_is_not_read_as_git_has_it(tmp_path: Path) -> None:

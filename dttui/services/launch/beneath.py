@@ -1,7 +1,9 @@
 """Opens what lies beneath a directory, and never what a link leads to from there: not even one that was just put there.
 
-Each component is opened by itself in the one above and must be no link, which is openat2's RESOLVE_BENEATH with
-RESOLVE_NO_SYMLINKS without that call. Where links lead is found out first, and what is there is opened by its own name.
+Each component is opened by itself in the one above and must be neither a link nor `..`, which is what openat2 does with
+RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS: no step goes anywhere but down, so that whatever is renamed meanwhile, each
+directory was below the root when it was opened. Where links lead is found out first, and what is there is opened by its
+own name.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class LinkError(OSError):
-    """Part of a path is a link, or what it names is no regular file."""
+    """Part of a path is a link or `..`, or what it names is no regular file."""
 
 
 class Root:
@@ -90,6 +92,8 @@ class Root:
         parent = self._descriptor
         try:
             for part in above:
+                if part == "..":
+                    raise LinkError(errno.EXDEV, os.strerror(errno.EXDEV), name)
                 below = os.open(part, _DIRECTORY, dir_fd=parent)
                 if parent != self._descriptor:
                     os.close(parent)
