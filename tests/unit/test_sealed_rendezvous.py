@@ -23,9 +23,11 @@ from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, Seal
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+from torch.distributed.elastic.utils.store import barrier
 
 from tests.faults.store_attacker import Bomb
 from tests.integration.sshd import free_port
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.torch
 KEY = b"k" * 32
@@ -58,8 +60,9 @@ class World:
             Table(self.connection()), Seal(key, run_id), run_id, is_host=is_host, report=self.report, mend=lambda: None
         )
 
-    def shared(self, key: bytes = KEY) -> SealedStore:
+    def shared(self, key: bytes = KEY, number: tuple[int, int] = (0, 1)) -> SealedStore:
         self._stores.append(SealedStore(Table(self.connection()), Seal(key, RUN), self.report, timedelta(seconds=2)))
+        self._stores[-1].number(*number)
         return self._stores[-1]
 
     def report(self, what: str, how: str, is_mended: bool) -> None:
@@ -68,6 +71,10 @@ class World:
     def overwrite(self, name: str, value: bytes | str) -> None:
         self.attacker.set(name, value)  # type: ignore[arg-type]  # it takes both
         self.attacker.check([name])  # It answers when that is done.
+
+    def values(self) -> dict[str, bytes]:
+        """Return all that is there."""
+        return {name: bytes(self.attacker.get(name)) for name in self.attacker.list_keys()}
 
     @property
     def kept(self) -> bytes:
@@ -224,7 +231,7 @@ def test_whoever_overwrites_all_the_time_is_borne_or_named(world: World) -> None
 
 
 def test_what_nodes_tell_each_other_is_sealed_and_comes_through_torchs_own_wrapping(world: World) -> None:
-    one, other = (PrefixStore("1", world.shared()) for _ in range(2))
+    one, other = (PrefixStore("1", world.shared(number=(rank, 2))) for rank in range(2))
     one.set("role", b"\xff\x00")  # type: ignore[arg-type]  # it takes both
     assert other.get("role") == b"\xff\x00"
     one.multi_set(["a", "b"], ["1", "2"])  # type: ignore[attr-defined]  # torch's stubs lack it
@@ -243,9 +250,8 @@ def test_a_word_of_another_round_or_of_a_stranger_is_not_taken(world: World) -> 
     world.overwrite("2/place", world.attacker.get("1/place"))
     with pytest.raises(TamperedError, match="place forged"):
         second.get("place")
-    world.overwrite("2/count", "41")
+    world.overwrite("2/count/0", "41")
     assert second.add("count", 1) == 1
-    assert ("count", "forged", True) in world.told
 
 
 def test_what_a_node_has_told_is_put_back_until_it_is_over(world: World) -> None:
@@ -261,6 +267,42 @@ def test_what_a_node_has_told_is_put_back_until_it_is_over(world: World) -> None
     world.attacker.delete_key("1/role")
     node.mend()
     assert world.told[2:] == []
+
+
+@pytest.mark.parametrize("deed", ["deleted", "overwritten", "put back", "overwritten before"])
+def test_a_barrier_ends_once_the_last_node_has_come_whatever_became_of_the_words_of_the_others(
+    deed: str, world: World
+) -> None:
+    """Within 20 s: torch itself waits 300 s for a count that nobody has."""
+    ends: list[str] = []
+
+    def come(rank: int) -> None:
+        try:
+            barrier(PrefixStore("1", world.shared(number=(rank, 3))), 3, "end", barrier_timeout=20.0)
+            ends.append("all came")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no good end
+            ends.append(str(error))
+
+    threads = [threading.Thread(target=come, args=[rank]) for rank in range(3)]
+    if deed == "overwritten before":
+        for name in ("1/end/num_members", "1/end/num_members/2", "1/end/last_member"):
+            world.overwrite(name, "garbage")
+    kept: list[dict[str, bytes]] = [world.values()]
+    for thread in threads[:2]:
+        thread.start()
+        wait_until(lambda: world.values() != kept[-1], "a node at the barrier")
+        kept.append(world.values())
+    for name in kept[-1].keys() if deed != "overwritten before" else ():
+        if deed == "overwritten":
+            world.overwrite(name, "garbage")
+        elif deed == "put back" and name in kept[1]:
+            world.overwrite(name, kept[1][name])
+        else:
+            world.attacker.delete_key(name)
+    threads[2].start()
+    for thread in threads:
+        thread.join(30.0)
+    assert ends == ["all came"] * 3
 
 
 def test_a_store_that_is_gone_is_a_rendezvous_that_is_gone(world: World) -> None:
@@ -282,7 +324,8 @@ def handlers(port: int, count: int) -> Iterator[Handler]:
         table, seal = Table(store), Seal(KEY, RUN)
         shared = SealedStore(table, seal, told, timedelta(seconds=10))
         backend = SealedBackend(table, seal, RUN, is_host=index == 0, report=told, mend=shared.mend)
-        yield Handler(create_handler(shared, backend, parameters), shared, f"127.0.0.{index + 1}", listening.on_address)
+        inner, address = create_handler(shared, backend, parameters), f"127.0.0.{index + 1}"
+        yield Handler(inner, shared, address, listening.on_address, is_host=index == 0)
 
 
 def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_address_alone(
@@ -315,4 +358,21 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
         }
         TCPStore(*place, is_master=False, timeout=timedelta(seconds=5)).set("a", "b")
     assert places[0] != places[1]
-    assert nodes[0].shutdown()
+    over: list[int] = []
+
+    def end(index: int, node: Handler) -> None:
+        barrier(found[index].store, 2, "end", barrier_timeout=20.0)
+        if index != 0:
+            # What it still asks of the store, the host waits for.
+            wait_until(nodes[0].is_closed, "the host's own end")
+            over.append(index)
+            node.shutdown()
+        elif node.shutdown():
+            over.append(index)
+
+    threads = [threading.Thread(target=end, args=item) for item in enumerate(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert over == [1, 0]

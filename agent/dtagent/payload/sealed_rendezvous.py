@@ -66,8 +66,16 @@ MOST_PAUSE_S = 0.5
 """Between two looks for a word of another node."""
 MEND_S = 60.0
 """How long a node looks after what it has told the others."""
+ARRIVALS = "num_members"
+"""Where torch counts who has come to a barrier."""
+ALL_THERE = "last_member"
+"""Beside it, what the last one tells there."""
 PLACE = "dttui/store"
 """Where ranks meet, as the first node tells it."""
+PARTING = "dttui/parting"
+"""Where nodes tell at a good end that they ask nothing more."""
+PARTING_S = 3.0
+"""How long the host waits for that; the others look for its last word every `MOST_PAUSE_S`."""
 
 Listen = Callable[[str, int], "socket.socket | None"]
 Report = Callable[[str, str, bool], None]
@@ -287,7 +295,10 @@ class SealedBackend(RendezvousBackend):
 
 
 class SealedStore(Store):
-    """What nodes tell each other within a round: each name is written by one node, or counted up by several.
+    """What nodes tell each other within a round: each name is written by one node, which puts it back where it is gone.
+
+    A count that all keep cannot be put back, so that at a barrier each node has a name of its own too, and waits for
+    those of all others.
 
     Args:
         table: where.
@@ -304,12 +315,14 @@ class SealedStore(Store):
         self._report = report
         self._told: dict[str, tuple[bytes, float]] = {}
         """Name → envelope that this node has put there, and until when it looks after that."""
+        self._counted: dict[str, int] = {}
+        self._rank, self._size = 0, 1
+        self.all_came = False
+        """Whether all nodes of the round have come to a barrier, as they do at a good end."""
 
     def set(self, name: str, value: bytes | str) -> None:
         """Tell the others something."""
-        envelope = self._seal.close(name, value.encode() if isinstance(value, str) else value)
-        self._told[name] = envelope, time.monotonic() + MEND_S
-        self._table.put(name, envelope)
+        self._tell(name, value.encode() if isinstance(value, str) else value, MEND_S)
 
     def get(self, name: str) -> bytes:
         """Return what a node has told, as soon as it has. Raises TamperedError where somebody else keeps its place."""
@@ -322,21 +335,21 @@ class SealedStore(Store):
             self._awaited(name, deadline)
 
     def add(self, name: str, amount: int) -> int:
-        """Count something up; return the count."""
-        for _turn in range(MOST_REPAIRS):
-            found = self._table.read(name)
-            content = self._seal.open(name, found) if found is not None else None
-            if found is not None and content is None:
-                self._report(_short(name), "forged", True)
-            count = int(content or b"0") + amount
-            envelope = self._seal.close(name, str(count).encode())
-            if self._table.exchange(name, found or b"", envelope) == envelope:
-                return count
-        raise self._tampered(name)
+        """Count something up; return the count of all nodes of the round."""
+        self._counted[name] = count = self._counted.get(name, 0) + amount
+        self._tell(f"{name}/{self._rank}", str(count).encode(), math.inf)
+        found = (self._open(each) for each in self._shares(name))
+        return sum(int(content) for content in found if content is not None)
 
     def forget(self) -> None:
         """Look no more after what was told: that round is over."""
         self._told.clear()
+        self._counted.clear()
+        self.all_came = False
+
+    def number(self, rank: int, size: int) -> None:
+        """Take a number among the nodes of the round."""
+        self._rank, self._size = rank, size
 
     def mend(self) -> None:
         """Put back what this node has told of late and somebody has altered."""
@@ -351,7 +364,29 @@ class SealedStore(Store):
     def _limit_s(self) -> float:
         return float(self.timeout.total_seconds())  # type: ignore[attr-defined]  # torch's stubs lack it
 
+    def _tell(self, name: str, content: bytes, mend_s: float) -> None:
+        envelope = self._seal.close(name, content)
+        self._told[name] = envelope, time.monotonic() + mend_s
+        self._table.put(name, envelope)
+
+    def _shares(self, name: str) -> list[str]:
+        return [f"{name}/{rank}" for rank in range(self._size)]
+
+    def _open(self, name: str) -> bytes | None:
+        found = self._table.read(name)
+        return self._seal.open(name, found) if found is not None else None
+
     def _awaited(self, name: str, deadline: float) -> bytes:
+        stem, _, last = name.rpartition("/")
+        if last != ALL_THERE:
+            return self._word(name, deadline, PATIENCE_S)
+        # Nodes may come to a barrier minutes apart: what a stranger puts there before is no reason to leave them.
+        for each in self._shares(f"{stem}/{ARRIVALS}"):
+            self._word(each, deadline, math.inf)
+        self.all_came = True
+        return b""
+
+    def _word(self, name: str, deadline: float, patience_s: float) -> bytes:
         pause_s, strange_since = 0.01, math.inf
         while True:
             found = self._table.read(name)
@@ -360,12 +395,13 @@ class SealedStore(Store):
                 return content
             now = time.monotonic()
             strange_since = min(strange_since, now) if found is not None else math.inf
-            if now - strange_since > PATIENCE_S:
+            if now - strange_since > patience_s:
                 raise self._tampered(name)
             if now > deadline:
                 raise DistStoreError(f"no node has told {_short(name)} in time")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, MOST_PAUSE_S)
+            self.mend()
 
     def _tampered(self, name: str) -> TamperedError:
         self._report(_short(name), "forged", False)
@@ -385,13 +421,19 @@ class Handler(RendezvousHandler):
         store: what nodes tell each other in.
         address: of this node, where its ranks' store would be.
         listen: binds it.
+        is_host: whether the store is this node's.
     """
 
-    def __init__(self, inner: DynamicRendezvousHandler, store: SealedStore, address: str, listen: Listen) -> None:
+    def __init__(
+        self, inner: DynamicRendezvousHandler, store: SealedStore, address: str, listen: Listen, *, is_host: bool
+    ) -> None:
         self._inner = inner
         self._store = store
         self._address = address
         self._listen = listen
+        self._is_host = is_host
+        self._round: Store | None = None
+        """What nodes tell each other in this round."""
         self._ranks: TCPStore | None = None
         """Where the ranks of this round meet, on the first node."""
 
@@ -408,6 +450,8 @@ class Handler(RendezvousHandler):
         """See base class. Raises TamperedError where somebody else wrote to it."""
         self._store.forget()
         found = self._inner.next_rendezvous()
+        self._store.number(found.rank, found.world_size)
+        self._round = found.store
         if found.rank == 0:
             # The one before goes only then, so that its port is not taken again: rounds are told apart by it.
             self._ranks = open_store(self._address, 0, self._listen)
@@ -432,8 +476,14 @@ class Handler(RendezvousHandler):
         return self._inner.get_run_id()
 
     def shutdown(self) -> bool:
-        """See base class."""
-        return self._inner.shutdown()
+        """See base class. The host ends last where all end well, since its store goes with it."""
+        is_closed = self._inner.shutdown()
+        if self._round is not None and self._store.all_came:
+            with contextlib.suppress(RendezvousConnectionError, DistStoreError):
+                self._round.add(f"{PARTING}/{ARRIVALS}", 1)
+                if self._is_host:
+                    self._round.wait([f"{PARTING}/{ALL_THERE}"], timedelta(seconds=PARTING_S))
+        return is_closed
 
 
 def open_store(address: str, port: int, listen: Listen, **options: Any) -> TCPStore:
@@ -472,7 +522,7 @@ def register(key: bytes, listen: Listen, report: Report) -> None:
         is_host = bool(parameters.get_as_bool("is_host"))
         backend = SealedBackend(table, seal, parameters.run_id, is_host=is_host, report=report, mend=shared.mend)
         inner = create_handler(shared, backend, parameters)
-        return Handler(inner, shared, parameters.local_addr or socket.getfqdn(), listen)
+        return Handler(inner, shared, parameters.local_addr or socket.getfqdn(), listen, is_host=is_host)
 
     rendezvous_handler_registry.register(NAME, create)
 
