@@ -137,7 +137,7 @@ def _public_address(member: Member) -> str | None:
         return member.address if _is_public(member.address) else None
     if _plain(member.address) == LOOPBACK or member.choice.facts is None:
         return None
-    # By a name torch listens at all addresses.
+    # What the name stands for on the host, only the host knows.
     known = member.choice.facts.addresses.values()
     return next((address for addresses in known for address in addresses if _is_public(address)), None)
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dtagent.payload import listening, torchrun
@@ -47,12 +48,34 @@ def test_it_is_bound_to_the_one_address(address: str, at: str) -> None:
         assert not reaches("127.0.0.3", port)
 
 
-@pytest.mark.parametrize(("address", "why"), [(ELSEWHERE, "is no address of this host"), ("gpu1.example", "is a name")])
-def test_an_address_that_says_nothing_of_this_host_leaves_all_and_is_told(
-    address: str, why: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("known_as", "why"),
+    [
+        ([ELSEWHERE], "is no address of this host"),
+        (["127.0.1.1"], "is a name that stands for loopback here"),
+        ([ELSEWHERE, "192.0.2.2"], "is a name that stands for several addresses"),
+        (["2001:db8::1", ELSEWHERE], "is a name that stands for several addresses"),
+        ([], "cannot be resolved here"),
+    ],
+)
+def test_a_name_that_does_not_tell_one_address_of_this_host_leaves_all_and_is_told(
+    known_as: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert listening.on_address(address, 0) is None
+    def resolve(_name: str, port: int, **_options: Any) -> list[Any]:
+        if not known_as:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        families = [socket.AF_INET6 if ":" in item else socket.AF_INET for item in known_as]
+        kind = socket.SOCK_STREAM
+        return [(family, kind, 6, "", (item, port)) for family, item in zip(families, known_as, strict=True)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert listening.on_address("gpu1.example", 0) is None
     assert why in capsys.readouterr().err
+
+
+def test_an_address_of_another_host_leaves_all_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert listening.on_address(ELSEWHERE, 0) is None
+    assert "is no address of this host" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:
@@ -88,9 +111,8 @@ dist.destroy_process_group()
         ("127.0.0.2", "0200007F"),
         ("::1", "00000000000000000000000001000000"),
         ("localhost", "0100007F"),
-        (socket.gethostname(), "0" * 32),
     ],
-    ids=["an address", "IPv6", "this host alone", "a name"],
+    ids=["an address", "IPv6", "this host alone"],
 )
 def test_ranks_of_a_static_job_meet_in_a_store_that_listens_on_the_training_address_alone(
     address: str, at: str, tmp_path: Path

@@ -66,7 +66,7 @@ class Listeners:
             raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
         if request.address is not None:
             try:
-                held = narrow(held, request.address)
+                held = await asyncio.to_thread(narrow, held, request.address)  # It may be a name.
             except OSError as error:
                 raise RpcError(ErrorCode.BUSY, f"the port was taken meanwhile: {error.strerror}") from error
         seconds = min(max(request.seconds, 0.0), MAX_LISTEN_S)

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 import sys
+from typing import Any
 
 BACKLOG = 4096
 
@@ -13,7 +14,8 @@ BACKLOG = 4096
 def on_address(address: str, port: int) -> socket.socket | None:
     """Return a socket that is bound to one address; `None`, and say so, where all are to be listened on.
 
-    That is where it is none of this host's, and where it is a name: others may know another address by it.
+    That is where it is none of this host's, and where it is a name that stands here for several or for loopback: others
+    may know another one by it.
 
     Args:
         address: by which the other hosts reach this one.
@@ -22,25 +24,47 @@ def on_address(address: str, port: int) -> socket.socket | None:
     Raises:
         OSError: the port is taken.
     """
-    plain = address.strip("[]") if address != "localhost" else "127.0.0.1"
     try:
-        version = ipaddress.ip_address(plain).version
-    except ValueError:
-        _say(address, "is a name, which may stand for another address elsewhere")
+        family, place = _place_of(address.strip("[]") if address != "localhost" else "127.0.0.1", port)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(place)
+        except OSError as error:
+            bound.close()
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            raise _UnclearError("is no address of this host, as behind a router that translates addresses") from error
+    except _UnclearError as why:
+        sys.stderr.write(f"dttui: {address} {why}: listening on all addresses\n")
         return None
-    family = socket.AF_INET if version == 4 else socket.AF_INET6
-    found = socket.socket(family, socket.SOCK_STREAM)
+    return bound
+
+
+class _UnclearError(Exception):
+    """Says why it is not known where to listen."""
+
+
+def _place_of(plain: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(socket.getaddrinfo(plain, port, family, socket.SOCK_STREAM)[0][4])
+        found = {(item[0], item[4][0]): item[4] for item in socket.getaddrinfo(plain, port, type=socket.SOCK_STREAM)}
     except OSError as error:
-        found.close()
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        _say(address, "is no address of this host, as behind a router that translates addresses")
-        return None
-    return found
+        raise _UnclearError(f"cannot be resolved here ({error.strerror})") from error
+    if not _is_ip(plain) and any(_is_loopback(name) for _family, name in found):
+        raise _UnclearError("is a name that stands for loopback here")
+    if len(found) > 1:
+        raise _UnclearError("is a name that stands for several addresses")
+    ((family, _name), place), *_ = found.items()
+    return family, place
 
 
-def _say(address: str, why: str) -> None:
-    sys.stderr.write(f"dttui: {address} {why}: listening on all addresses\n")
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(text: object) -> bool:
+    return ipaddress.ip_address(str(text).partition("%")[0]).is_loopback

@@ -54,7 +54,7 @@ class ListenRequest:
     load_bytes: int = 0
     """How much it takes in, all probes together."""
     address: str | None = None
-    """The IP address that it listens at, where that is one of the host's; `None` for all."""
+    """What it listens at, where that stands for one address of the host; `None` for all."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import socket
 
 import psutil
+
+from dtagent.payload import listening
 
 
 def interface_toward(address: str) -> tuple[str | None, str | None]:
@@ -28,18 +32,12 @@ def interface_toward(address: str) -> tuple[str | None, str | None]:
 
 
 def narrow(held: socket.socket, address: str) -> socket.socket:
-    """Return a socket for the port of another, which is closed: on one address, where that is one of this host's."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Return a socket for the port of another, which is closed: bound as a store of a job with that address will be."""
     port = held.getsockname()[1]
-    found = socket.socket(family)
     held.close()
-    try:
-        found.bind(socket.getaddrinfo(address, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0][4])
-    except OSError:
-        found.close()
-        if (again := reserve_port(port, port)) is None:
-            raise
-        return again
+    found = listening.on_address(address, port) or reserve_port(port, port)
+    if found is None:
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     return found
 
 

@@ -102,8 +102,8 @@ class Network:
         self.peers = {name: Peer.named(name) for name in names}
         self._master = self.peers[names[0]]
         self._port_range = port_range
-        self._own_address = master_address if master_address is not None and _is_ip(master_address) else None
-        """Where the master listens alone; `None` for all of its addresses, as a job does where it goes by a name."""
+        self._master_address = master_address
+        """Where the master listens as a job would."""
         self._load_bytes = LOAD_BYTES if measures_bandwidth else 0
         self._no_port: Judgement | None = None
         """Of the master where every port of its range is taken."""
@@ -257,7 +257,7 @@ class Network:
         token = secrets.token_hex(TOKEN_BYTES)
         # More may be on its way when the probe has what it wanted.
         room = 0 if ports is not None else 2 * self._load_bytes
-        own = self._own_address if ports is not None else None
+        own = self._master_address if ports is not None else None
         request = ListenRequest(token, LISTEN_S, ports, room, own)
         reply = await client.call("listen", request, ListenReply, CALL_MARGIN_S)
         peer.tokens.append(token)
@@ -331,13 +331,6 @@ def _route(found: Reached) -> str:
 def _no_interface(name: str) -> Finding:
     message = _("{host}: it cannot be told which interface leads to the master").format(host=name)
     return warning("no-interface", name, message, _("Set resources.network.interface in the job."))
-
-
-def _is_ip(address: str) -> bool:
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(address)
-        return True
-    return False
 
 
 def _is_loopback(address: str | None) -> bool:

@@ -152,7 +152,12 @@ def _contents(ejection: Ejection) -> str:
         told = _("`work` is the working directory as dttui would have sent it; `{node}/work` leads there.")
         lines.append(told.format(node=one))
     if ejection.payload:
-        lines.append(_("`payload` holds scripts that the framework is started by; they need Python alone."))
+        lines.append(
+            _(
+                "`payload` holds scripts that the framework is started by; they need Python alone, and torch for those "
+                "of torchrun."
+            )
+        )
     told = _("What a run leaves is in `{node}`: metrics.jsonl, and checkpoints where the job names no other place.")
     lines.append(told.format(node=one))
     lines.append(_("A script may resume from checkpoints of an earlier run there: remove them for a fresh start."))
