@@ -376,6 +376,26 @@ def test_a_hundred_thousand_lines_with_a_loss_cost_less_than_a_quarter_of_their_
     assert time.process_time() - began < 0.5  # Takes 0.05 s; reading each line took 3.7 s.
 
 
+@pytest.mark.parametrize(
+    "line",
+    [b"\r 10%|###| 7/1000000 [00:01<00:18, 3.00it/s]", b"loss " + b"loss 1e9 tok 3k " * 240 + b"\n"],
+    ids=["bars", "long lines"],
+)
+def test_eight_ranks_that_flood_at_once_cost_no_more_than_one(files: AttemptFiles, line: bytes) -> None:
+    followed = Training()
+    spent_s = 0.0
+    for _look in range(2):
+        for rank in range(8):
+            say(files, f"{rank}.out", line * (training.MAX_LAG_BYTES // len(line)))
+        began = time.process_time()
+        followed.look(files)
+        spent_s += time.process_time() - began
+    assert spent_s < 0.8  # About 0.35; bars took 1.4 s.
+    say(files, "0.out", b"\nstep 7 loss 2.5\n")
+    followed.look(files, is_over=True)
+    assert [body["step"] for body in written(files)] == [7]
+
+
 def test_output_beyond_what_one_look_reads_is_passed_over_and_said(
     files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

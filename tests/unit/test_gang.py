@@ -185,6 +185,13 @@ def test_lines_that_were_not_read_for_metrics_are_counted_once_at_the_end(gang: 
     follow(node, "trainer", '{"at": {"0.out": 20}, "unread_lines": 4}')
     gang._watch.report()
     assert not [event for event in directory.read_events() if event.kind is EventKind.FINDING]
+    node.status = NodeStatus(node.key, 0, NodeState.ENDED)
+    gang._watch.report()
+    follow(node, "trainer", '{"at": {"0.out": 30}, "unread_lines": "many"}')
+    gang._watch.report()
+    (said,) = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
+    assert said.data["code"] == "metrics-sampled"
+    assert said.message.startswith("of what sim printed, 4100 lines were not read for metrics")
 
 
 def test_a_speed_for_each_gpu_becomes_that_of_the_job(gang: Gang, directory: JobDirectory) -> None:

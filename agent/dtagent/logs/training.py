@@ -45,7 +45,7 @@ LINES_PER_S = 500.0
 LINES_BURST = 2000
 """The same at once: a plot has no more points."""
 LOOK_CPU_S = 0.15
-"""Of one look at an attempt, for reading lines, which may be long and odd ones; what is left then is passed over."""
+"""Of one look at an attempt, of all its ranks together; of what is left then only the newest block is searched."""
 LOWER_RANK_S = 60.0
 """For how long after a report of a lower rank those of a higher one are left out: they all tell the same."""
 MOST_COUNTS = 8
@@ -253,12 +253,17 @@ class _Attempt:
             for start, lines in _blocks(descriptor, position, size, is_over=is_over):
                 # What is left is for all that comes, so that the last of it has its share.
                 is_late = time.thread_time() > self._until
-                share = 0 if is_late else int(rank.lines[stream] * len(lines) / max(size - start, len(lines)))
                 is_newest = start + len(lines) > size - MAX_LINE_BYTES
+                if is_late and not is_newest and limit == MAX_LAG_BYTES:
+                    self._skipped += len(lines)
+                    self._offsets[stream] = start + len(lines)
+                    continue
+                share = 0 if is_late else int(rank.lines[stream] * len(lines) / max(size - start, len(lines)))
                 most = max(share, int(is_newest))
                 stop = self._of_lines(rank, stream, start, lines, reports, is_over=is_over, most=most)
                 self._offsets[stream] = start + len(lines) if stop is None else stop
-                for bar in bars(lines[: self._offsets[stream] - start]):
+                searched = lines[: self._offsets[stream] - start]
+                for bar in bars(searched[-MAX_LINE_BYTES:] if is_late else searched):
                     rank.draw(bar)
                 if stop is not None:
                     break
