@@ -93,7 +93,8 @@ class EventKind(str, Enum):
     """What an event tells; `data` of each is described beside it."""
 
     JOB_STATE = "job_state"
-    """data: state; of a job that failed first_failure, the node, rank, cause and time of what broke first."""
+    """data: state; of a job that failed first_failure, the node, rank, cause and time of what broke first, and whether
+    all hosts failed for that, is_shared."""
     NODE_STATE = "node_state"
     """data: state, a `NodeStanding`; of one that is over end_reason, an `EndReason` where one fits, exits, ended_at and
     usage. `node` names the environment."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dtagent.protocol.events import JobState, NodeStanding
 
-from dttui.i18n import _
+from dttui.i18n import _, told
 from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.services.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
@@ -30,7 +30,7 @@ from dttui.services.diagnosis.models import (
 from dttui.services.diagnosis.others import other_ranks, suspect
 from dttui.services.diagnosis.readings import Before, XidKind, read_before, xid_kind
 from dttui.services.diagnosis.refused import refused_by_script
-from dttui.services.diagnosis.unstarted import why_unstarted
+from dttui.services.diagnosis.unstarted import missed_rendezvous, why_unstarted
 from dttui.services.jobs import LAUNCHER
 from dttui.services.view import APART
 from dttui.services.words import listed
@@ -41,8 +41,8 @@ MOST_NAMES = 4
 """Hosts that a cause names; the others are counted."""
 CLOSE_LINES = 20
 """How near its end a log must have an exception for that to be the reason."""
-_ANY_HOST = "\0"
-"""Stands for a host's name; no text has it."""
+_ANYTHING = "\0"
+"""Stands for a host's name or interpreter; no text has it."""
 _GPU_DOUBT = frozenset(
     {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
 )
@@ -56,22 +56,29 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     # What an elastic job went on without is not why it failed, and its ranks have been numbered anew since.
     decisive = [item for item in explained if not item.failure.is_survived]
     first = decisive[0] if decisive else None
+    if first is not None and first.cause.is_consequence and missed_rendezvous(evidence) is not None:
+        first = None  # Whoever waited gave up, or was ended: it failed for want of those who did not come.
     others = other_ranks(evidence, decisive)
     if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         cause = _of_ranks_apart(evidence) or (why_unstarted(evidence) if evidence.state is JobState.FAILED else None)
-        headline = evidence.reason
-        return Diagnosis(evidence, headline, None, tuple(explained), cause, None, others, cause.advice if cause else ())
+        advice = cause.advice if cause is not None else ()
+        return Diagnosis(evidence, evidence.reason, None, tuple(explained), cause, None, others, advice)
     also = tuple(item for item in explained if item is not first)
     before = _before(first.failure, evidence)
-    first = _on_all_hosts(first, decisive, evidence)
-    cause = _with_readings(first, before, evidence)
+    shared = _on_all_hosts(first, decisive, evidence)
+    cause = _with_readings(shared, before, evidence)
     if cause.code == ENDED_WITH_OTHERS:
         # No other failure is a cause of its own, so it was not for one of them.
         cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
     if cause.is_consequence:
         cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
-    first = replace(first, cause=cause)
-    return Diagnosis(evidence, first.failure.message, first, also, cause, before, others, cause.advice)
+    # What was measured on one host is of that host.
+    is_shared = shared.is_shared and cause.code == shared.cause.code
+    first = replace(shared, cause=cause, is_shared=is_shared)
+    headline: str = first.failure.message
+    if is_shared:
+        headline = told("on all {count} hosts alike: {what}", count=_with_ranks(evidence), what=shared.cause.words)
+    return Diagnosis(evidence, headline, first, also, cause, before, others, cause.advice)
 
 
 def _of_ranks_apart(evidence: Evidence) -> Cause | None:
@@ -88,21 +95,32 @@ def _order(item: Explained) -> tuple[bool, bool, bool, float]:
 
 
 def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Evidence) -> Explained:
-    """Name every host in a cause of which the same is to be said of several."""
+    """Name every host in a cause of which the same is to be said of several; of all, it is none's alone."""
     of_hosts = {item.failure.node: item for item in explained[::-1] if item.cause.code == first.cause.code}
     if len(of_hosts) == 1 or first.cause.is_consequence:
         return first
-    words = {name: _cause_of(item.failure, evidence, _ANY_HOST).words for name, item in of_hosts.items()}
-    others = [node.name for node in evidence.nodes if words.get(node.name) == words[first.failure.node]]
-    names = list(dict.fromkeys([first.failure.node, *others]))
-    return replace(first, cause=_cause_of(first.failure, evidence, listed(names, MOST_NAMES)))
+    anywhere = {"host": _ANYTHING, "python": _ANYTHING}
+    words = {name: _cause_of(item.failure, evidence, anywhere).words for name, item in of_hosts.items()}
+    others = [node for node in evidence.nodes if words.get(node.name) == words[first.failure.node]]
+    names = list(dict.fromkeys([first.failure.node, *(node.name for node in others)]))
+    pythons = {node.python for node in others}
+    alike = {"host": listed(names, MOST_NAMES), "python": pythons.pop() if len(pythons) == 1 else "python"}
+    cause = _cause_of(first.failure, evidence, alike)
+    # How each ended is no reason yet that they have in common.
+    is_shared = len(names) == _with_ranks(evidence) and cause.confidence is not Confidence.UNKNOWN
+    return replace(first, cause=cause, is_shared=is_shared)
 
 
-def _cause_of(failure: Failed, evidence: Evidence, host: str | None = None) -> Cause:
-    """Return the cause of a failure; `host` takes the place of its host's name."""
+def _with_ranks(evidence: Evidence) -> int:
+    """Return on how many hosts the job has ranks."""
+    return sum(1 for node in evidence.nodes if node.ranks)
+
+
+def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | None = None) -> Cause:
+    """Return the cause of a failure; `alike` takes the place of its host's name and interpreter."""
     if failure.is_lost or failure.is_aftermath:
         return _cause_of_node(failure, evidence.job_id)
-    fields = _fields(failure, evidence, host)
+    fields = {**_fields(failure, evidence), **(alike or {})}
     printed = [line.text for line in failure.lines]
     recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
     found = chain(recorded, failure.traceback, printed)
@@ -231,10 +249,10 @@ def _told(
     return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
 
 
-def _fields(failure: Failed, evidence: Evidence, host: str | None = None) -> dict[str, str]:
+def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
     python = node.python if node else "python"
-    return {"host": host or failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
+    return {"host": failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
 
 
 def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:

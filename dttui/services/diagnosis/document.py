@@ -56,5 +56,6 @@ def _failure_document(explained: Explained) -> dict[str, Any]:
             "words": explained.cause.words,
             "confidence": explained.cause.confidence.value,
             "is_consequence": explained.cause.is_consequence,
+            "is_shared": explained.is_shared,
         },
     }

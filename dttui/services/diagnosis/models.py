@@ -213,12 +213,15 @@ class Explained:
 
     failure: Failed
     cause: Cause
+    is_shared: bool = False
+    """Whether all hosts failed for it: this one is no more to blame than the others."""
 
     @property
     def as_data(self) -> dict[str, object]:
         """What the event of the job's end keeps of it."""
         failure = self.failure
-        return {"node": failure.node, "rank": failure.rank, "cause": self.cause.code, "time": failure.time}
+        known: dict[str, object] = {"node": failure.node, "rank": failure.rank, "time": failure.time}
+        return {**known, "cause": self.cause.code, "is_shared": self.is_shared}
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,8 @@ def _facts(explained: Explained) -> str:
         (_("rank"), failure.service or (_("launcher") if failure.rank is None else str(failure.rank))),
         (_("ending"), ending(failure.exit_code, failure.signal)),
     ]
+    if explained.is_shared:
+        pieces[0] = (_("first on node"), failure.node)
     if failure.is_lost or failure.is_aftermath:
         pieces = pieces[:1]
     if failure.time:

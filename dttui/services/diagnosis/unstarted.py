@@ -19,10 +19,8 @@ _ABOUT_THE_NETWORK = re.compile(
 
 def why_unstarted(evidence: Evidence) -> Cause:
     """Return why a job failed of which no rank did."""
-    rendezvous = evidence.rendezvous
-    has_run = evidence.exit_code != ExitCode.JOB_FAILED or evidence.running_at is not None
-    if rendezvous is not None and rendezvous.absent and not has_run:
-        return _missed_rendezvous(evidence, rendezvous)
+    if (rendezvous := missed_rendezvous(evidence)) is not None:
+        return _missed(evidence, rendezvous)
     if evidence.exit_code == ExitCode.PREFLIGHT and evidence.findings:
         return _refused(evidence.findings)
     known: dict[int, tuple[str, str, str]] = {
@@ -47,6 +45,13 @@ def why_unstarted(evidence: Evidence) -> Cause:
     return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)
 
 
+def missed_rendezvous(evidence: Evidence) -> Rendezvous | None:
+    """Return the rendezvous that not all nodes came to, of a job whose ranks never all ran; `None` of any other."""
+    is_known = evidence.exit_code in (None, ExitCode.JOB_FAILED) and evidence.running_at is None
+    rendezvous = evidence.rendezvous
+    return rendezvous if is_known and rendezvous is not None and rendezvous.absent else None
+
+
 def _refused(findings: Sequence[tuple[str, str]]) -> Cause:
     """Return the first error of the preflight, and how many more there are."""
     message, hint = findings[0]
@@ -56,7 +61,7 @@ def _refused(findings: Sequence[tuple[str, str]]) -> Cause:
     return Cause("preflight", words, (hint, again) if hint else (again,), Confidence.CERTAIN)
 
 
-def _missed_rendezvous(evidence: Evidence, rendezvous: Rendezvous) -> Cause:
+def _missed(evidence: Evidence, rendezvous: Rendezvous) -> Cause:
     absent = [item for item in rendezvous.absent if item.has_come is False] or list(rendezvous.absent)
     names = {item.name for item in absent}
     fields = {

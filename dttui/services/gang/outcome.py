@@ -15,6 +15,7 @@ from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text
 from dttui.services.diagnosis.causes import any_is_consequence
 from dttui.services.diagnosis.exceptions import headline, shortened
+from dttui.services.diagnosis.models import Failed
 from dttui.services.follow import tail
 from dttui.services.gang.node_run import NodeRun
 from dttui.services.jobs import LAUNCHER, JobDirectory
@@ -46,6 +47,10 @@ class FoundFailure:
     def time(self) -> float:
         """Unix time, the login node's clock."""
         return float(self.data["time"])
+
+    def is_of(self, failed: Failed) -> bool:
+        """Whether it is this one that was recorded as that."""
+        return (self.node, self.rank, self.data.get("process")) == (failed.node, failed.rank, failed.service)
 
 
 def ending(status: NodeStatus, told_at: float | None = None) -> str:

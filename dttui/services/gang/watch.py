@@ -11,13 +11,13 @@ from typing import Any
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 
-from dttui.errors import CancelledError, HostError, JobFailedError
+from dttui.errors import CancelledError, ExitCode, HostError, JobFailedError
 from dttui.i18n import Told, ntold, told
 from dttui.moments import elapsed_s
 from dttui.planning.models import BoundPlan, Finding, Plan
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.models import Explained
+from dttui.services.diagnosis.models import Diagnosis
 from dttui.services.gang import tampering
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.elastic import Membership
@@ -30,6 +30,7 @@ from dttui.services.gang.rendezvous import RendezvousBoard
 from dttui.services.gang.start import GRACE_S, MOST_NAMES
 from dttui.services.gang.stop_order import StopOrder, Word
 from dttui.services.gang.together import TogetherWatch
+from dttui.services.gang.verdict import GivenUp, why_failed, why_not_stopped
 from dttui.services.jobs import JobDirectory
 from dttui.services.words import listed
 from dttui.spec.findings import warning
@@ -365,67 +366,39 @@ class GangWatch:
         uncleared = [item for item in failures if item.data.get("uncleared") and item.node in decisive]
         if self._cancelled and not lost and not uncleared:
             raise CancelledError(stopped_on_request(self._needed))
+        if self._cancelled:  # What came of a stop is not why the job failed; what may still run is.
+            failures = [item for item in failures if item.data.get("uncleared") or item.data.get("lost")]
         for failure in failures:
             self._tell_failure(failure)
         disturbed = tampering.why_ended(self._nodes, even_mended=self._late is not None)
         if self._late is not None:
             late = told("{what}; {why}", what=self._late, why=disturbed) if disturbed else self._late
             raise JobFailedError(late, self._late_hint)
-        found = self._first_failure()
-        known = found.as_data if found is not None else None
-        broken = next((item for item in self._broken.items() if item[0] in decisive), None)
-        if broken is not None and (found is None or found.failure.node == broken[0]):
-            raise JobFailedError(
-                told("{host} could not be followed: {reason}", host=broken[0], reason=broken[1]), first_failure=known
-            )
-        if self._unstopped and self._cancelled:
-            raise JobFailedError(
-                told("stopped on request, but not ended: {reason}", reason=next(iter(self._unstopped.values()))),
-                told("What runs there is unknown; `dttui stop {job}` asks again.", job=self._directory.job_id),
-            )
-        gone = [node.name for node in self._nodes if node.name in lost and node.agent_gone]
-        if gone and (self._cancelled or (found is not None and found.failure.node in gone)):
-            what = told("the agent of {hosts} is gone", hosts=", ".join(gone))
-            raise JobFailedError(
-                told("stopped on request, but {what}", what=what) if self._cancelled else what,
-                told("What ran there may run on: `dttui agents deploy {hosts}`, then `dttui stop {job}` ends it.",
-                     hosts=" ".join(gone), job=self._directory.job_id),
-                first_failure=known,
-            )  # fmt: skip
-        if lost and self._cancelled:
-            raise JobFailedError(
-                told("stopped on request, but {hosts} could not be reached", hosts=", ".join(lost)),
-                told("What runs there is unknown; look at the host when it is back."),
-            )
-        # In the words that were told of it; of a host that was lost nothing was.
-        told_of = [item for item in failures if item.node in decisive]
-        if found is not None and not (found.failure.is_lost and found.failure.node in lost):
-            told_of.sort(key=lambda item: (item.node, item.rank) != (found.failure.node, found.failure.rank))
-        if told_of and not (found is not None and found.failure.is_lost and found.failure.node in lost):
+        given_up = [
+            GivenUp(name, self._broken.get(name, ""), self._unstopped.get(name, ""), bool(node.agent_gone))
+            for node in self._nodes
+            if (name := node.name) in decisive and (node.is_lost or name in self._broken)
+        ]
+        found, job_id = self._diagnosed(), self._directory.job_id
+        first = found.first.as_data if found is not None and found.first is not None else None
+        if self._cancelled and given_up:
+            raise JobFailedError(*why_not_stopped(given_up, job_id), first_failure=first)
+        failures = [item for item in failures if item.node in decisive]
+        if failures or given_up:
             over = disturbed or (members.end if members is not None else None)
-            message: str = told_of[0].message
-            if uncleared and uncleared[0] is not told_of[0]:
-                message = told("{what}; {why}", what=message, why=uncleared[0].message)
-            message = told("{what}; {why}", what=message, why=over) if over else message
-            raise JobFailedError(message, first_failure=known)
-        if lost:
-            lost.sort(key=lambda name: found is None or name != found.failure.node)
-            raise JobFailedError(
-                told("{hosts} could not be reached", hosts=", ".join(lost)),
-                told("What runs there is unknown; look at the host when it is back."),
-                first_failure=known,
-            )
+            raise JobFailedError(*why_failed(found, failures, given_up, over, job_id), first_failure=first)
         unwell = next((node for node in self._needed if not node.has_succeeded), None)
         if unwell is not None:
             raise JobFailedError(told("{host} did not end well", host=unwell.name))
 
-    def _first_failure(self) -> Explained | None:
-        """Return what failed first, from what is recorded: the same that every reader of the job comes to."""
+    def _diagnosed(self) -> Diagnosis | None:
+        """Return why the job failed by what is recorded of it, as every reader of the job finds it."""
         if self._plan is None:
             return None
         view = self._log.view(self._directory.job_id, self._plan)
         try:
-            return diagnose(read_evidence(self._directory, view)).first
+            evidence = read_evidence(self._directory, view)
+            return diagnose(replace(evidence, state=JobState.FAILED, exit_code=int(ExitCode.JOB_FAILED)))
         except OSError:  # What cannot be read says nothing; the failures themselves are known.
             return None
 
