@@ -90,7 +90,7 @@ def members(groups: list[FormedGroup]) -> set[str]:
 @pytest.mark.parametrize("forked", [False, True], ids=["started", "forked"])
 def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(tmp_path: Path, forked: bool) -> None:
     text = """
-import os, torch.distributed as dist
+import os, time, torch.distributed as dist
 from torch.distributed import init_process_group as by_import
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import init_process_group as of_its_own_module
@@ -111,6 +111,12 @@ for begin in (
     dist.barrier()
     if begin.__code__.co_names[0] != "init_device_mesh":
         dist.destroy_process_group()
+        # The store of before is rank 0's: whoever looks for the next one must not find that.
+        over = f"over{begin.__code__.co_firstlineno}"
+        if os.environ["RANK"] == "0":
+            open(over, "w").close()
+        while not os.path.exists(over):
+            time.sleep(0.01)
 """
     groups = Job(tmp_path, text).run(2, forked=forked)
     assert [(item.ranks, item.places, item.world_size, item.turn) for item in groups] == [
@@ -202,8 +208,26 @@ print(time.monotonic() - began, flush=True)
             ["torch", "launcher"],
         ),
         ("import accelerate.state", ["accelerate"]),
+        (
+            "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'torch.distributed.run', '-h'], stdout=-3)",
+            ["launcher"],
+        ),
+        (
+            "import os, subprocess\n"
+            "try: subprocess.run('/no/such/torchrun train.py', shell=True, stderr=-3)\nfinally: pass",
+            ["launcher"],
+        ),
+        (
+            "import multiprocessing as mp\nmp.get_context('fork').Process(target=print).start()",
+            ["launcher"],
+        ),
+        (
+            "import multiprocessing as mp, subprocess\n"
+            "with mp.get_context('fork').Pool(1) as pool: pool.map(abs, [1])\nsubprocess.run(['true'])",
+            [],
+        ),
     ],
-    ids=["nothing", "torch", "a launcher", "accelerate"],
+    ids=["nothing", "torch", "a launcher", "accelerate", "torchrun", "a shell", "a process", "workers"],
 )
 def test_of_ranks_without_a_group_it_is_told_what_they_did(tmp_path: Path, text: str, notes: list[str]) -> None:
     job = Job(tmp_path, text)
@@ -237,6 +261,52 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
     groups = job.run(2)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2 if is_used else 0)]
     assert all("accelerate" in item.notes for item in groups)
+
+
+@pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "dist.destroy_process_group()"])
+def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(tmp_path: Path, ends: str) -> None:
+    text = (
+        "import os, time, torch, torch.distributed as dist\n"
+        "from accelerate.state import PartialState\n"
+        "PartialState()\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "dist.barrier()\n"
+    )
+    # What has been destroyed was used for a while.
+    wait = "import json\nrecord = os.environ['DTTUI_LOGS'] + f'/../ranks/{os.environ[\"RANK\"]}.group.json'\n"
+    wait += "while not json.load(open(record))['groups']: time.sleep(0.05)\ndist.barrier()\n"
+    job = Job(tmp_path, text + (wait if "destroy" in ends else "") + ends)
+    package = job.files.work / "accelerate"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "state.py").write_text(
+        "import torch.distributed as dist\n"
+        "class PartialState:\n"
+        "    num_processes = 1\n"
+        "    def __init__(self): dist.init_process_group(backend=None)\n"
+    )
+    groups = job.run(2)
+    assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2)]
+
+
+def test_of_a_script_that_loads_torch_past_the_hooks_nothing_is_told(tmp_path: Path) -> None:
+    text = (
+        "import sys\n"
+        "sys.meta_path[:] = [item for item in sys.meta_path if isinstance(item, type)]\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+    )
+    assert Job(tmp_path, text).run(1, forked=False) == []
+
+
+def test_ranks_that_call_each_other_without_a_group_are_told_as_one(tmp_path: Path) -> None:
+    text = """
+import os, torch.distributed.rpc as rpc
+rank = int(os.environ["RANK"])
+rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2)
+rpc.shutdown()
+"""
+    assert told(Job(tmp_path, text).run(2, forked=False)) == [([0, 1], [0, 1], "rpc", 2, 0)]
 
 
 def test_horovod_tells_its_size(tmp_path: Path) -> None:

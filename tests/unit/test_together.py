@@ -24,7 +24,7 @@ from tests.fake_transport import FakeTransport
 from tests.unit.test_follow import plan_for
 from tests.waiting import until
 
-NONE = "the 4 ranks have formed no process group: each trains by itself"
+NONE = "the 4 ranks have formed no process group: each seems to train by itself"
 TWO = "the 4 ranks have formed 2 process groups, of 2, 2: they do not train together"
 
 
@@ -169,7 +169,7 @@ def test_one_rank_is_together_whatever_is_wanted() -> None:
     ("group", "why"),
     [
         (none(ALL, "torch", "accelerate"), "accelerate has chosen no distribution"),
-        (none(ALL, "torch", "launcher"), "The script is a launcher"),
+        (none(ALL, "torch", "launcher"), "The script starts processes of its own"),
         (none(ALL, "torch"), "The script never calls init_process_group"),
         (none(ALL), "The process that was started does not import torch.distributed"),
         (none(ALL, "of a newer agent"), "The process that was started does not import"),
@@ -230,6 +230,27 @@ async def test_while_they_run_it_is_told_once_it_is_plain_once_and_taken_back(mo
     view.apply([event for event in job.directory.read_events() if event.data.get("code") == APART][-1])
     assert view.headline(0.0) == "all 4 ranks run"
     assert job.end() == ""
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([formed(ALL, 4)], "all ranks are in one process group now"),
+        # The ranks' last word took back what they had said of themselves.
+        ([], "whether the ranks have formed a process group is not known"),
+    ],
+)
+async def test_what_was_told_is_taken_back_at_the_end_too(
+    groups: list[FormedGroup], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "SETTLE_S", 0.0)
+    job = Job()
+    job.nodes[0].record.reports = together.LEAST_REPORTS
+    job.say(none(ALL, "torch"))
+    assert job.watch.look() is not None
+    job.say(*groups)
+    assert job.end() == ""
+    assert job.told() == [("warning", NONE), ("info", message)]
 
 
 async def test_a_small_group_that_a_script_forms_first_is_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ import _thread
 import functools
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Callable
 
 TYPE_CHECKING = False
@@ -24,23 +26,33 @@ MOST_CLAIMS = 64
 """Processes with one rank in one store; those beyond are each a group of their own."""
 KEYS = "dttui/group"
 """Before the keys in a group's store that are ours."""
+USE_S = 0.5
+"""Between two looks whether a group that accelerate has left unused is used after all."""
+C10D = "torch.distributed.distributed_c10d"
+LAUNCHERS = r"(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec)"
+"""Programs that may run what trains."""
 
 
-def watch(path: str, local_rank: int | None) -> None:
-    """Keep a record of this process at `path`: `notes` of what it imports and starts, and its `groups`."""
+def watch(path: str, local_rank: int | None) -> Callable[[], None]:
+    """Keep a record of this process at `path`: `notes` of what it imports and starts, and its `groups`.
+
+    Returns what is to be called when the process ends by itself.
+    """
     rank = Rank(path, local_rank)
     hooks: dict[str, Callable[[Any], None]] = {
-        "torch.distributed.distributed_c10d": rank.hook_torch,
-        "torch.multiprocessing.spawn": rank.hook_spawn,
-        "horovod.common.basics": rank.hook_horovod,
-        "torch.distributed.run": rank.hook_torchrun,
+        C10D: rank.hook_torch,
+        "torch.distributed.rpc": rank.hook_rpc,
         "accelerate.state": rank.hook_accelerate,
+        "horovod.common.basics": rank.hook_horovod,
+        "multiprocessing.process": rank.hook_multiprocessing,
+        "subprocess": rank.hook_subprocess,
     }
     for name, hook in hooks.items():
         if name in sys.modules:  # In a process that was forked with its imports done.
             _softly(hook, sys.modules[name])
     sys.meta_path.insert(0, Finder(hooks))
     rank.write()
+    return rank.end
 
 
 class Finder:
@@ -79,10 +91,10 @@ def _call_after(loader: Any, name: str, hook: Callable[[Any], None]) -> None:
     own["exec_module"] = exec_module
 
 
-def _softly(act: Callable[..., Any], *arguments: Any) -> Any:
+def _softly(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call what must not disturb the script; return `None` where it fails."""
     try:
-        return act(*arguments)
+        return act(*arguments, **named)
     except Exception:  # noqa: BLE001 - any version of any library may do otherwise than is expected here
         return None
 
@@ -98,6 +110,7 @@ class Rank:
         self._world_size = os.environ.get("WORLD_SIZE")
         self._notes: list[str] = []
         self._groups: list[dict[str, Any]] = []
+        self._unused: dict[str, Any] | None = None
         self._lock = _thread.allocate_lock()
 
     def hook_torch(self, module: Any) -> None:
@@ -115,43 +128,77 @@ class Rank:
 
         _wrap(module, "init_process_group", formed)
 
-    def hook_spawn(self, module: Any) -> None:
-        """Note that the script starts processes of its own, each of which may be meant for a rank."""
-        _wrap(module, "start_processes", before=lambda: self.note("launcher"))
+    def hook_rpc(self, module: Any) -> None:
+        """Note with how many torch's remote calls run, for which no process group is formed."""
 
-    def hook_torchrun(self, module: Any) -> None:
-        """Note that it does so by torchrun."""
-        _wrap(module, "run", before=lambda: self.note("launcher"))
+        def formed() -> None:
+            agent = module._get_current_rpc_agent()
+            self._formed("rpc", len(agent.get_worker_infos()), agent.get_worker_info().id, None)
+
+        _wrap(module, "init_rpc", formed)
+
+    def hook_multiprocessing(self, module: Any) -> None:
+        """Note that the script starts processes of its own that may be what trains: who loads data is a daemon."""
+
+        def before(process: Any) -> None:
+            if not process.daemon:
+                self.note("launcher")
+
+        _wrap_method(module.BaseProcess, "start", before)
+
+    def hook_subprocess(self, module: Any) -> None:
+        """Note the same of programs."""
+
+        def before(_popen: Any, args: Any, *_others: Any, **_named: Any) -> None:
+            words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)[:1]
+            if any(re.search(rf"(?:^|[/\s]){LAUNCHERS}(?:\s|$)", os.fsdecode(word)) for word in words):
+                self.note("launcher")
+
+        _wrap_method(module.Popen, "__init__", before)
 
     def hook_horovod(self, module: Any) -> None:
         """Note with how many Horovod runs."""
-        basics = module.HorovodBasics
-        plain = basics.init
 
-        @functools.wraps(plain)
-        def init(own: Any, *arguments: Any, **named: Any) -> Any:
-            result = plain(own, *arguments, **named)
-            _softly(lambda: self._formed("horovod", own.size(), own.rank(), None))
-            return result
+        def after(own: Any) -> None:
+            self._formed("horovod", own.size(), own.rank(), None)
 
-        basics.init = init
+        _wrap_method(module.HorovodBasics, "init", after=after)
 
     def hook_accelerate(self, module: Any) -> None:
-        """Note that accelerate may decide; a group that it forms and leaves unused, for want of a GPU, is none."""
+        """Note that accelerate may decide; a group that it forms and makes no use of, for want of a GPU, is none."""
         self.note("accelerate")
-        state = module.PartialState
-        plain = state.__init__
+        earlier: list[dict[str, Any]] = []
 
-        @functools.wraps(plain)
-        def __init__(own: Any, *arguments: Any, **named: Any) -> None:
-            before = self._groups
-            plain(own, *arguments, **named)
-            is_unused = self._groups is not before and self._groups[-1]["world_size"] > 1
-            if is_unused and getattr(own, "num_processes", None) == 1:
-                self._groups = before
+        def before(_own: Any, *_others: Any, **_named: Any) -> None:
+            earlier[:] = self._groups
+
+        def after(own: Any) -> None:
+            if self._groups != earlier and self._groups[-1]["world_size"] > 1 and own.num_processes == 1:
+                self._unused, self._groups = self._groups[-1], [*earlier]
                 self.write()
+                _thread.start_new_thread(self._await_use, ())
 
-        state.__init__ = __init__
+        _wrap_method(module.PartialState, "__init__", before, after)
+
+    def _await_use(self) -> None:
+        while self._unused is not None:
+            time.sleep(USE_S)
+            _softly(self._look_for_use)
+
+    def _look_for_use(self) -> None:
+        """Count the group that accelerate makes no use of once the script itself communicates in it."""
+        group, self._unused = self._unused, None
+        if group is not None and sys.modules[C10D]._get_default_group()._get_sequence_number_for_group() > 0:
+            self._groups = [*self._groups, group]
+            self.write()
+        else:
+            self._unused = group
+
+    def end(self) -> None:
+        """Leave the record as it is to stay; none where torch was loaded past the hooks, and nothing is known."""
+        _softly(self._look_for_use)
+        if C10D in sys.modules and "torch" not in self._notes and os.getpid() == self._pid:
+            _softly(os.unlink, self._path)
 
     def note(self, code: str) -> None:
         """Keep a word of what this process has done."""
@@ -214,17 +261,12 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _nothing() -> None:
-    """Do nothing before or after a call."""
-
-
-def _wrap(module: Any, name: str, after: Callable[[], None] = _nothing, before: Callable[[], None] = _nothing) -> None:
+def _wrap(module: Any, name: str, after: Callable[[], None]) -> None:
     """Put a function in a module's place of another, which it calls; also where other modules have it by now."""
     plain = getattr(module, name)
 
     @functools.wraps(plain)
     def wrapped(*arguments: Any, **named: Any) -> Any:
-        _softly(before)
         result = plain(*arguments, **named)
         _softly(after)
         return result
@@ -236,3 +278,23 @@ def _wrap(module: Any, name: str, after: Callable[[], None] = _nothing, before: 
 
     for other in list(sys.modules.values()):
         _softly(put, other)
+
+
+def _nothing(*_arguments: Any, **_named: Any) -> None:
+    """Do nothing before or after a call."""
+
+
+def _wrap_method(
+    kind: Any, name: str, before: Callable[..., object] = _nothing, after: Callable[[Any], object] = _nothing
+) -> None:
+    """Put a method in a class's place of another, which it calls: `before` gets its arguments, `after` its object."""
+    plain = getattr(kind, name)
+
+    @functools.wraps(plain)
+    def wrapped(own: Any, *arguments: Any, **named: Any) -> Any:
+        _softly(before, own, *arguments, **named)
+        result = plain(own, *arguments, **named)
+        _softly(after, own)
+        return result
+
+    setattr(kind, name, wrapped)

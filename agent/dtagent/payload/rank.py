@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
         _write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
-    _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"))
+    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"))
     # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
@@ -50,6 +50,7 @@ def main(argv: list[str]) -> None:
 
     def end_well() -> None:
         if os.getpid() == pid and not has_failed:
+            end_watch()
             _write(
                 os.path.join(home, "ranks", f"{rank}.ended.json"), {"time": time.time(), "local_rank": _local_rank()}
             )
@@ -122,15 +123,20 @@ def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> No
         os.close(lock)
 
 
-def _watch_groups(path: str) -> None:
-    """Have it noted which process groups the script forms, where the file beside this one is there that does it."""
+def _watch_groups(path: str) -> Callable[[], None]:
+    """Have it noted which process groups the script forms, where the file beside this one is there that does it.
+
+    Returns what is to be called at a good end.
+    """
     with contextlib.suppress(Exception):  # It is for those who watch; the script is to run without it as well.
         beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_groups.py")
         # Not by a name that the script might import.
         loader = importlib.machinery.SourceFileLoader("dttui_process_groups", beside)
         module = types.ModuleType(loader.name)
         loader.exec_module(module)
-        module.watch(path, _local_rank())
+        end: Callable[[], None] = module.watch(path, _local_rank())
+        return end
+    return lambda: None
 
 
 def _local_rank() -> int | None:

@@ -134,9 +134,8 @@ class TogetherWatch:
         self._is_settled = said is not None and bool(said.groups) and apart is None
         if apart is None:
             self._since = None
-            if self._is_settled and self._told is not None:
-                self._told = None
-                self._log.tell(info(APART, SUBJECT, told("all ranks are in one process group now")))
+            if self._is_settled:
+                self._take_back(told("all ranks are in one process group now"))
             return None
         now = asyncio.get_running_loop().time()
         if not (apart.is_final or any(node.record.reports >= LEAST_REPORTS for node in self._nodes())):
@@ -157,7 +156,16 @@ class TogetherWatch:
             apart = Apart(message, told("An agent too old does not tell: `dttui agents upgrade`."), is_final=True)
         if apart is not None:
             self._tell(apart)
+        elif said is not None and said.groups:
+            self._take_back(told("all ranks are in one process group now"))
+        else:
+            self._take_back(told("whether the ranks have formed a process group is not known"))
         return apart
+
+    def _take_back(self, message: Told) -> None:
+        if self._told is not None:
+            self._told = None
+            self._log.tell(info(APART, SUBJECT, message))
 
     def _tell(self, apart: Apart) -> None:
         self._told = apart
@@ -193,7 +201,7 @@ class TogetherWatch:
                 return None
             message = ntold(
                 "the rank has formed no process group",
-                "the {count} ranks have formed no process group: each trains by itself",
+                "the {count} ranks have formed no process group: each seems to train by itself",
                 count,
             )
             if GroupNote.LAUNCHER in said.notes or GroupNote.TORCH not in said.notes:
@@ -231,13 +239,13 @@ class TogetherWatch:
             why = told("The script does not call hvd.init().")
         elif GroupNote.LAUNCHER in notes:
             why = told(
-                "The script is a launcher: it starts processes of its own, which are not looked into, and dttui has "
-                "started one a GPU already."
+                "The script starts processes of its own, which are not looked into. Where it is those that train, "
+                "leave that to dttui, which has started one a GPU already."
             )
         elif GroupNote.ACCELERATE in notes:
             why = told(
-                "accelerate has chosen no distribution, as it does where it sees no GPU; without one, "
-                "ACCELERATE_USE_CPU=true has it distribute."
+                "accelerate has chosen no distribution, as it does where it sees no GPU; ACCELERATE_USE_CPU=true makes "
+                "it distribute on CPUs."
             )
         elif GroupNote.TORCH in notes:
             why = told("The script never calls init_process_group, nor anything that does so for it.")
@@ -252,7 +260,7 @@ class TogetherWatch:
         if self._framework == "horovod":
             why = told("Something has changed the HOROVOD_ variables by which ranks find each other.")
         elif GroupNote.WORLD_SIZE in notes:
-            why = told("The script has changed WORLD_SIZE; RANK, WORLD_SIZE and MASTER_ADDR are right as they are.")
+            why = told("The script has changed WORLD_SIZE: leave it, RANK and MASTER_ADDR as they are when it starts.")
         else:
             why = told(
                 "init_process_group was given a world_size, a store or an init_method of the script's own; without "
