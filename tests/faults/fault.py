@@ -14,6 +14,7 @@ PROMISES = {
     "P6": "Silence becomes “unknown since” a time within 30 s; never ok, and never failed.",
     "P7": "A bad host never delays the others beyond its own deadline.",
     "P8": "Nothing that comes from a host can drive the terminal or run code on the login node.",
+    "P9": "A job that SUCCEEDED has trained together, or it says that its ranks have not.",
 }
 """What the README promises."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.errors import JobFailedError
+from dttui.errors import JobFailedError, LaunchError
+from dttui.services.agents.client import AgentClient
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.evidence import read_evidence
 from dttui.services.follow import JobFollower
@@ -35,7 +37,7 @@ dist.init_process_group("gloo", store=store, rank=rank % 2, world_size=2)
 dist.all_reduce(torch.ones(1))
 """
 ALONE = "import torch.distributed"
-NONE = "the {count} ranks have formed no process group: each trains by itself"
+NONE = "the {count} ranks have formed no process group: each seems to train by itself"
 REPORTS = """
 import json, os, time
 for step in range(10000):
@@ -89,6 +91,28 @@ async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tm
         await outcome(required)
     assert failed.value.exit_code == 100
     assert findings(required) == [("error", NONE.format(count=2))]
+
+
+async def test_an_agent_that_does_not_tell_of_groups_is_refused_at_the_start_where_one_is_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greet = AgentClient._greet
+
+    async def greet_as_an_old_one(client: AgentClient) -> None:
+        await greet(client)
+        if client.name == TWO and client.hello is not None:
+            client.hello = replace(client.hello, tells_groups=False)
+
+    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    required = job(tmp_path / "required", ALONE, {ONE: 1, TWO: 1}, require_process_group=True)
+    with pytest.raises(LaunchError, match=f"^{TWO}: its agent is too old for require_process_group: true") as caught:
+        await required.gang.run()
+    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+    told = job(tmp_path / "told", "", {ONE: 1, TWO: 1})
+    try:
+        await told.start()
+    finally:
+        await told.end()
 
 
 @pytest.mark.parametrize("is_required", [False, True], ids=["told", "required"])

@@ -34,6 +34,7 @@ async def greet(request: HelloRequest) -> HelloReply:
         takes_bytes=True,
         ends_services=True,
         seals_rendezvous=True,
+        tells_groups=True,
         removes_containers=True,
         unpacks=list(PACKINGS),
     )

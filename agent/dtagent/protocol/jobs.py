@@ -445,7 +445,7 @@ class GroupNote(str, Enum):
     ACCELERATE = "accelerate"
     """It has imported accelerate, which decides by itself whether there is anything to distribute."""
     LAUNCHER = "launcher"
-    """It has started processes by torch's own launchers."""
+    """It has started processes of its own that may be what trains."""
     WORLD_SIZE = "world-size"
     """WORLD_SIZE was another one when it formed its group than when it was started."""
 
@@ -565,6 +565,8 @@ class HelloReply:
     """Whether it ends processes that only serve others when those have ended."""
     seals_rendezvous: bool = False
     """Whether its launcher has a rendezvous to which nobody writes without `StartRequest.rendezvous_key`."""
+    tells_groups: bool = False
+    """Whether its ranks note the process groups that they form, as `NodeStatus.groups` tells."""
     removes_containers: bool = False
     """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
     unpacks: list[str] = field(default_factory=list)

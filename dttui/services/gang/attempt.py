@@ -196,6 +196,7 @@ def make_nodes(
     nodes = []
     cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
     shared = Shared(MetricWatch(), alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
+    shared.requires_group = plan.require_process_group is True and plan.world_size > 1
     shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))
     for planned in plan.nodes:
         environment = inventory.find(planned.name)

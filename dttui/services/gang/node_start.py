@@ -77,7 +77,7 @@ class NodeStart:
             await asyncio.sleep(CONTENTION_RETRY_S)
 
     def _refuse_old_agent(self) -> None:
-        """Raise AgentError where the agent would leave something behind that does not end by itself, or open to all."""
+        """Raise AgentError where the agent would leave what ends by nothing, is open to all, or is not seen."""
         hello = self.node.client.hello if self.node.client is not None else None
         processes = self.node.planned.processes
         if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
@@ -86,6 +86,8 @@ class NodeStart:
             message = _("{host}: its agent is too old for containers: it would never remove one")
         elif self.node.shared.is_elastic and not (hello is not None and hello.seals_rendezvous):
             message = _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
+        elif self.node.shared.requires_group and not (hello is not None and hello.tells_groups):
+            message = _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
         else:
             return
         hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)

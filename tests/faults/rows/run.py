@@ -11,6 +11,8 @@ _TAKEN = "tests/faults/test_take_over.py::"
 _DISK = "tests/faults/test_disk_full.py::"
 _ELASTIC = "tests/faults/test_elastic.py::"
 _TAMPERED = "tests/faults/test_tampering.py::"
+_APART = "tests/faults/test_trained_apart.py::"
+_TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
     Fault(
@@ -21,6 +23,18 @@ ROWS = (
         (
             f"{_HOSTS}test_a_rank_that_exits_with_3_is_named_and_leaves_no_process_on_any_host",
             f"{_DEATHS}test_torchrun_killed_leaves_no_rank",
+        ),
+    ),
+    Fault(
+        "ranks that train apart",
+        "scripts that form no process group, or several, and end well; an agent that does not tell of groups",
+        ("P9",),
+        60,
+        (
+            f"{_APART}test_two_trainings_that_end_well_are_told_as_two_wherever_it_is_looked",
+            f"{_APART}test_a_group_that_is_required_and_not_formed_makes_a_good_end_a_failure",
+            f"{_TOGETHER}test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed",
+            f"{_TOGETHER}test_an_agent_that_does_not_tell_of_groups_is_refused_at_the_start_where_one_is_required",
         ),
     ),
     Fault(
