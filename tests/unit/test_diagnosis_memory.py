@@ -113,3 +113,23 @@ def test_more_than_the_whole_host_has_is_a_wrong_size() -> None:
     assert (found.code, found.asked_bytes) == ("memory-limit", int(7.28 * 2**40))
     assert found.words.endswith("All of a has 100 GiB.")
     assert "a shape, a unit or a count" in found.advice[0]
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        ((), "it had reached the limit of its container"),
+        ((reading(99.0, 0.97),), "limit"),
+        ((reading(99.0, 0.3),), "room"),
+    ],
+    ids=["no reading", "a full host", "a host with room"],
+)
+def test_a_limit_that_the_cgroup_itself_counts_is_the_cause_however_full_the_host_was(
+    readings: tuple[HostSample, ...], words: str
+) -> None:
+    ended = failed(0, None, signal=signal.SIGKILL, exit_code=None, oom_kills=1, is_at_limit=True)
+    found = diagnose(evidence(ended, nodes=(node("a", 0, readings=readings),)))
+    assert found.cause is not None
+    assert found.cause.code == "memory-limit"
+    assert words in found.cause.words
+    assert "memory.max" in found.cause.advice[0]

@@ -324,6 +324,9 @@ class ProcessExit:
     oom_kills: int | None = None
     """How often the kernel of this host had killed somebody for want of memory in the half minute before, by a cgroup's
     limit too; `None` where it does not tell."""
+    at_memory_limit: bool | None = None
+    """Whether it had done so in a cgroup of the node's, while that or one above had reached its limit; `None` where
+    they do not tell."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ class _Supervisor:
         key = request.key
         name = f"dtagent-{key.job_id}-{key.attempt}-{request.node_rank}-{os.getpid()}"
         self._family = Family(key, request.node_rank, os.getpid(), cgroup=cgroup.create(name))
-        self._oom_kills = OomKills()
+        inner = [self._family.cgroup.path] if self._family.cgroup is not None else []
+        self._oom_kills = OomKills([*inner, *cgroup.memory_directories()])
         self._records = Records(files, lambda: self._family)
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
@@ -308,7 +309,7 @@ class _Supervisor:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             ended_at=time.time(),
-            **({"oom_kills": self._oom_kills.recent()} if code else {}),
+            **(self._oom_kills.recent() if code else {}),
             **(used or {}),
         )
 

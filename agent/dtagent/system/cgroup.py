@@ -15,6 +15,9 @@ SCOPE_PREFIX = "dtagent-"
 """What the systemd scopes are called that hold a supervisor and nothing else."""
 EMPTY_DEADLINE_S = 1.0
 _PROCESSES = "cgroup.procs"
+_OWN = Path("/proc/self/cgroup")
+_COUNTERS = ("memory.events", "memory.oom_control")
+"""Files of a cgroup that counts kills for want of memory, of v2 and of v1."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,27 @@ def own_directory() -> Path | None:
             if str(os.getpid()) in (path / _PROCESSES).read_text().split():
                 return path
     return None
+
+
+def memory_directories(own: Path = _OWN, mountinfo: Path = mounts.MOUNTINFO) -> list[Path]:
+    """Return the directories of the caller's cgroups that count its memory, v2 or v1, and of those above them.
+
+    Args:
+        own: the kernel's list of the caller's cgroups.
+        mountinfo: the kernel's list of mounts.
+    """
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        mounted = list(mounts.read(mountinfo))
+        for line in own.read_text().splitlines():
+            _number, controllers, path = line.split(":", 2)
+            for mount in mounted:
+                kind = "cgroup" if "memory" in controllers.split(",") else "cgroup2" if not controllers else ""
+                inner = os.path.relpath(path, mount.root)
+                if mount.kind == kind and not inner.startswith(".."):
+                    top = Path(mount.point)
+                    found += [item for item in ((top / inner), *(top / inner).parents) if item.is_relative_to(top)]
+    return [path for path in dict.fromkeys(found) if any((path / name).exists() for name in _COUNTERS)]
 
 
 def _is_delegated(path: Path) -> bool:

@@ -339,7 +339,7 @@ def _with_readings(first: Explained, before: Before | None, evidence: Evidence) 
     """Return the cause, made better by what was measured: a critical error of the GPU, memory that was full."""
     cause, failure = first.cause, first.failure
     if before is None:
-        return cause
+        before = Before(0, None)
     gpu = before.gpu
     if gpu is not None and gpu.error and cause.code in _GPU_DOUBT:
         words = _("GPU {index} of {host} could not be read any more: {error}.")

@@ -271,6 +271,7 @@ def _failed(
         lines=tuple(lines),
         memory_limit_mib=data.get("memory_limit_mib"),
         oom_kills=kills if isinstance(kills := data.get("oom_kills"), int) else None,
+        is_at_limit=data.get("at_memory_limit") is True,
         service=service,
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),

@@ -66,15 +66,21 @@ def _killed(cause: Cause, failure: Failed, before: Before) -> Cause:
     # The host's own count from after the end, and that of the readings, which may have ended before.
     counts = [count for count in (failure.oom_kills, before.oom_kills) if count is not None]
     kills = max(counts, default=None)
-    if kills and share is not None and share < ROOMY_SHARE:
+    is_roomy = share is not None and share < ROOMY_SHARE
+    if failure.is_at_limit or (kills and is_roomy):
         words = _(
-            "The kernel of {host} killed a process for want of memory, though the host had room ({share} in use): it "
-            "had reached the limit of its container or cgroup."
+            "The kernel of {host} killed a process for want of memory: it had reached the limit of its container or "
+            "cgroup."
         )
+        if is_roomy:
+            words = _(
+                "The kernel of {host} killed a process for want of memory, though the host had room ({share} in use): "
+                "it had reached the limit of its container or cgroup."
+            )
         return replace(
             cause,
             code="memory-limit",
-            words=words.format(host=host, share=f"{share:.0%}"),
+            words=words.format(host=host, share=f"{share or 0:.0%}"),
             advice=(tell(MEMORY_LIMITS, {"host": host}), tell(LESS_HOST_MEMORY, {})),
             confidence=Confidence.LIKELY,
         )

@@ -78,6 +78,8 @@ class Failed:
     """Name of the process, where it is one that serves the others."""
     oom_kills: int | None = None
     """How often the kernel of its host had just killed somebody for want of memory, by a count after the end."""
+    is_at_limit: bool = False
+    """Whether it had done so in a cgroup of the node that had reached its limit."""
     is_lost: bool = False
     """A node of which nothing was heard any more."""
     is_agent_gone: bool = False

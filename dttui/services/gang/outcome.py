@@ -231,6 +231,7 @@ def _failure(
         how = told("{who} exited with code {code}", who=who, code=failure.exit_code)
     exits = node.status.exits if node.status is not None else ()
     kills = max((item.oom_kills for item in exits if item.oom_kills is not None), default=None)
+    at_limit = any(item.at_memory_limit for item in exits)
     # Redacted first: half a secret would not be known for one.
     error = shortened(redact(failure.error, secrets)) if failure.error else failure.error
     if error and error.strip() and not error.startswith("SystemExit"):
@@ -248,6 +249,7 @@ def _failure(
             "tail": [redact(line, secrets) for line in lines],
             "memory_limit_mib": failure.memory_limit_mib,
             **({"oom_kills": kills} if kills is not None else {}),
+            **({"at_memory_limit": True} if at_limit else {}),
             **({"process": service} if service is not None else {}),
         },
     )
