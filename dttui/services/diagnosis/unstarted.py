@@ -40,7 +40,8 @@ def why_unstarted(evidence: Evidence) -> Cause:
             _("Nothing is left running. Put right what is named above, and launch again."),
         ),
     }
-    unknown = ("unknown", "", _("`dttui events {job}` tells what happened before.").format(job=evidence.job_id))
+    before = _("`dttui attach {job} --output jsonl` prints all that was told before.").format(job=evidence.job_id)
+    unknown = ("unknown", "", before)
     code, words, advice = known.get(evidence.exit_code or 1, unknown)
     return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)
 
