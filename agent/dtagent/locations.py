@@ -12,39 +12,13 @@ from pathlib import Path
 
 from dtagent.errors import RootError
 from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.protocol.places import is_network_file_system
 from dtagent.system import mounts
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """What a job id or a stream may be called, since both become file names."""
 MAX_ATTEMPT = 10**9 - 1
 _RANK = re.compile(r"[0-9]{1,7}")
-
-_NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "afs",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "ceph",
-        "9p",
-        "glusterfs",
-        "wekafs",
-        "pvfs2",
-        "panfs",
-        "fuse.glusterfs",
-        "fuse.ceph",
-        "fuse.ceph-fuse",
-        "fuse.juicefs",
-        "fuse.s3fs",
-        "fuse.rclone",
-        "fuse.gcsfuse",
-    }
-)
-
 
 _ELSEWHERE = "choose another place (agent_root in the inventory)"
 _OWN_NAMES = frozenset({SOCKET, ERROR_LOG, "agents", "jobs", "store"})
@@ -85,11 +59,6 @@ def secure_root(root: Path) -> Path:
     if is_network_file_system(kind):
         raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
     return root
-
-
-def is_network_file_system(kind: str) -> bool:
-    """Whether a type of file system, as /proc/self/mountinfo names it, keeps its files on other hosts."""
-    return kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs")
 
 
 def make_private(directory: Path) -> None:

@@ -22,7 +22,7 @@ from dttui.services.agents.deploy import (
     Deployment,
     deploy,
 )
-from dttui.services.agents.deploy_program import MARK
+from dttui.services.agents.frame_program import MARK
 from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.transport.base import Connection, RemoteCommand, Transport

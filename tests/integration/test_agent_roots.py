@@ -20,11 +20,11 @@ from dtagent.protocol import places
 from dtagent.protocol.first_line import MAGIC
 
 from dttui.inventory.models import Environment
-from dttui.services.agents import deploy_program
+from dttui.services.agents import root_program
 from dttui.services.agents.channel import Program
 from dttui.services.agents.client import AgentClient
 from dttui.services.agents.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
-from dttui.services.agents.deploy_program import MARK
+from dttui.services.agents.frame_program import MARK
 from dttui.services.agents.remove import Removal, remove_all
 from dttui.services.agents.status import AgentStatus, status_all
 from dttui.services.agents.wheel_source import WheelSource
@@ -301,8 +301,8 @@ def test_who_plants_links_while_a_root_is_made_is_never_followed(can_have_lab: N
     try:
         with unprotected_links():
             for _round in range(400):
-                with contextlib.suppress(deploy_program.Refusal):
-                    place = deploy_program.inspect_root(root, makes=True)
+                with contextlib.suppress(root_program.Refusal):
+                    place = root_program.inspect_root(root, makes=True)
                     (place / "agents").mkdir()
                     made += 1
                     (place / "agents").rmdir()
@@ -336,8 +336,8 @@ def test_a_root_is_reached_only_where_nobody_else_can_lead_it_astray(
     top.mkdir()
     make(top)
     try:
-        found = deploy_program.inspect_root(top / "way" / "root").name
-    except deploy_program.Refusal as refusal:
+        found = root_program.inspect_root(top / "way" / "root").name
+    except root_program.Refusal as refusal:
         found = refusal.code
     assert found == code or (code == "root" and found.isdigit())
 

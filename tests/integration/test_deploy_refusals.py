@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dttui.errors import AgentError
-from dttui.services.agents import deploy_program
+from dttui.services.agents import root_program
 from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.agents.wheels import Requirement, Wheel
 from tests.integration.deploy_fixtures import (
@@ -77,15 +77,16 @@ async def test_an_unsafe_root_is_refused(
 
 
 def test_the_file_system_of_a_path_is_known() -> None:
-    assert deploy_program.file_system_of(Path("/proc/self")) == "proc"
-    assert deploy_program.file_system_of(Path("/")) not in ("", "proc")
+    assert root_program.file_system_of(Path("/proc/self")) == "proc"
+    assert root_program.file_system_of(Path("/")) not in ("", "proc")
 
 
-def test_a_root_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_program, "file_system_of", lambda path: "nfs4")
+@pytest.mark.parametrize("kind", ["nfs4", "9p", "smbfs", "fuse.juicefs", "fuse.sshfs"])
+def test_a_root_on_a_network_file_system_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root_program, "file_system_of", lambda path: kind)
 
-    with pytest.raises(deploy_program.Refusal, match="network-file-system"):
-        deploy_program.inspect_root(Path("/var/tmp/dtagent-none"))
+    with pytest.raises(root_program.Refusal, match="network-file-system"):
+        root_program.inspect_root(Path("/var/tmp/dtagent-none"))
 
 
 @pytest.mark.parametrize(

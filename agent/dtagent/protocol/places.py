@@ -14,6 +14,11 @@ TYPE_CHECKING = False  # As typing's, whose import a person would wait for.
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs"}
+    | {"panfs", "pvfs2", "smb3", "smbfs", "wekafs", "fuse.ceph", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.glusterfs"}
+    | {"fuse.juicefs", "fuse.rclone", "fuse.s3fs"}
+)
 _ID_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
 
 
@@ -33,6 +38,11 @@ def find_root() -> str | None:
 def new_root() -> str:
     """Return a place that nobody can have foreseen."""
     return f"{usual_root()}-{os.urandom(16).hex()}"
+
+
+def is_network_file_system(kind: str) -> bool:
+    """Whether a type of file system, as /proc/self/mountinfo names it, keeps its files on other hosts."""
+    return kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse.sshfs")
 
 
 def take_root() -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import psutil
 
-from dtagent.locations import is_network_file_system
+from dtagent.protocol.places import is_network_file_system
 from dtagent.protocol.telemetry import Container, FileSystem, Interface, Limits, NumaNode, RdmaPort
 from dtagent.system import mounts
 from dtagent.system.units import MIB

@@ -19,15 +19,17 @@ from dtagent.protocol import places
 from dttui.errors import AgentError, HostError, HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.services.agents.deploy_program import MARK
+from dttui.services.agents.frame_program import MARK
 from dttui.services.agents.refusals import refused
 from dttui.transport.base import ByteStream, Connection, RemoteCommand
 from dttui.transport.commands import NO_PYTHON_EXIT_STATUS, bootstrap_input
 
 _FILES = (
     ("dtagent.protocol.places", Path(places.__file__)),
-    ("dttui.services.agents.deploy_program", Path(__file__).with_name("deploy_program.py")),
-    ("dttui.services.agents.manage_program", Path(__file__).with_name("manage_program.py")),
+    *(
+        (f"dttui.services.agents.{name}", Path(__file__).with_name(f"{name}.py"))
+        for name in ("root_program", "frame_program", "deploy_program", "manage_program")
+    ),
 )
 """By the names under which each is imported by those after it."""
 _CHUNK_BYTES = 256 * 1024

@@ -23,15 +23,9 @@ from typing import Any, BinaryIO
 
 from dtagent.protocol.places import forget
 
-from dttui.services.agents.deploy_program import (
-    Refusal,
-    in_use,
-    inspect_root,
-    main,
-    probe,
-    run_tool,
-    sole_deployment,
-)
+from dttui.services.agents.deploy_program import in_use, probe, sole_deployment
+from dttui.services.agents.frame_program import main, run_tool
+from dttui.services.agents.root_program import Refusal, inspect_root
 
 LEASE_S = 60
 """What was prepared so long ago, and not started, holds nothing any more."""
