@@ -6,11 +6,19 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dttui.transport.deadline import Deadline
 
-T = TypeVar("T")
+
+class Closable(Protocol):
+    """What can be dialled."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+C = TypeVar("C", bound=Closable)
 
 PATIENCE_S = 1.5
 """How long a dial may take before it gives its place to one that has not had its turn; TCP tries again after 1 s."""
@@ -59,7 +67,7 @@ class Dials:
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
 
-    async def run(self, dial: Callable[[], Coroutine[Any, Any, T]], deadline: Deadline) -> T:
+    async def run(self, dial: Callable[[], Coroutine[Any, Any, C]], deadline: Deadline) -> C:
         """Dial until there is an answer; return or raise that. The deadline stands still before the first time only."""
         with deadline.paused():
             await self._wait_in(self._new)
@@ -74,8 +82,10 @@ class Dials:
                             break
                     else:
                         return attempt.result()
-                finally:
-                    await _cancel(attempt)
+                except asyncio.CancelledError:
+                    await _abandon(attempt)
+                    raise
+                await _abandon(attempt)
                 has_place = False
                 self._release()
                 await self._wait_in(self._again)
@@ -107,10 +117,9 @@ class Dials:
         self._free += 1
 
 
-async def _cancel(attempt: asyncio.Future[T]) -> None:
-    """End what is not awaited any more, and what it may have opened in the last moment."""
-    if not attempt.done():
-        attempt.cancel()
-        await asyncio.gather(attempt, return_exceptions=True)
-    elif not attempt.cancelled():
-        attempt.exception()  # Seen, even where whoever dialled was given up in that moment.
+async def _abandon(attempt: asyncio.Future[C]) -> None:
+    """End what is not awaited any more, and close what it has opened all the same."""
+    attempt.cancel()
+    outcome = (await asyncio.gather(attempt, return_exceptions=True))[0]
+    if not isinstance(outcome, BaseException):
+        outcome.close()

@@ -13,8 +13,18 @@ from tests.waiting import until
 DEADLINE_S = 10.0
 
 
-async def never() -> None:
+class Line:
+    """Something that was dialled."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def never() -> Line:
     await asyncio.get_running_loop().create_future()
+    return Line()
 
 
 async def test_who_holds_a_place_for_long_goes_on_without_it() -> None:
@@ -62,7 +72,7 @@ async def test_an_answer_is_found_however_many_places_are_taken_by_those_who_nev
     dials = Dials(10, patience_s=0.02)
     in_flight = most = 0
 
-    async def dial(answers: bool) -> str:
+    async def dial(answers: bool) -> Line:
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
@@ -70,17 +80,18 @@ async def test_an_answer_is_found_however_many_places_are_taken_by_those_who_nev
             if not answers:
                 await never()
             await asyncio.sleep(0)
-            return "here"
+            return Line()
         finally:
             in_flight -= 1
 
-    def run(answers: bool) -> asyncio.Task[str]:
+    def run(answers: bool) -> asyncio.Task[Line]:
         deadline = Deadline(DEADLINE_S)
         return asyncio.create_task(deadline.run(dials.run(lambda: dial(answers), deadline)))
 
     silent = [run(answers=False) for _each in range(60)]
     live = [run(answers=True) for _each in range(40)]
-    assert await asyncio.wait_for(asyncio.gather(*live), DEADLINE_S) == ["here"] * 40
+    lines = await asyncio.wait_for(asyncio.gather(*live), DEADLINE_S)
+    assert not any(line.is_closed for line in lines)
     assert most == 10
     assert not any(task.done() for task in silent)
     for task in silent:
@@ -88,7 +99,7 @@ async def test_an_answer_is_found_however_many_places_are_taken_by_those_who_nev
     await asyncio.gather(*silent, return_exceptions=True)
     assert in_flight == 0
     again = [run(answers=True) for _each in range(20)]
-    assert await asyncio.wait_for(asyncio.gather(*again), DEADLINE_S) == ["here"] * 20
+    assert len(await asyncio.wait_for(asyncio.gather(*again), DEADLINE_S)) == 20
 
 
 async def test_the_wait_for_the_first_turn_does_not_count_and_no_answer_ends_by_the_deadline() -> None:
@@ -101,3 +112,16 @@ async def test_the_wait_for_the_first_turn_does_not_count_and_no_answer_ends_by_
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(task), DEADLINE_S)
     assert loop.time() - began > 0.35
+
+
+async def test_what_is_reached_in_the_moment_that_it_is_given_up_is_closed() -> None:
+    dials, deadline, line = Dials(1), Deadline(DEADLINE_S), Line()
+
+    async def dial() -> Line:
+        whole.cancel()
+        return line
+
+    whole = asyncio.create_task(dials.run(dial, deadline))
+    with pytest.raises(asyncio.CancelledError):
+        await whole
+    assert line.is_closed
