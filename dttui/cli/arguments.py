@@ -141,7 +141,7 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("job", nargs="?", metavar="JOB", help=logs_help)
     logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
     logs.add_argument("--node", help=_("only this node"))
-    logs.add_argument("--rank", type=int, help=_("only this rank"))
+    logs.add_argument("--rank", type=_natural, metavar="N", help=_("only this rank"))
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
     logs.add_argument(
         "-n", "--lines", "--tail", type=_positive, metavar="N", help=_("only the last N lines of each file")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 from dttui.i18n import _
+from dttui.spec.problems import shown
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _LEAST, _MOST = 1e-12, 1e18
@@ -55,7 +56,9 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
         ("--global-batch", _("sequences a step")),
     ):
         layout.add_argument(name, type=_positive, metavar="N", help=text)
-    layout.add_argument("--zero-stage", type=int, choices=range(4), help=_("sharding over the replicas"))
+    layout.add_argument(
+        "--zero-stage", type=_one_of(0, 1, 2, 3), choices=range(4), help=_("sharding over the replicas")
+    )
     precisions = ("fp32", "tf32", "fp16", "bf16", "fp8")
     layout.add_argument("--precision", choices=precisions, help=_("bf16 by default"))
     layout.add_argument("--recompute", choices=("none", "selective", "full"), help=_("activations computed again"))
@@ -65,7 +68,18 @@ def add_arguments(parser: ArgumentParser, *, recommends: bool) -> None:
     if not recommends:
         layout.add_argument("--schedule", choices=("1F1B", "GPipe"), help=_("1F1B by default"))
         layout.add_argument("--offload", choices=("none", "optimizer", "all"), help=_("what the host's memory keeps"))
-        layout.add_argument("--gradient-bytes", type=int, choices=(2, 4, 6), help=_("a parameter's"))
+        layout.add_argument("--gradient-bytes", type=_one_of(2, 4, 6), choices=(2, 4, 6), help=_("a parameter's"))
+
+
+def _one_of(*numbers: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        found = next((number for number in numbers if str(number) == text), None)
+        if found is None:
+            told = _("{text} is none of {choices}").format(text=shown(text), choices=", ".join(map(str, numbers)))
+            raise ArgumentTypeError(told)
+        return found
+
+    return number
 
 
 def _positive(text: str) -> int:

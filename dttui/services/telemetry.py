@@ -87,8 +87,15 @@ def decode_frame(line: bytes) -> dict[str, Any]:
     return rpc.decode(line)
 
 
-def _has_absurd_number(value: Any) -> bool:
-    """Whether there is a number in it that `rpc.decode` refuses: 1e999, say, which stands for infinity."""
-    if isinstance(value, (dict, list)):
-        return any(map(_has_absurd_number, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, (int, float)) and not abs(value) < _MOST
+def _has_absurd_number(frame: Any) -> bool:
+    """Whether there is a number in it that `rpc.decode` may refuse: 1e999, say, which stands for infinity."""
+    waiting = [frame]
+    for parent in waiting:
+        for item in parent.values() if type(parent) is dict else parent:
+            kind = type(item)
+            if kind is float or kind is int:
+                if not -_MOST < item < _MOST:
+                    return True
+            elif kind is dict or kind is list:
+                waiting.append(item)
+    return False

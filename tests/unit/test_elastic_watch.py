@@ -239,8 +239,9 @@ async def test_a_stop_that_the_earlier_controller_had_begun_is_no_loss_to_the_ne
     assert attempt.view().state is JobState.STOPPING
 
 
+@pytest.mark.parametrize("ahead_s", [0, 3600, -3600], ids=["alike", "an-hour-ahead", "an-hour-behind"])
 async def test_a_silent_host_of_the_rendezvous_ends_the_job_once_no_ranks_are_left_for_long(
-    watched: Watch, monkeypatch: pytest.MonkeyPatch
+    watched: Watch, monkeypatch: pytest.MonkeyPatch, ahead_s: int
 ) -> None:
     monkeypatch.setattr(elastic, "HOSTLESS_S", 0.3)
     attempt = watched()
@@ -250,7 +251,7 @@ async def test_a_silent_host_of_the_rendezvous_ends_the_job_once_no_ranks_are_le
     assert attempt.task is not None
     assert await asyncio.wait([attempt.task], timeout=0.6) == (set(), {attempt.task})
     assert attempt.told == [], "the ranks of c run: the host is only out of the login node's reach"
-    attempt.say("c", 2, failures=[RankFailure(2, time.time(), 1, None)])
+    attempt.say("c", 2, failures=[RankFailure(2, time.time() + ahead_s, 1, None)])
     await until(lambda: {"b", "c"} <= {*attempt.told}, "the others to be told", LIMIT_S)
     attempt.say("b", 1, **STOPPED)
     attempt.say("c", 2, **STOPPED)

@@ -28,9 +28,10 @@ MAX_PUSH_BYTES = 1024 * 1024
 """Most payload bytes one part of the files carries that are sent along."""
 
 MAX_DEPTH = 32
+"""Deepest nesting of a frame."""
+
 MAX_DIGITS = 20
 """Of a whole number: more is none of ours, and may be too large for arithmetic."""
-"""Deepest nesting of a frame."""
 
 
 class ErrorCode(int, Enum):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import NodeState, Numbering
 
 from dttui.i18n import Told, ntold, told
-from dttui.moments import elapsed_s
 from dttui.services.gang import tampering
 from dttui.services.gang.attempt_log import AttemptLog
 from dttui.services.gang.node_run import NodeRun
@@ -54,6 +54,9 @@ class Membership:
         """Store's port and world size of the newest round that all its nodes have started."""
         self._failed: dict[str, FoundFailure] = {}
         """Node → what failed there first since its ranks were last started."""
+        self._hostless_from: float | None = None
+        """By this process' own clock, since when it is known that no rank is left but on a silent host: no other clock
+        is asked, of which one may be set and the hosts' differ."""
         self._restarts: dict[str, int] = {}
         self.out: dict[str, str] = {}
         """Node → why it takes part no more, in the order in which that came to be known."""
@@ -79,8 +82,12 @@ class Membership:
     @property
     def wait_s(self) -> float | None:
         """When to look for nodes that are out though nothing changes, from now; `None` for never."""
-        since = self._hostless_since()
-        return None if since is None else max(0.0, HOSTLESS_S - elapsed_s(since))
+        if not self._is_hostless:
+            self._hostless_from = None
+            return None
+        now = time.monotonic()
+        self._hostless_from = now if self._hostless_from is None else self._hostless_from
+        return max(0.0, self._hostless_from + HOSTLESS_S - now)
 
     def learn(self) -> None:
         """Tell of each node whose ranks torchrun has numbered, or started again."""
@@ -180,14 +187,12 @@ class Membership:
             return told("no word from {host}", host=node.name)
         return None
 
-    def _hostless_since(self) -> float | None:
-        """Return since when the rendezvous' host is silent and the ranks of all other nodes have ended; else `None`."""
+    @property
+    def _is_hostless(self) -> bool:
+        """Whether the rendezvous' host is silent and the ranks of all other nodes have ended."""
         host, *others = self.members
-        if host is not self._nodes[0] or host.silent_since is None or not others:
-            return None
-        if any(node.name not in self._failed for node in others):
-            return None
-        return max(host.silent_since, *(self._failed[node.name].time for node in others))
+        is_silent = host is self._nodes[0] and host.silent_since is not None
+        return is_silent and bool(others) and all(node.name in self._failed for node in others)
 
     def _is_inside(self, node: NodeRun) -> bool:
         numbering = node.numbering
