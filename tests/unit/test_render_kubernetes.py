@@ -17,7 +17,9 @@ from kubeflow_trainer_api import models
 from dttui.errors import UsageError
 from dttui.inventory import Inventory
 from dttui.inventory.models import CpuResources, GpuResources, Resources
+from dttui.planning.models import PlannedNode
 from dttui.services.render import kubernetes
+from dttui.services.render import run_script as run_script_module
 from dttui.services.render.ejection import Ejection
 from dttui.services.render.kubernetes import render_kubernetes
 from dttui.services.render.writing import write
@@ -326,3 +328,18 @@ def test_an_image_is_for_kubernetes_alone(tmp_path: Path) -> None:
     done = dttui_here("render", job, "-o", out, "--demo", "--image", "torch:2", "--target", "kubernetes")
     assert done.returncode == 0, done.stderr
     assert sorted(os.listdir(out)) == ["README.md", "files.yaml", "jobset.yaml", "trainjob.yaml"]
+
+
+def test_the_script_of_a_node_is_made_once_however_many_kinds_of_pods_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_for: list[str] = []
+    run_script = run_script_module.run_script
+
+    def counted(ejection: Ejection, node: PlannedNode) -> str:
+        made_for.append(node.name)
+        return run_script(ejection, node)
+
+    monkeypatch.setattr(kubernetes, "run_script", counted)
+    render_kubernetes(ejected(tmp_path, A, B, C, run=RUN))
+    assert made_for == [A, B, C]

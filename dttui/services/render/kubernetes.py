@@ -6,6 +6,7 @@ import base64
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -206,11 +207,13 @@ class _Manifests:
             "template": {"spec": {"restartPolicy": "Never", "containers": [container], "volumes": volumes}},
         }
 
-    def _scripts(self) -> dict[str, str]:
+    @cached_property
+    def _script_portions(self) -> list[dict[str, str]]:
+        """What pods run, by the ConfigMap that holds it."""
         nodes = self._ejection.plan.nodes
         scripts = {f"node{node.node_rank}.sh": run_script(self._ejection, node) for node in nodes}
         payload = {f"payload-{path.name}": path.read_text() for path in self._ejection.payload}
-        return {"start.sh": self._start(), **scripts, **payload}
+        return _portions({"start.sh": self._start(), **scripts, **payload})
 
     def _start(self) -> str:
         """Return what a pod runs first: who it is, where the others are, and its `run.sh` where that may write."""
@@ -241,12 +244,12 @@ class _Manifests:
         return [f"{self._name}-{group.name}-0-{index}" for group in self._groups for index in range(group.count)]
 
     def _maps(self) -> list[str]:
-        return [f"{self._name}-scripts-{index}" for index in range(len(_portions(self._scripts())))]
+        return [f"{self._name}-scripts-{index}" for index in range(len(self._script_portions))]
 
     def _config_maps(self) -> list[dict[str, Any]]:
         found = [
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": portion}
-            for name, portion in zip(self._maps(), _portions(self._scripts()), strict=True)
+            for name, portion in zip(self._maps(), self._script_portions, strict=True)
         ]
         if self._ejection.work and not self._has_volume:
             contents = {}
