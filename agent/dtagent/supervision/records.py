@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ from dtagent.system.untrusted_files import UnusableFileError
 LOG = logging.getLogger("dtagent")
 LOOK_S = 1.0
 """Between two looks."""
+FILES_OF_RANK = 3
+"""Its start, its end, its process groups."""
 COPY_BYTES = 1 << 20
 GONE = " (deleted)"
 """How /proc ends the name of a file that was removed while it is open."""
@@ -46,6 +49,12 @@ class Records:
         self._due = time.monotonic() + LOOK_S
         self._notes: list[dict[str, Any]] = []
         self._texts: dict[Path, str] = {}
+        self._told: dict[Path, tuple[tuple[int, int], str]] = {}
+        """What the ranks have written: inode and time of each file, and its text."""
+        self._ranks: tuple[int, int] | None = None
+        """The directory that it was read from."""
+        self._is_without_ranks = False
+        """Whether that is gone, and not yet made anew with all that was in it."""
         self._lock: int | None = None
         self._identity = _identity(files.lock)
         self._journal = _identity(files.journal)
@@ -104,21 +113,33 @@ class Records:
                 rescued.copy(self._files.logs / name)
 
     def _learn(self) -> None:
-        """Remember what the ranks themselves have written of their start, which they write once."""
-        for path in self._files.ranks.glob("*.json"):
-            if path not in self._texts and len(self._texts) < 2 * MAX_NODE_RANKS:
-                with contextlib.suppress(OSError, UnusableFileError):
-                    self._texts[path] = untrusted_files.read(path).decode(errors="replace")
+        """Remember what the ranks themselves have written by now, and forget what they took away of earlier rounds."""
+        if self._is_without_ranks or self._ranks not in (None, _identity(self._files.ranks)):
+            return
+        self._ranks = _identity(self._files.ranks)
+        told = {}
+        for path in itertools.islice(self._files.ranks.glob("*.json"), FILES_OF_RANK * MAX_NODE_RANKS):
+            with contextlib.suppress(OSError, UnusableFileError):
+                info = path.stat()
+                stamp = (info.st_ino, info.st_mtime_ns)
+                known = self._told.get(path)
+                if known is None or known[0] != stamp:
+                    known = stamp, untrusted_files.read(path).decode(errors="replace")
+                told[path] = known
+        self._told = told
 
     def _is_whole(self) -> bool:
         """Whether the lock is the one that is held, and everything else is there."""
         files = self._files
         if _identity(files.lock) != self._identity or _identity(files.journal) != self._journal:
             return False
+        if self._is_without_ranks or self._ranks != _identity(files.ranks):
+            return False
         return self._journal is not None and all(path.exists() for path in self._texts)
 
     def _restore(self) -> None:
         files = self._files
+        self._is_without_ranks = self._is_without_ranks or self._ranks != _identity(files.ranks)
         for directory in (files.directory, files.logs, files.ranks, files.failures):
             make_private(directory)
         # The lock first: whoever finds an attempt that was started and holds no lock takes its supervisor for dead.
@@ -140,6 +161,11 @@ class Records:
         for path, text in sorted(self._texts.items(), key=lambda item: item[0] == files.start):
             if not path.exists():
                 write_atomic(path, text)
+        if self._is_without_ranks:
+            for path, (_stamp, text) in self._told.items():
+                if not path.exists():
+                    write_atomic(path, text)
+            self._is_without_ranks, self._ranks = False, _identity(files.ranks)
 
     def _take_lock(self) -> None:
         descriptor = os.open(self._files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
