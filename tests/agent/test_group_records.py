@@ -289,14 +289,15 @@ def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(tm
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2)]
 
 
-def test_of_a_script_that_loads_torch_past_the_hooks_nothing_is_told(tmp_path: Path) -> None:
+def test_a_script_that_loads_torch_past_the_hooks_is_told_as_that(tmp_path: Path) -> None:
     text = (
         "import sys\n"
         "sys.meta_path[:] = [item for item in sys.meta_path if isinstance(item, type)]\n"
         "import torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
     )
-    assert Job(tmp_path, text).run(1, forked=False) == []
+    (group,) = Job(tmp_path, text).run(1, forked=False)
+    assert (group.places, group.notes) == ([], ["unseen"])
 
 
 def test_ranks_that_call_each_other_without_a_group_are_told_as_one(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import JobState, Metric
+from textual.color import Color
 from textual.widgets import Log, Select, TabbedContent
 
 from dttui.i18n import set_language
 from dttui.services.diagnosis.diagnose import diagnose
 from dttui.services.diagnosis.models import Diagnosis, Evidence
+from dttui.services.view import APART
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens import run as run_screen
 from dttui.tui.screens.compose import ComposeScreen
@@ -479,3 +481,18 @@ async def test_a_tab_that_was_chosen_during_the_preflight_stays() -> None:
         writer.state(JobState.LAUNCHING, "preparing 3 hosts")
         await look(app, pilot)
         assert app.screen.query_one(TabbedContent).active == "events"
+
+
+async def test_ranks_that_train_apart_are_a_warning_while_they_run_and_in_a_good_end() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    app = make_app(inventory, attach=writer.directory)
+    async with controller(writer), app.run_test(size=SIZE) as pilot:
+        writer.finding("warning", "they do not train together", APART)
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == "⚠ they do not train together"
+        writer.outcome(JobState.SUCCEEDED, "they do not train together. Why", 0)
+        await look(app, pilot)
+        assert text_of(app, "#run-status") == "⚠ succeeded · they do not train together. Why · exit code 0"
+        shown = app.screen.query_one("#run-status").styles.background
+        assert shown == Color.parse(app.theme_variables["state-unknown"])

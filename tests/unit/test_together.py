@@ -102,6 +102,8 @@ ALL = [0, 1, 2, 3]
         # What processes that they started have formed is not known.
         ([none(ALL, "torch", "launcher")], "the 4 ranks have formed no process group themselves"),
         ([none(ALL)], "the 4 ranks have formed no process group themselves"),
+        # They may have formed any group.
+        ([none(ALL, "unseen")], ""),
         # Not of every rank is it known that it has none.
         ([none([0, 1, 2])], ""),
         ([formed([0, 1, 2], 3), none([3])], "3 of 4 ranks are in the process group; none: rank 3 on d"),

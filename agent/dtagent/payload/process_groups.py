@@ -195,10 +195,10 @@ class Rank:
             self._unused = group
 
     def end(self) -> None:
-        """Leave the record as it is to stay; none where torch was loaded past the hooks, and nothing is known."""
+        """Leave the record as it is to stay, with a note where torch was loaded past the hooks."""
         _softly(self._look_for_use)
-        if C10D in sys.modules and "torch" not in self._notes and os.getpid() == self._pid:
-            _softly(os.unlink, self._path)
+        if C10D in sys.modules and "torch" not in self._notes:
+            self.note("unseen")
 
     def note(self, code: str) -> None:
         """Keep a word of what this process has done."""

@@ -449,6 +449,8 @@ class GroupNote(str, Enum):
     """It has imported accelerate, which decides by itself whether there is anything to distribute."""
     LAUNCHER = "launcher"
     """It has started processes of its own that may be what trains."""
+    UNSEEN = "unseen"
+    """It has loaded torch past what notes its groups: it may have formed any."""
     WORLD_SIZE = "world-size"
     """WORLD_SIZE was another one when it formed its group than when it was started."""
 

@@ -188,7 +188,8 @@ class TogetherWatch:
             said.nodes.update(dict.fromkeys(own, node.name))
             groups = node.status.groups if node.status is not None else None
             for entry in sorted(groups or (), key=lambda item: item.turn):
-                said.take(node.name, entry, own)
+                if GroupNote.UNSEEN not in entry.notes:
+                    said.take(node.name, entry, own)
         return said
 
     def _apart(self, said: _Said) -> Apart | None:

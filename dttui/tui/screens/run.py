@@ -241,6 +241,7 @@ class RunScreen(Screen[None]):
         self.set_class(self._follower.is_over, "-over")
         for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
             status.set_class(self._follower.is_over and view.state.value == final, f"-{final.lower()}")
+        status.set_class(bool(view.apart), "-apart")
         text = self._status()
         if not text.is_same(status.content if isinstance(status.content, Content) else Content("")):
             status.update(text)
@@ -252,11 +253,12 @@ class RunScreen(Screen[None]):
                 return Content.styled(f"⚠ {self._silence}", "$state-unknown")
             now = time.time()
             text = line(view.headline(now)) or self._progress
-            if view.silences(now):
+            if view.silences(now) or (view.apart and text == line(view.apart)):
                 return Content.styled(f"⚠ {text}", "$state-unknown")
             return Content.styled(text, "$muted")
         state = words.job_state(view.state)
-        pieces = [f"{state.symbol} {state.word}", line(view.reason)]
+        symbol = "⚠" if view.apart and view.state is JobState.SUCCEEDED else state.symbol
+        pieces = [f"{symbol} {state.word}", line(view.reason)]
         pieces.append(_("exit code {code}").format(code=view.exit_code))
         return Content(" · ".join(piece for piece in pieces if piece))
 
