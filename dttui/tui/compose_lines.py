@@ -72,6 +72,6 @@ def readiness(
         )
         return Content.styled("⚠ " + told.format(unusable=unusable, count=ticked), "$finding-warning")
     if is_planned and estimate is not None and not estimate.fits:
-        told = _("can be launched, but the estimate says: {verdict}").format(verdict=verdict(estimate).word)
+        told = _("{verdict} by the estimate; can be launched").format(verdict=verdict(estimate).word)
         return Content.styled(f"⚠ {told}", "$finding-warning")
     return Content.styled("✓ " + _("ready to launch") if is_planned else "", "$state-succeeded")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import lru_cache
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import N_, _, ngettext
 from dttui.planning.aggregate import Choice
+from dttui.planning.cost.hardware import gpu_table
 from dttui.sanitize import clean
 from dttui.services.agents.words import agent_text, gpu_note_text
 from dttui.services.fleet import EnvironmentState, EnvironmentStatus
@@ -122,14 +124,19 @@ def _without_name(reason: str, name: str) -> str:
     return reason
 
 
+_ROUNDED = 0.1
+"""Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
+
+
 def _gpus(count: int) -> str:
     return ngettext("{count} GPU", "{count} GPUs", count).format(count=count)
 
 
 def gpu_text(choice: Choice, *, memory: bool = True) -> str:
-    """Return GPUs by type and count, with `memory` that of each: `2×A100 80 GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`.
+    """Return GPUs by type and count: `2×A100-80GB`, `1×V100 1×T4`, `no GPU`, `GPUs ?`; `1 of 2×A100-80GB` are used.
 
-    Where the job uses another number than there are: `1 of 2×A100 80 GB`.
+    With `memory`, a known type has the name that tells how much each has, whether it was declared or measured, and
+    another its size: `2×Voodoo2 12 GB`.
     """
     if choice.gpu_count is None:
         return _("GPUs ?") if choice.gpus_used is None else _gpus(choice.gpus_used)
@@ -147,7 +154,17 @@ def gpu_text(choice: Choice, *, memory: bool = True) -> str:
         return _("{count} GPUs").format(count=choice.gpu_count)
     text = " ".join(f"{count}×{name}" for name, count in types.items())
     size = choice.gpu_memory_bytes
-    return f"{text} {words.gigabytes(size)}" if memory and size and len(types) == 1 else text
+    if not memory or not size or len(types) > 1:
+        return text
+    called = _name_with_memory(choice.gpu_names[0], size)
+    return f"{choice.gpu_count}×{called}" if called is not None else f"{text} {words.gigabytes(size)}"
+
+
+@lru_cache(maxsize=256)
+def _name_with_memory(name: str, size_bytes: int) -> str | None:
+    """Return what the estimate calls a GPU; `None` where it knows none of that name with about so much memory."""
+    known = gpu_table().find(name, size_bytes)
+    return known.name if known is not None and abs(size_bytes / known.memory_bytes - 1) < _ROUNDED else None
 
 
 _FREE_FIRST: dict[str, int] = {symbol: rank for rank, symbol in enumerate("●◐◌▲◇⊘○")}

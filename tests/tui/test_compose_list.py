@@ -124,7 +124,7 @@ async def test_summary_and_list_say_that_gpus_are_simulated() -> None:
     async with app.run_test(size=SIZE) as pilot:
         set_states(app)
         await follow(app, pilot)
-        assert "4×A100 80 GB sim" in lines_of(app)
+        assert "4×A100-80GB sim" in lines_of(app)
         assert "simulated" in str(app.screen.query_one(Summary).content)
 
 

@@ -269,14 +269,15 @@ async def test_a_layout_that_the_framework_cannot_train_takes_one_that_can() -> 
         await until(pilot, lambda: screen_of(app).state.framework == "megatron-lm", "the framework has changed")
 
 
-async def test_what_does_not_fit_is_not_called_ready_to_launch() -> None:
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+async def test_what_does_not_fit_is_not_called_ready_to_launch(size: tuple[int, int]) -> None:
     app = make_app(draft=job(*PAIR, model=Model(parameters=700e9)))
-    async with app.run_test(size=SIZE) as pilot:
+    async with app.run_test(size=size) as pilot:
         await settle(app, pilot)
-        await until(pilot, lambda: "does not fit" in told(app, "#summary"), "the estimate is there")
+        await until(pilot, lambda: "by the estimate" in screen_text(app), "the estimate is there")
         await settle(app, pilot)
         assert "ready to launch" not in screen_text(app)
-        assert "⚠ can be launched, but the estimate says: does not fit" in screen_text(app)
+        assert "⚠ does not fit by the estimate; can be launched" in screen_text(app)
 
 
 @pytest.mark.parametrize("parameters", [1.3e9, 7e9, 22e9])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from dtagent.protocol.telemetry import GpuFacts
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -15,9 +18,10 @@ from dttui.tui.app import DttuiApp
 from dttui.tui.rows import gpu_text
 from dttui.tui.screens.compose import ComposeScreen
 from tests.tui.composing import SIZE, FakeLauncher, lines_of, tick
-from tests.tui.fake_fleet import environment, job, make_app, make_inventory, set_states
+from tests.tui.fake_fleet import GB, environment, job, make_app, make_inventory, set_states
 from tests.tui.looking import follow, screen_text, settle, text_of, toasts, told
 from tests.tui.screens import CHOSEN
+from tests.unit.seed_cluster import host_facts
 
 
 def few(*counts: int) -> Job:
@@ -43,7 +47,7 @@ async def test_a_job_that_uses_fewer_gpus_than_there_are_says_so_everywhere() ->
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         set_states(app)
         await follow(app, pilot)
-        for row in ("1 of 2×A100 86 GB", "1 of 4×A100 86 GB", "2 of 8×A100 86 GB"):
+        for row in ("1 of 2×A100-80GB", "1 of 4×A100-80GB", "2 of 8×A100-80GB"):
             assert row in lines_of(app)
         summary = told(app, "#summary")
         assert "GPUs 4 of 14 (A100)" in summary
@@ -102,8 +106,8 @@ def test_gpus_in_words_whatever_is_known() -> None:
     assert gpu_text(Choice(unknown, gpus_asked=2)) == "2 GPUs"
     assert gpu_text(Choice(bare, gpus_asked=2)) == "2 of 4 GPUs"
     assert gpu_text(Choice(environment("a", 0))) == "no GPU"
-    assert gpu_text(Choice(environment("a", 2), gpus_asked=0)) == "0 of 2×A100 80 GB"
-    assert gpu_text(Choice(environment("a", 2), gpus_asked=2)) == "2×A100 80 GB"
+    assert gpu_text(Choice(environment("a", 2), gpus_asked=0)) == "0 of 2×A100-80GB"
+    assert gpu_text(Choice(environment("a", 2), gpus_asked=2)) == "2×A100-80GB"
 
 
 async def test_gpus_of_an_environment_that_has_none_cannot_be_stepped() -> None:
@@ -112,3 +116,26 @@ async def test_gpus_of_an_environment_that_has_none_cannot_be_stepped() -> None:
         await settle(app, pilot)
         await press(app, pilot, "plus", "minus")
         assert counts_of(app) == {}
+
+
+@pytest.mark.parametrize(
+    ("declared", "size", "measured", "words"),
+    [
+        ("A100", 80 * GB, 81_920, "2×A100-80GB"),
+        ("A100-40GB", 40 * GB, 40_960, "2×A100-40GB"),
+        ("NVIDIA A100 80GB PCIe", 80 * GB, 81_920, "2×A100-PCIe-80GB"),
+        ("H20", 96 * GB, 97_871, "2×H20-96GB"),
+        ("A100", 20 * GB, 20_480, "2×A100 20 GB"),
+        ("Voodoo2", 12 * GB, 11_444, "2×Voodoo2 12 GB"),
+    ],
+)
+def test_a_gpu_is_called_alike_whether_its_memory_was_declared_or_measured(
+    declared: str, size: int, measured: int, words: str
+) -> None:
+    resources = Resources(gpu=GpuResources(count=2, type=declared, memory=size))
+    there = environment("a", 2).model_copy(update={"resources": resources})
+    assert gpu_text(Choice(there)) == words
+    gpus = [GpuFacts(index=index, name=declared, memory_total_mib=measured) for index in range(2)]
+    facts = replace(host_facts(), gpus=gpus)
+    # A part of a card has no name of its own: then it is the size that is told, as it is.
+    assert gpu_text(Choice(there, facts)) == words.replace("20 GB", "21 GB")

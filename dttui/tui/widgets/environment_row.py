@@ -41,7 +41,7 @@ class EnvironmentRow:
     since: float
     """Unix time at which it came into this state."""
     gpus: str
-    """`2×A100 80 GB`."""
+    """`2×A100-80GB`."""
     gpu_count: int
     simulated: bool
     load_label: str
