@@ -229,6 +229,19 @@ def test_many_bridges_at_once_start_one_daemon(tmp_path: Path) -> None:
             assert child.wait(10) == 0
 
 
+def test_a_bridge_reaches_a_daemon_though_the_one_before_has_lost_its_socket(tmp_path: Path) -> None:
+    """It is in the way of another only until it has noticed; the bridge does not give up before that."""
+    root = tmp_path / "root"
+    first = Bridge(root)
+    (root / "agent.sock").unlink()
+    second = Bridge(root)
+    second.greet()
+    first.end()  # With its daemon.
+    assert second.child.poll() is None
+    subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=30)
+    second.end()
+
+
 def test_a_daemon_that_cannot_start_is_told_with_where_its_reason_is(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "agent.sock").mkdir(parents=True)

@@ -11,7 +11,7 @@ from dtagent.protocol.events import EventKind
 from dttui.services.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.test_jobs_on_bad_links import launch, states_of, wait_for_node
-from tests.integration.headless import dttui, result_of, shell_job
+from tests.integration.headless import dttui, dttui_here, result_of, shell_job
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
@@ -24,6 +24,14 @@ STOP_S = 25.0
 """Of a stop, grace period and all; a host that cannot be reached is waited for twice as long."""
 ROOT = "/var/tmp/dtagent-0"
 SPEAKS = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done"
+REMOVALS = (
+    {"gpu1": f"rm {ROOT}/current", "gpu2": f"rm -rf {ROOT}"},
+    {
+        "gpu1": f"rm {ROOT}/current; kill -9 $(pgrep -f 'dtagent [d]aemon')",
+        "gpu2": f"rm -rf {ROOT}/agents/*/bin",
+    },
+)
+"""One after the other, on two hosts at a time: the link to the version in use, all, the daemon too, its interpreter."""
 ORPHANED = f"rm -rf {ROOT}; kill -9 $(pgrep -f 'dtagent [s]upervise')"
 
 
@@ -36,24 +44,30 @@ def inventory(tmp_path_factory: pytest.TempPathFactory, deployed: Lab, monkeypat
 
 
 @pytest.fixture
-def directory(inventory: Path, tmp_path: Path) -> Iterator[JobDirectory]:
+def directory(deployed: Lab, inventory: Path, tmp_path: Path) -> Iterator[JobDirectory]:
     """Of a job whose two ranks print without end; others find the hosts as they were, whatever becomes of it."""
     directory = launch(inventory, shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, SPEAKS))
-    wait_until(lambda: copy_of(directory).exists(), "the first lines", DEADLINE_S)
+    wait_until(lambda: all(copy.exists() for copy in copies_of(directory)), "the first lines", DEADLINE_S)
     try:
         yield directory
     finally:
-        deploy(inventory)
+        lacking = [name for name in ("gpu1", "gpu2") if not has_agent(deployed[name])]
+        if lacking:
+            deploy(inventory, *lacking)
         if not directory.is_over():
             dttui("stop", "--force", directory.job_id)
 
 
-def copy_of(directory: JobDirectory) -> Path:
-    return directory.logs(0, "gpu2") / "1.out"
+def copies_of(directory: JobDirectory) -> list[Path]:
+    return [directory.logs(0, "gpu1") / "0.out", directory.logs(0, "gpu2") / "1.out"]
 
 
-def deploy(inventory: Path) -> None:
-    done = dttui("agents", "deploy", "gpu2", "--inventory", inventory)
+def has_agent(host: Host) -> bool:
+    return not host.run(["test", "-x", f"{ROOT}/current/bin/python"], check=False).returncode
+
+
+def deploy(inventory: Path, *hosts: str) -> None:
+    done = dttui_here("agents", "deploy", *hosts, "--inventory", inventory)
     assert done.returncode == 0, done.stderr
 
 
@@ -69,42 +83,56 @@ def cut(host: Host) -> None:
     host.run(["kill", "-KILL", *sessions], check=False)
 
 
-def assert_has_every_line_once(directory: JobDirectory) -> None:
-    lines = copy_of(directory).read_text().splitlines()
-    assert lines == [f"line {number}" for number in range(1, len(lines) + 1)]
+def wait_for_lines(directory: JobDirectory) -> None:
+    """Wait for what comes of both ranks from now on."""
+    sizes = {copy: copy.stat().st_size for copy in copies_of(directory)}
+    wait_until(lambda: all(copy.stat().st_size > size for copy, size in sizes.items()), "new lines", DEADLINE_S)
 
 
-@pytest.mark.parametrize(
-    "removal",
-    [
-        pytest.param(f"rm -rf {ROOT}", id="all"),
-        pytest.param(f"rm {ROOT}/current", id="current"),
-        pytest.param(f"rm -rf {ROOT}/agents/*/bin", id="python"),
-        pytest.param(f"rm {ROOT}/current; kill -9 $(pgrep -f 'dtagent [d]aemon')", id="daemon"),
-    ],
-)
-def test_an_agent_that_is_gone_is_told_as_that_and_deployed_anew_under_the_running_job(
-    deployed: Lab, inventory: Path, directory: JobDirectory, removal: str
-) -> None:
-    """Its host is not called silent; with the agent back no line is lost, and a stop ends the ranks within 25 s."""
-    host = deployed["gpu2"]
-    host.run(["sh", "-c", removal])
-    cut(host)
-    told = wait_for_node(directory, "gpu2", "agent_gone")
-    assert "`dttui agents deploy gpu2`" in told.message
-    status = dttui("status", directory.job_id)
-    assert "`dttui agents deploy gpu2` brings it back" in status.stdout.splitlines()[0]
-    assert len(ranks_on(host, directory)) > 0
-    deploy(inventory)
-    wait_for_node(directory, "gpu2", "running")
-    length = copy_of(directory).stat().st_size
-    wait_until(lambda: copy_of(directory).stat().st_size > length, "new lines", DEADLINE_S)
+def assert_ends_well(lab: Lab, directory: JobDirectory) -> None:
+    """A stop ends the ranks within 25 s, every line has come once, and nothing is left."""
     stopped = dttui("stop", directory.job_id, deadline_s=STOP_S)
     assert stopped.returncode == 0, stopped.stderr
-    assert [state.data["state"] for state in states_of(directory, "gpu2")][-1] == "stopped"
+    assert {states_of(directory, name)[-1].data["state"] for name in ("gpu1", "gpu2")} == {"stopped"}
     assert directory.read_events()[-1].data == {"state": "CANCELLED", "exit_code": 103}
-    assert_has_every_line_once(directory)
-    assert_nothing_is_left(directory, deployed)
+    for copy in copies_of(directory):
+        lines = copy.read_text().splitlines()
+        assert lines == [f"line {number}" for number in range(1, len(lines) + 1)], copy
+    assert_nothing_is_left(directory, lab)
+
+
+def test_an_agent_that_is_gone_is_told_as_that_and_deployed_anew_under_the_running_job(
+    deployed: Lab, inventory: Path, directory: JobDirectory
+) -> None:
+    """In every way; its host is not called silent, and with the agent back no line is lost."""
+    for removals in REMOVALS:
+        for name, removal in removals.items():
+            deployed[name].run(["sh", "-c", removal])
+            cut(deployed[name])
+        for name, removal in removals.items():
+            told = wait_for_node(directory, name, "agent_gone")
+            assert f"`dttui agents deploy {name}`" in told.message, removal
+            assert len(ranks_on(deployed[name], directory)) > 0, removal
+        status = dttui_here("status", directory.job_id)
+        assert "`dttui agents deploy gpu1 gpu2` brings it back" in status.stdout.splitlines()[0]
+        deploy(inventory, *removals)
+        for name in removals:
+            wait_for_node(directory, name, "running")
+        wait_for_lines(directory)
+    assert_ends_well(deployed, directory)
+
+
+def test_a_part_of_the_directory_that_is_gone_is_made_anew_by_those_who_live(
+    deployed: Lab, inventory: Path, directory: JobDirectory
+) -> None:
+    """Nobody has to do anything, and no line is lost."""
+    host = deployed["gpu2"]
+    host.run(["sh", "-c", f"rm -rf {ROOT}/jobs/*/0; until ls {ROOT}/jobs/*/0; do sleep 0.1; done"])
+    wait_for_lines(directory)
+    host.run(["rm", f"{ROOT}/agent.sock"])
+    cut(host)
+    wait_for_lines(directory)
+    assert_ends_well(deployed, directory)
 
 
 def test_a_stop_without_the_agent_is_prompt_and_says_what_to_do_and_does_it_after_that(
@@ -119,33 +147,15 @@ def test_a_stop_without_the_agent_is_prompt_and_says_what_to_do_and_does_it_afte
     assert "✗ not known to be stopped on gpu2: the agent is gone there" in stopped.stderr
     assert "→ `dttui agents deploy gpu2` brings it back." in stopped.stderr
     assert "with ssh" not in stopped.stderr
-    diagnosed = result_of(dttui("diagnose", directory.job_id, "--output", "json"))
+    diagnosed = result_of(dttui_here("diagnose", directory.job_id, "--output", "json"))
     assert (diagnosed["cause"]["code"], diagnosed["first_failure"]["node"]) == ("agent-gone", "gpu2")
     assert len(ranks_on(host, directory)) > 0
-    deploy(inventory)
+    deploy(inventory, "gpu2")
     again = dttui("stop", directory.job_id, deadline_s=STOP_S)
     assert again.returncode == 0, again.stderr
     assert states_of(directory, "gpu2")[-1].data["state"] == "stopped"
     assert ranks_on(host, directory) == []
     wait_until(lambda: not directory.has_controller(), "its controller to be done", DEADLINE_S)
-
-
-@pytest.mark.parametrize("removed", ["jobs/*/0", "agent.sock"])
-def test_a_part_of_the_directory_that_is_gone_is_made_anew_by_those_who_live(
-    deployed: Lab, inventory: Path, directory: JobDirectory, removed: str
-) -> None:
-    """Nobody has to do anything, no line is lost, and a stop ends the ranks within 25 s."""
-    host = deployed["gpu2"]
-    host.run(["sh", "-c", f"rm -rf {ROOT}/{removed}"])
-    host.run(["sh", "-c", f"until ls {ROOT}/{removed}; do sleep 0.2; done"]) if removed != "agent.sock" else cut(host)
-    length = copy_of(directory).stat().st_size
-    wait_until(lambda: copy_of(directory).stat().st_size > length, "new lines", DEADLINE_S)
-    stopped = dttui("stop", directory.job_id, deadline_s=STOP_S)
-    assert stopped.returncode == 0, stopped.stderr
-    assert states_of(directory, "gpu2")[-1].data["state"] == "stopped"
-    assert directory.read_events()[-1].data == {"state": "CANCELLED", "exit_code": 103}
-    assert_has_every_line_once(directory)
-    assert_nothing_is_left(directory, deployed)
 
 
 def test_ranks_that_nobody_has_records_of_any_more_are_ended_by_their_marks(
@@ -154,8 +164,9 @@ def test_ranks_that_nobody_has_records_of_any_more_are_ended_by_their_marks(
     """Their supervisor is dead, too: within 60 s they have ended, and the job says what became of its records."""
     host = deployed["gpu2"]
     host.run(["sh", "-c", ORPHANED])
+    cut(host)
     wait_for_node(directory, "gpu2", "agent_gone")
-    deploy(inventory)
+    deploy(inventory, "gpu2")
     wait_until(directory.is_over, "the job to end", DEADLINE_S)
     wait_until(lambda: not directory.has_controller(), "its controller to be done", DEADLINE_S)
     assert ranks_on(host, directory) == []

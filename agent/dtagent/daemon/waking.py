@@ -17,6 +17,8 @@ from dtagent.names import ALREADY_RUNNING, ERROR_LOG
 from dtagent.system import linger
 
 START_DEADLINE_S = 20.0
+AGAIN_S = 1.0
+"""Until a daemon is started again where one was in the way that nobody can reach."""
 MOST_SAID_BYTES = 4096
 
 
@@ -47,8 +49,29 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
             sys.stderr.write(f"dtagent: no unit for the daemon, so it may end with this session: {error}\n")
         if channel := _dial(str(root)):
             return channel
+    said_before = _size(root / ERROR_LOG)
+    deadline = time.monotonic() + START_DEADLINE_S
+    while True:
+        child = _start(root, daemon_options)
+        again_at = time.monotonic() + AGAIN_S
+        while time.monotonic() < deadline:
+            if channel := _dial(str(root)):
+                return channel
+            # Another daemon may have been quicker: its socket is about to come. One that has lost its socket ends.
+            if child.poll() == ALREADY_RUNNING and time.monotonic() > again_at:
+                break
+            if child.poll() not in (None, 0, ALREADY_RUNNING):
+                if reason := _last_line(root / ERROR_LOG, said_before):
+                    raise AgentError(f"the daemon did not start: {reason}; see {root / ERROR_LOG}")
+                return None
+            time.sleep(0.01)
+        else:
+            return None
+
+
+def _start(root: Path, daemon_options: list[str]) -> subprocess.Popen[bytes]:
+    """Start a daemon, and wait until it listens or has ended."""
     with open(root / ERROR_LOG, "ab") as errors:
-        said_before = errors.tell()
         child = subprocess.Popen(
             [own_python(), "-I", "-m", "dtagent", "daemon", "--root", str(root), *daemon_options],
             stdin=subprocess.DEVNULL,
@@ -57,21 +80,18 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
             cwd="/",
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_DEADLINE_S
     assert child.stdout is not None  # noqa: S101 - for mypy: it is a pipe
     with child.stdout:
         # The daemon closes its stdout when it listens, or by ending.
         select.select([child.stdout], [], [], START_DEADLINE_S)
-    while time.monotonic() < deadline:
-        if channel := _dial(str(root)):
-            return channel
-        # Another bridge's daemon may have been quicker: its socket is about to come.
-        if child.poll() not in (None, 0, ALREADY_RUNNING):
-            if reason := _last_line(root / ERROR_LOG, said_before):
-                raise AgentError(f"the daemon did not start: {reason}; see {root / ERROR_LOG}")
-            return None
-        time.sleep(0.01)
-    return None
+    return child
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _last_line(path: Path, start: int) -> str:
