@@ -62,6 +62,11 @@ def main(address: str, port: str, run_id: str, deed: str, file: str = "") -> Non
             time.sleep(1.5)
             store.set(key, kept.decode("latin-1"))
             time.sleep(1.0)
+    elif deed == "delay":  # Each state comes back some time after it was replaced.
+        for _turn in range(4):
+            kept = store.compare_set(key, ABSENT, ABSENT)
+            time.sleep(2.0)
+            store.set(key, kept.decode("latin-1"))
     elif deed == "flood":  # Whatever is there, and not only the state.
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:

@@ -109,11 +109,11 @@ def test_no_code_runs_of_who_writes_to_the_rendezvous(deployed: Lab, breakable_l
     assert_it_went_well_or_was_told(attacked, result)
 
 
-@pytest.mark.parametrize("deed", ["hold", "flood"])
+@pytest.mark.parametrize("deed", ["hold", "delay", "flood"])
 def test_a_rendezvous_that_is_disturbed_holds_or_its_end_is_told(
     deed: str, deployed: Lab, breakable_lab3: Lab, tmp_path: Path
 ) -> None:
-    """Within 120 s: keys taken away and given back, and all that are there overwritten twenty times a second."""
+    """Within 120 s: keys taken away and given back, put back late, or all overwritten twenty times a second."""
     attacked = start(breakable_lab3, tmp_path)
     attacked.suffer(deed)
     assert_it_went_well_or_was_told(attacked, attacked.end())
