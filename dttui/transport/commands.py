@@ -16,14 +16,15 @@ TRUNCATED_EXIT_STATUS = 43
 # holds no single quote, no backslash, no `!` and no newline. Python code inside must do without quotes of any kind.
 
 # /var/tmp is everybody's: a directory that is not our own, or that others write to, may hold another user's program.
-# Where the usual one is such, another was taken and recorded in the home, with those of other hosts that share it, as
-# `dtagent.protocol.places` has it in Python.
+# Where the usual one is another user's, another was taken and recorded in the home, with those of other hosts that
+# share it, as `dtagent.protocol.places` has it in Python.
 _OWN = 'own() { [ -O "$1" ] && case $(ls -ld "$1") in d????-??-*) ;; *) false;; esac; }; '
 _CONNECT = 'exec "$d/current/bin/python" -I -m dtagent connect --root "$d"'
 _AGENT = (
     f"exec sh -c '{_OWN}"
     "u=/var/tmp/dtagent-$(id -u); d=$u; "
-    'if own "$d"; then :; else d=; h="$HOME/.local/state/dtagent/roots"; own "$h" || exit 127; '
+    'if own "$d"; then :; else [ -d "$d" ] && [ -O "$d" ] && [ ! -L "$d" ] && exit 127; '
+    'd=; h="$HOME/.local/state/dtagent/roots"; own "$h" || exit 127; '
     "{ IFS= read -r m </etc/machine-id; IFS= read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; "
     'for f in "$h/$m-$b-"* "$h"/*; do [ -L "$f" ] && continue; [ -O "$f" ] && [ -f "$f" ] || continue; '
     'IFS= read -r d <"$f"; case $d in "$u"-*) own "$d" && break;; esac; d=; done; fi; '

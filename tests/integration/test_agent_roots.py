@@ -119,12 +119,14 @@ def squat(machine: Machine, how: str) -> None:
     elif how == "link to our own":
         machine.plant("elsewhere", USER)
         (machine.var_tmp / name).symlink_to("/var/tmp/elsewhere")
+    elif how == "pipe":
+        os.mkfifo(machine.var_tmp / name)
     else:
         (machine.var_tmp / name).write_text("x")
     os.chown(machine.var_tmp / name, USER if how == "open" else OTHER, OTHER, follow_symlinks=False)
 
 
-SQUATTED = ["directory", "open", "link", "link to our own", "file"]
+SQUATTED = ["directory", "link", "link to our own", "file", "pipe"]
 
 
 @pytest.fixture
@@ -133,7 +135,7 @@ def machine(can_have_lab: None, tmp_path: Path) -> Machine:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("how", ["nothing", "ours", *SQUATTED])
+@pytest.mark.parametrize("how", ["nothing", "ours", "open", *SQUATTED])
 def test_shell_and_python_find_the_same_place(machine: Machine, how: str) -> None:
     name = Path(USUAL).name
     if how == "ours":
@@ -143,8 +145,9 @@ def test_shell_and_python_find_the_same_place(machine: Machine, how: str) -> Non
     assert (machine.find(), machine.connect()[0]) == {
         "nothing": (USUAL, 127),
         "ours": (USUAL, 0),
+        "open": (USUAL, 127),
     }.get(how, ("", 127))
-    if how in ("nothing", "ours"):
+    if how in ("nothing", "ours", "open"):
         return
     records = machine.home / ".local/state/dtagent/roots"
     records.mkdir(parents=True, mode=0o700)
@@ -225,6 +228,16 @@ def test_an_agent_that_was_not_deployed_takes_and_keeps_another_place_too(machin
     first, second = (machine.run(PYTHON, "-I", "-c", program)[1] for _time in range(2))
     assert first == second
     assert re.fullmatch(rf"{USUAL}-[0-9a-f]{{32}}\n", first.decode())
+
+
+@pytest.mark.lab
+def test_a_place_of_ours_that_others_can_write_to_is_refused_and_not_left_with_its_jobs(machine: Machine) -> None:
+    squat(machine, "open")
+    request = {"action": "install", "digest": "0" * 16, "files": [], "requirements": ""}
+    assert machine.ask(Program.DEPLOYMENT, request) == {"refusal": "root-open", "path": USUAL}
+    assert machine.ask(Program.AGENTS, {"action": "inspect"})["refusal"] == "root-open"
+    assert names(machine.var_tmp) == {Path(USUAL).name}
+    assert names(machine.home) == set()
 
 
 @pytest.mark.lab

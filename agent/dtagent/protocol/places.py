@@ -28,9 +28,12 @@ def usual_root() -> str:
 
 
 def find_root() -> str | None:
-    """Return the place in use, the usual one where nothing is; `None` where that is another's and none recorded."""
+    """Return the place in use, the usual one where nothing is; `None` where that is another's and none recorded.
+
+    One of this user's to which others can write is returned too, for whoever uses it to refuse: jobs may run in it.
+    """
     usual = usual_root()
-    if is_own(usual):
+    if _owned_mode(usual) is not None:
         return usual
     return next(recorded(), None if os.path.lexists(usual) else usual)
 
@@ -67,11 +70,8 @@ def take_root() -> str:
 
 def is_own(path: str) -> bool:
     """Whether a directory is this user's, is no link, and can be written by nobody else."""
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o022
+    mode = _owned_mode(path)
+    return mode is not None and not mode & 0o022
 
 
 def recorded() -> Iterator[str]:
@@ -114,6 +114,15 @@ def forget(path: str) -> None:
         for emptied in (directory, os.path.dirname(directory)):
             if not os.listdir(emptied):
                 os.rmdir(emptied)
+
+
+def _owned_mode(path: str) -> int | None:
+    """Return the mode of a directory of this user's; `None` for whatever else is there, a link too."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_mode if stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() else None
 
 
 def _records() -> str:
