@@ -23,7 +23,7 @@ _CONNECT = 'exec "$d/current/bin/python" -I -m dtagent connect --root "$d"'
 _AGENT = (
     f"exec sh -c '{_OWN}"
     "u=/var/tmp/dtagent-$(id -u); d=$u; "
-    'if own "$d"; then :; else [ -d "$d" ] && [ -O "$d" ] && [ ! -L "$d" ] && exit 127; '
+    'if own "$d"; then :; else [ -d "$d" ] && [ -O "$d" ] && { [ -L "$d" ] || exit 127; }; '
     'd=; h="$HOME/.local/state/dtagent/roots"; own "$h" || exit 127; '
     "{ IFS= read -r m </etc/machine-id; IFS= read -r b </proc/sys/kernel/random/boot_id; } 2>/dev/null; "
     'for f in "$h/$m-$b-"* "$h"/*; do [ -L "$f" ] && continue; [ -O "$f" ] && [ -f "$f" ] || continue; '
