@@ -9,6 +9,8 @@ MOST_TRACEBACK_BYTES = 16 * 1024
 _MOST_DATA_BYTES = 4 * 1024 * 1024
 _LONGER = {"data": _MOST_DATA_BYTES, "traceback": MOST_TRACEBACK_BYTES}
 """Field → how long it may be. `data` is bytes of a log, of which no more come than were asked for."""
+_NUMBERS = frozenset({int, float, bool, type(None)})
+"""Types of most of what telemetry brings; a call for each would be most of the time."""
 _CUT = "…"
 _LAST_WORD_CHARACTERS = 512
 
@@ -23,9 +25,9 @@ def bounded(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return cut(value, _LONGER.get(name, MOST_TEXT_BYTES), keeps_end=name == "traceback")
     if isinstance(value, dict):
-        return {cut(key): bounded(item, key) for key, item in value.items()}
+        return {cut(key): item if type(item) in _NUMBERS else bounded(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [bounded(item, name) for item in value]
+        return [item if type(item) in _NUMBERS else bounded(item, name) for item in value]
     return value
 
 

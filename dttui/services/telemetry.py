@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, make_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from dtagent.protocol import rpc
 from dtagent.protocol.columns import unpack
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
+from pydantic import Field
 from pydantic_core import from_json
 
+MOST_SAMPLES = 60
+"""Asked for at once. Where more come nothing is taken: to check thousands holds up all that this process follows."""
+_AT_MOST = Field(max_length=MOST_SAMPLES)
 # These types are made at run time, of which a type checker knows nothing.
 _TUPLE: Any = tuple
 _LIST: Any = list
@@ -33,9 +37,9 @@ class Selection:
         self.reply: type[Any] = make_dataclass(
             "SelectedReply",
             [
-                ("samples", list[HostSample], field(default_factory=list)),
+                ("samples", Annotated[list[HostSample], _AT_MOST], field(default_factory=list)),
                 ("missed", int, field(default=0)),
-                ("rows", _LIST[row] | None, field(default=None)),
+                ("rows", Annotated[_LIST[row], _AT_MOST] | None, field(default=None)),
             ],
             frozen=True,
         )
@@ -75,27 +79,24 @@ _MOST = 10.0**rpc.MAX_DIGITS
 
 
 def decode_frame(line: bytes) -> dict[str, Any]:
-    """Return the object in one frame as `rpc.decode` does, in a third of its time. Raises FrameError alone."""
-    # So few brackets cannot be too deep, which it takes a walk through the whole frame to see otherwise.
-    if len(line) <= rpc.MAX_FRAME_BYTES and line.count(b"{") + line.count(b"[") <= rpc.MAX_DEPTH:
+    """Return the object in one frame as `rpc.decode` does, in a fifth of its time. Raises FrameError alone."""
+    if len(line) <= rpc.MAX_FRAME_BYTES:
         try:
             frame = from_json(line, allow_inf_nan=False)
         except ValueError:
             return rpc.decode(line)  # It says what is wrong.
-        if isinstance(frame, dict) and not _has_absurd_number(frame):
+        if isinstance(frame, dict) and not _is_absurd(frame, rpc.MAX_DEPTH):
             return frame
     return rpc.decode(line)
 
 
-def _has_absurd_number(frame: Any) -> bool:
-    """Whether there is a number in it that `rpc.decode` may refuse: 1e999, say, which stands for infinity."""
-    waiting = [frame]
-    for parent in waiting:
-        for item in parent.values() if type(parent) is dict else parent:
-            kind = type(item)
-            if kind is float or kind is int:
-                if not -_MOST < item < _MOST:
-                    return True
-            elif kind is dict or kind is list:
-                waiting.append(item)
+def _is_absurd(value: dict[str, Any] | list[Any], most_depth: int) -> bool:
+    """Whether `rpc.decode` may refuse it: too deep, or with a number such as 1e999, which stands for infinity."""
+    for item in value.values() if isinstance(value, dict) else value:
+        kind = type(item)
+        if kind is dict or kind is list:
+            if most_depth <= 1 or _is_absurd(item, most_depth - 1):
+                return True
+        elif (kind is int or kind is float) and not -_MOST < item < _MOST:
+            return True
     return False

@@ -288,3 +288,11 @@ async def test_a_call_that_is_cancelled_as_its_answer_comes_does_not_go_on() -> 
     with pytest.raises(asyncio.CancelledError):
         await call
     await client.close()
+
+
+async def test_of_an_agent_that_sends_more_samples_than_were_asked_for_none_is_checked_or_taken() -> None:
+    samples = [{"seq": number, "time": 1.0} for number in range(3000)]
+    client = await connect(agent(lambda _: {"samples": samples}))
+    with pytest.raises(AgentError, match="makes no sense"):
+        await client.telemetry(0, 0.0)
+    await client.close()

@@ -24,7 +24,7 @@ from dttui.services.agents.words import agent_text
 from dttui.services.allowance import Allowance
 from dttui.services.bounds import cut
 from dttui.services.pace import Pace
-from dttui.services.telemetry import WATCHED
+from dttui.services.telemetry import MOST_SAMPLES, WATCHED
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand, Transport
 from dttui.transport.deadline import within
 
@@ -37,7 +37,6 @@ HELLO_TIMEOUT_S = 30.0
 """Long enough for a cold interpreter on a busy host with a slow disk."""
 SAMPLE_BYTES = 1024
 """About one sample of a large host: what was missed keeps to the link's grant as logs do."""
-MOST_SAMPLES = 60
 TALK_BYTES_PER_S = 128 * 1024
 """What an agent may say each second beside logs: its status and samples are a few kB. Who says more is asked less."""
 TALK_BURST_BYTES = 1024 * 1024
@@ -173,8 +172,7 @@ class AgentClient:
         """
         most = min(max(1, self.pace.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
         request = TelemetryRequest(after_seq, wait_s, most, select=WATCHED.fields)
-        # What comes beyond what was asked for is asked for again, by the number of the last that was taken.
-        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))[:most]
+        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
         self._delay("telemetry", self._samples.spend(len(samples)))
         return samples
 
