@@ -22,17 +22,10 @@ KEX = (
 )
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 MACS = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256", "hmac-sha2-512")
-HOST_KEYS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
 RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+SIGNATURES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", *RSA_SIGNATURES)
 CERTIFICATE = "-cert-v01@openssh.com"
-PUBLIC_KEYS = (*HOST_KEYS, *(f"{name}{CERTIFICATE}" for name in HOST_KEYS))
+PUBLIC_KEYS = (*(f"{name}{CERTIFICATE}" for name in SIGNATURES), *SIGNATURES)
 OPTIONS = {
     "kexalgorithms": "KexAlgorithms",
     "ciphers": "Ciphers",
@@ -49,12 +42,14 @@ class Algorithms:
     kex: tuple[str, ...] = KEX
     ciphers: tuple[str, ...] = CIPHERS
     macs: tuple[str, ...] = MACS
-    host_keys: tuple[str, ...] = HOST_KEYS
+    host_keys: tuple[str, ...] = PUBLIC_KEYS
     public_keys: tuple[str, ...] = PUBLIC_KEYS
     prefers_known: bool = True
     """Whether types of keys that are known for the host go first; ssh does not do so in a list that is written out."""
     host_keys_of_ssh: tuple[str, ...] = ()
-    """All that ssh takes, certificates too, in its order; empty where there is no ssh."""
+    """All that ssh takes, in its order; empty where there is no ssh."""
+    authority_signatures: tuple[str, ...] = SIGNATURES
+    """By which an authority may vouch for a host."""
 
     @classmethod
     def read(cls, options: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> Algorithms:
@@ -73,37 +68,37 @@ class Algorithms:
             kex=chosen("kexalgorithms", KEX),
             ciphers=ciphers,
             macs=macs,
-            host_keys=chosen("hostkeyalgorithms", HOST_KEYS),
+            host_keys=chosen("hostkeyalgorithms", PUBLIC_KEYS),
             public_keys=chosen("pubkeyacceptedalgorithms", PUBLIC_KEYS),
             # What ssh appended to its usual list still begins with it. Of a list without something of the usual one
             # nobody can tell whether it was written out.
             prefers_known=not host_keys or host_keys.startswith((usual or "+", "+")),
             host_keys_of_ssh=tuple(host_keys.split(",")) if usual else (),
+            authority_signatures=chosen("casignaturealgorithms", SIGNATURES),
         )
 
-    def types_for_ssh(self, offered: Sequence[str], known: Sequence[str], has_authority: bool) -> set[str]:
-        """Return which types of key ssh would look at, of those that a host offers; nothing where that is not known.
+    def host_key_order(self, known: Sequence[str], *, has_authority: bool) -> list[str]:
+        """Return the algorithms to ask a host for, best first.
 
-        A certificate that nobody vouches for is looked at as the key that it is for.
+        Args:
+            known: types of keys that are known for it.
+            has_authority: whether an authority may vouch for it.
+        """
+        return _ordered(self.host_keys, known, has_authority) if self.prefers_known else list(self.host_keys)
+
+    def picks_of_ssh(self, offered: Sequence[str], known: Sequence[str], *, has_authority: bool) -> set[str]:
+        """Return which algorithms ssh may agree on with a host; nothing where that is not known.
 
         Args:
             offered: the algorithms that the host has keys and certificates for.
             known: types of keys that are known for it.
-            has_authority: whether an authority vouches for it.
+            has_authority: whether an authority may vouch for it.
         """
-
-        def is_known(name: str) -> bool:
-            return (has_authority and CERTIFICATE in name) or plain_type(name) in known
-
-        ours = self.host_keys_of_ssh
-        reordered = sorted(ours, key=lambda name: not is_known(name))
-        orders = [reordered] if self.prefers_known else [list(ours), reordered]
-        picked = [next((name for name in order if name in offered), "") for order in orders]
-        return {plain_type(name) for name in picked if name}
-
-    def takes_certificate(self, offered: Sequence[str]) -> bool:
-        """Whether ssh would take one of the certificates that a host offers."""
-        return any(CERTIFICATE in name for name in offered if name in self.host_keys_of_ssh)
+        orders = [_ordered(self.host_keys_of_ssh, known, has_authority)]
+        if not self.prefers_known:
+            orders.append(list(self.host_keys_of_ssh))
+        picked = (next((name for name in order if name in offered), "") for order in orders)
+        return {name for name in picked if name}
 
     def missing(self) -> str:
         """Return the option that allows nothing that dttui has, `""` where there is none."""
@@ -122,6 +117,17 @@ class Algorithms:
         names = RSA_SIGNATURES if plain in ("ssh-rsa", *RSA_SIGNATURES) else (plain,)
         usual = any(f"{name}{suffix}" in PUBLIC_KEYS for name in names)
         return not usual or any(f"{name}{suffix}" in self.public_keys for name in names)
+
+
+def _ordered(algorithms: Sequence[str], known: Sequence[str], has_authority: bool) -> list[str]:
+    """As ssh does: what is known first, where it is not what is best anyway."""
+    if algorithms and plain_type(algorithms[0]) in known:
+        return list(algorithms)
+
+    def is_known(name: str) -> bool:
+        return (has_authority and CERTIFICATE in name) or plain_type(name) in known
+
+    return sorted(algorithms, key=lambda name: not is_known(name))
 
 
 def plain_type(algorithm: str) -> str:

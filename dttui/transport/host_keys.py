@@ -13,8 +13,10 @@ from dttui import locations
 from dttui.errors import HostKeyError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.transport import revocation
+from dttui.transport import certificates, revocation
+from dttui.transport.algorithms import CERTIFICATE, plain_type
 from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.certificates import authority_of
 from dttui.transport.known_hosts import DEFAULT_PORT, HostKey, KnownHostsCache, KnownKey, append, entry_name
 from dttui.transport.questions import Questions
 from dttui.transport.ssh_config import Target, UnknownKeyPolicy
@@ -69,9 +71,10 @@ class Entries:
     """Under its own name and port."""
     usual_port: tuple[KnownKey, ...] = ()
     """Of the same host on port 22: as with ssh, they vouch for a key here where nothing is known of this port."""
-    authorities: tuple[str, ...] = ()
-    """Places where an authority vouches for the host's certificate, which dttui does not check."""
-    usual_port_authorities: tuple[str, ...] = ()
+    authorities: tuple[KnownKey, ...] = ()
+    """Who may vouch for the host by a certificate."""
+    usual_port_authorities: tuple[KnownKey, ...] = ()
+    """Who may do so where there is nobody for this port."""
 
     @property
     def types(self) -> list[str]:
@@ -83,9 +86,16 @@ class Entries:
         """Lines that revoke a key, be it a host's or an authority's."""
         return [entry for entry in (*self.own, *self.usual_port) if entry.revoked]
 
+    def authority(self, key: HostKey) -> KnownKey | None:
+        """Return the trusted one that has signed a key's certificate."""
+        signer = authority_of(key) if key.certificate else b""
+        trusted = self.authorities or self.usual_port_authorities
+        return next((entry for entry in trusted if entry.key.blob == signer), None)
+
     def judge(self, key: HostKey) -> tuple[Verdict, list[KnownKey]]:
-        """Return the verdict on a key, and the entries that led to it."""
-        revoked = [entry for entry in self.revoked if entry.key == key]
+        """Return the verdict on a key, whoever else vouches for it, and the entries that led to it."""
+        blobs = (key.blob, authority_of(key)) if key.certificate else (key.blob,)
+        revoked = [entry for entry in self.revoked if entry.key.blob in blobs]
         if revoked:
             return Verdict.REVOKED, revoked
         own = [entry for entry in self.own if not entry.revoked]
@@ -134,12 +144,14 @@ class HostKeyCheck:
         """
         known = known or self.known(hop)
         revocation.check(hop, key)
-        _check_certificate(hop, key, known, offered)
+        _check_same_key(hop, key, known, offered)
         verdict, entries = known.judge(key)
         if verdict is Verdict.REVOKED:
             raise _revoked(hop, key, entries)
+        if known.authority(key) is not None and not _fault(hop, key):
+            return True
         if verdict is Verdict.CHANGED:
-            raise _changed(hop, key, entries, _unfollowed(hop, known))
+            raise _changed(hop, key, entries, _unfollowed(hop, key, known))
         if address and hop.target.checks_address:
             self._check_address(hop, key, address)
         return verdict is Verdict.KNOWN
@@ -164,7 +176,7 @@ class HostKeyCheck:
             await self.trust(hop, key)
         elif policy is UnknownKeyPolicy.REFUSE or not await self._confirmed(hop, key, questions):
             known = await self.threads.connecting(self.known, hop)
-            raise _unknown(hop, key, _unfollowed(hop, known))
+            raise _unknown(hop, key, _unfollowed(hop, key, known))
 
     async def trust(self, hop: Hop, key: HostKey) -> None:
         """Enter the key as the host's, unless it is known.
@@ -217,35 +229,41 @@ class HostKeyCheck:
                 return True
 
 
-def _unfollowed(hop: Hop, known: Entries) -> str:
-    """What might let ssh go on where dttui does not, to be added to a message."""
+def _unfollowed(hop: Hop, key: HostKey, known: Entries) -> str:
+    """What might let ssh go on where dttui does not, to be added to a message; and why a certificate does not help."""
     reasons = list(hop.target.not_followed)
-    if authorities := (*known.authorities, *known.usual_port_authorities):
-        reasons.append(f"@cert-authority ({authorities[0]})")
     if not hop.target.algorithms.prefers_known:
         reasons.append("HostKeyAlgorithms")
-    if not reasons:
-        return ""
-    return _("; what ssh may take by {options}, dttui does not").format(options=", ".join(reasons))
+    told = _("; what ssh may take by {options}, dttui does not").format(options=", ".join(reasons)) if reasons else ""
+    if authorities := known.authorities or known.usual_port_authorities:
+        signer = known.authority(key)
+        fault = _fault(hop, key) if signer else _("it is not signed by that authority") if key.certificate else ""
+        place = f"@cert-authority {(signer or authorities[0]).place}"
+        missing = _("; {place} is for certificates, and it shows none")
+        refused = _("; its certificate is not taken by {place}: {fault}")
+        told += refused.format(place=place, fault=fault) if fault else missing.format(place=place)
+    return told
 
 
-def _check_certificate(hop: Hop, key: HostKey, known: Entries, offered: Sequence[str]) -> None:
-    """Return if the host's certificate, where it has one, makes no difference to what ssh would say of the key."""
+def _fault(hop: Hop, key: HostKey) -> str:
+    """Why a certificate that a trusted authority has signed does not vouch for the host; `""` where it does."""
+    name = hop.target.host_key_alias or hop.target.hostname.lower()
+    return certificates.fault(key, name, hop.target.algorithms.authority_signatures)
+
+
+def _check_same_key(hop: Hop, key: HostKey, known: Entries, offered: Sequence[str]) -> None:
+    """Return if ssh would look at that key too, and in a certificate or without one alike, where that can matter."""
     target = hop.target
-    message = ""
-    if (known.revoked or target.revoked_host_keys) and target.algorithms.takes_certificate(offered):
-        message = _("{host} has a certificate, which may be revoked by {place}; dttui cannot check that")
-        place = f"RevokedHostKeys {target.revoked_host_keys}" if target.revoked_host_keys else known.revoked[0].place
-    else:
-        looked_at = target.algorithms.types_for_ssh(offered, known.types, bool(known.authorities))
-        if looked_at - {key.type}:
-            message = _("ssh looks at another key of {host} than dttui, by {place}")
-            place = f"@cert-authority {known.authorities[0]}" if known.authorities else "HostKeyAlgorithms"
-    if message:
-        hint = _("Set `HostKeyAlgorithms` for it to one type that is no certificate's.")
-        raise HostKeyError(
-            hop.environment.name, message.format(host=hop.title, place=place), hint, fingerprint=key.fingerprint
-        )
+    matters = bool(known.authorities or known.usual_port_authorities or known.revoked or target.revoked_host_keys)
+    picks = target.algorithms.picks_of_ssh(offered, known.types, has_authority=bool(known.authorities))
+    if all(
+        plain_type(name) == key.type and (not matters or (CERTIFICATE in name) is bool(key.certificate))
+        for name in picks
+    ):
+        return
+    message = _("ssh looks at another key of {host} than dttui, by HostKeyAlgorithms")
+    hint = _("Set `HostKeyAlgorithms` for it to one type, which dttui has too.")
+    raise HostKeyError(hop.environment.name, message.format(host=hop.title), hint, fingerprint=key.fingerprint)
 
 
 def _contradicted(hop: Hop, key: HostKey, entries: Sequence[KnownKey]) -> HostKeyError:

@@ -21,6 +21,7 @@ from dttui.sanitize import clean
 
 DEFAULT_PORT = 22
 MAX_FILE_BYTES = 64 * 1024 * 1024
+AUTHORITY = "@cert-authority"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class HostKey:
     blob: bytes
     bits: int = field(default=0, compare=False)
     """Length, where the key was shown by a host."""
+    certificate: bytes = field(default=b"", compare=False)
+    """What the host showed the key in, where it was a certificate."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -80,8 +83,8 @@ class KnownHostsFile:
     plain: dict[str, list[KnownKey]] = field(default_factory=dict)
     hashed: list[_HashedEntry] = field(default_factory=list)
     patterns: list[_PatternEntry] = field(default_factory=list)
-    authorities: list[tuple[str, str]] = field(default_factory=list)
-    """Names that an authority vouches for, and the place of the line."""
+    authorities: list[tuple[str, KnownKey]] = field(default_factory=list)
+    """Names that an authority vouches for, and its key."""
     warnings: list[str] = field(default_factory=list)
     """One a line that could not be read, with its place."""
 
@@ -107,22 +110,21 @@ class KnownHostsFile:
         found += [entry.known for entry in self.patterns if matches(entry.patterns, lower)]
         return found
 
-    def find_authorities(self, name: str) -> list[str]:
-        """Return the places of the lines by which an authority vouches for a name."""
-        return [place for hosts, place in self.authorities if _speak_for(hosts, name)]
+    def find_authorities(self, name: str) -> list[KnownKey]:
+        """Return the keys of the authorities that may vouch for a name."""
+        return [known for hosts, known in self.authorities if _speak_for(hosts, name)]
 
     def _add(self, fields: list[str], path: Path, number: int) -> None:
         marker = fields.pop(0) if fields[0].startswith("@") else ""
-        if marker == "@cert-authority":
-            # Vouches for certificates, which are not checked here: the host's own key has to be known.
-            self.authorities.append((fields[0] if fields else "", f"{path}:{number}"))
-            return
-        if marker not in {"", "@revoked"}:
+        if marker not in {"", "@revoked", AUTHORITY}:
             raise ValueError(_("unknown marker {marker}").format(marker=clean(marker[:40])))
         if len(fields) < 3:
             raise ValueError(_("expected HOSTS TYPE KEY"))
         hosts, key_type, text = fields[:3]
         known = KnownKey(HostKey(key_type, _key_blob(key_type, text)), path, number, marker == "@revoked")
+        if marker == AUTHORITY:
+            self.authorities.append((hosts, known))
+            return
         if hosts.startswith("|"):
             self.hashed.append(_hashed_entry(hosts, known))
             return
@@ -144,9 +146,9 @@ class KnownHosts:
         """Return every entry for `name`, revoked ones too."""
         return [known for file in self._files for known in file.find(name)]
 
-    def find_authorities(self, name: str) -> list[str]:
-        """Return the places of the lines by which an authority vouches for a name."""
-        return [place for file in self._files for place in file.find_authorities(name)]
+    def find_authorities(self, name: str) -> list[KnownKey]:
+        """Return the keys of the authorities that may vouch for a name."""
+        return [known for file in self._files for known in file.find_authorities(name)]
 
 
 class KnownHostsCache:

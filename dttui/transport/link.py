@@ -64,9 +64,9 @@ class Link:
     """A connection to one SSH server. Its methods block, except `first_word`, `is_alive`, `settle`, `leave`, `kill`."""
 
     def __init__(
-        self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, known_types: Iterable[str]
+        self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, host_key_order: Iterable[str]
     ) -> None:
-        """Take over what leads to the server. `known_types` are the types of the keys known for the host."""
+        """Take over what leads to the server, which is asked for a host key by one of these algorithms."""
         self.target = target
         self.address = ""
         """IP address of the other end, as far as it is known."""
@@ -79,7 +79,7 @@ class Link:
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
-        _restrict(self.transport, target.algorithms, known_types)
+        _restrict(self.transport, target.algorithms, host_key_order)
 
     @property
     def is_alive(self) -> bool:
@@ -133,7 +133,8 @@ class Link:
             key = self.transport.get_remote_server_key()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._no_handshake(error) from error
-        return HostKey(key.get_name(), key.asbytes(), key.get_bits())
+        certificate = key.public_blob.key_blob if key.public_blob is not None else b""
+        return HostKey(key.get_name(), key.asbytes(), key.get_bits(), certificate)
 
     def settle(self) -> None:
         """Turn from connecting to staying connected, on the event loop."""
@@ -234,14 +235,12 @@ class Link:
         return HostUnreachableError(self.target.name, message, hint)
 
 
-def _restrict(transport: paramiko.Transport, allowed: Algorithms, known_types: Iterable[str]) -> None:
+def _restrict(transport: paramiko.Transport, allowed: Algorithms, host_key_order: Iterable[str]) -> None:
     options = transport.get_security_options()
     options.kex = _available(allowed.kex, options.kex)
     options.ciphers = _available(allowed.ciphers, options.ciphers)
     options.digests = _available(allowed.macs, options.digests)
-    known = [name for kind in known_types for name in (RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
-    preferred = [name for name in allowed.host_keys if name in known] if allowed.prefers_known else []
-    options.key_types = _available((*preferred, *allowed.host_keys), options.key_types)
+    options.key_types = tuple(host_key_order)
     forbidden = [name for name in RSA_SIGNATURES if name not in allowed.public_keys]
     transport.disabled_algorithms = {"pubkeys": forbidden}
 

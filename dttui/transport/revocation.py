@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_identit
 from dttui.errors import HostKeyError
 from dttui.i18n import _
 from dttui.sanitize import shortened
+from dttui.transport.algorithms import CERTIFICATE
+from dttui.transport.certificates import authority_of
 from dttui.transport.known_hosts import MAX_FILE_BYTES, HostKey
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def _is_revoked(path: Path, key: HostKey) -> bool:
         raise ValueError(_("{size} bytes; not read").format(size=len(data)))
     if data.startswith(KRL_MAGIC):
         return _is_in_krl(path, key)
+    revocable = (key.blob, authority_of(key)) if key.certificate else (key.blob,)
     for number, line in enumerate(data.split(b"\n"), start=1):
         words = line.split()
         if not words or words[0].startswith(b"#"):
@@ -82,7 +85,7 @@ def _is_revoked(path: Path, key: HostKey) -> bool:
                 continue  # No host shows such a key to dttui.
             # As with ssh: who meant to revoke a key there would not know that it is not.
             raise ValueError(_("line {number} is no key").format(number=number)) from error
-        if blob == key.blob:
+        if blob in revocable:
             return True
     return False
 
@@ -93,7 +96,9 @@ def _is_in_krl(path: Path, key: HostKey) -> bool:
     if tool is None:
         raise ValueError(_("it is a KRL, and there is no ssh-keygen to read it"))
     with tempfile.NamedTemporaryFile("w", suffix=".pub") as shown:
-        shown.write(f"{key.type} {base64.b64encode(key.blob).decode()}\n")
+        # Of a certificate it knows the serial number, the id and the authority too.
+        shown.write(f"{key.type}{CERTIFICATE if key.certificate else ''} ")
+        shown.write(f"{base64.b64encode(key.certificate or key.blob).decode()}\n")
         shown.flush()
         done = subprocess.run(
             [tool, "-Q", "-f", str(path), shown.name],

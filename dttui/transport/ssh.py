@@ -248,14 +248,15 @@ class SshTransport:
         target = route[-1].target
         if target.obstacle:
             raise _obstructed(route[-1])
+        host_key_order = target.algorithms.host_key_order(known.types, has_authority=bool(known.authorities))
         if len(route) > 1:
-            return await self._reach_by_jump(route, prompter, deadline, known.types)
+            return await self._reach_by_jump(route, prompter, deadline, host_key_order)
         deadline.stage = _("connecting to {host} port {port}").format(host=target.hostname, port=target.port)
         if target.proxy_command:
-            return OpenLink(Link(sockets.ProxyCommand(target), target, known.types), self._threads)
+            return OpenLink(Link(sockets.ProxyCommand(target), target, host_key_order), self._threads)
         addresses = await self._addresses(target, deadline)
         sock = await self._dials.run(lambda: sockets.connect(route[-1].title, target, addresses), deadline)
-        link = Link(sock, target, known.types)
+        link = Link(sock, target, host_key_order)
         with contextlib.suppress(OSError):
             link.address = sock.peer_address
         return OpenLink(link, self._threads)
@@ -268,7 +269,7 @@ class SshTransport:
             return await self._threads.looking_up(sockets.look_up, target)
 
     async def _reach_by_jump(
-        self, route: Route, prompter: Prompter, deadline: Deadline, known_types: Sequence[str]
+        self, route: Route, prompter: Prompter, deadline: Deadline, host_key_order: Sequence[str]
     ) -> OpenLink:
         target, jump = route[-1].target, route[-2].target
         with deadline.paused():  # It has a time limit of its own, and perhaps someone to answer it.
@@ -291,7 +292,7 @@ class SshTransport:
         except BaseException:
             await below.release()
             raise
-        return OpenLink(Link(channel, target, known_types), self._threads, below)
+        return OpenLink(Link(channel, target, host_key_order), self._threads, below)
 
     async def _discard(self, opened: OpenLink) -> None:
         opened.link.kill()

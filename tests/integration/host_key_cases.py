@@ -6,13 +6,43 @@ import base64
 import hashlib
 import hmac
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.integration.sshd import USER, Sshd
+from tests.integration.test_ssh_routes import RELAY
 
+HEADINGS = (
+    "Host node",
+    "Host n?de !gate other",
+    "Match originalhost node",
+    'Match originalhost node exec "test %n = node"',
+    "Match final originalhost node",
+    "Include Host node",
+    "Include Match originalhost n*",
+)
+FILES = (
+    "@PLACE@/of-%h @PLACE@/known1",
+    "@PLACE@/of-%n @PLACE@/known1",
+    "@PLACE@/known1 @PLACE@/known0 @PLACE@/missing",
+    "none",
+)
 KINDS = ("ed25519", "ecdsa", "rsa")
+ODD_LINES = (
+    "# a comment",
+    "",
+    "nonsense",
+    "@strange * ssh-rsa AAAA",
+    "@cert-authority *",
+    "@cert-authority * ssh-ed25519 AAAA",
+    "* ssh-ed25519",
+    "\t \r",
+    "* sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIGFh",
+    "x" * 20_000 + " ssh-ed25519 AAAA",
+    "* ssh-ed25519 " + "A" * 20_000,
+)
 ALIAS = "Cluster-Node"
 TYPES = {"ed25519": "ssh-ed25519", "ecdsa": "ecdsa-sha2-nistp256", "rsa": "rsa-sha2-512"}
 
@@ -23,9 +53,11 @@ class Servers:
 
     host: Sshd
     """With a key of each kind, and a certificate of the authority for the first; on two ports."""
-    other_port: int
+    ports: tuple[int, ...]
+    """The host's, and those on which it shows other certificates, or has no key of the first kind."""
     gateway: Sshd
-    authority: Path
+    authorities: tuple[Path, ...]
+    """The one that is right for the host's own ports, and others."""
     krl: Path
     """Revokes the host's ECDSA key, and the gateway's ED25519 key."""
 
@@ -42,6 +74,13 @@ class Case:
     known: list[list[str]] = field(default_factory=list)
     """Lines of the user's files and of the system's."""
     revoked: list[str] | None = None
+    hostname: str = "127.0.0.1"
+    heading: str = "Host node"
+    """Under which the lines for the host stand, in a file that is included where it says so."""
+    files: str = "@PLACE@/known0 @PLACE@/known1"
+    """The user's, as the configuration names them."""
+    inventory: dict[str, object] = field(default_factory=dict)
+    """What the inventory says of the host."""
 
     @property
     def options(self) -> list[str]:
@@ -56,12 +95,20 @@ class Case:
         files = [place / f"known{index}" for index in range(4)]
         for path, lines in zip(files, self.known, strict=True):
             path.write_text("".join(f"{line}\n" for line in lines))
+        for link in (self.hostname, self.hostname.lower(), "node"):
+            if not (place / f"of-{link}").exists():
+                (place / f"of-{link}").symlink_to(files[0])
         if self.revoked is not None:
             (place / "revoked").write_text("".join(f"{line}\n" for line in self.revoked))
-        lines = ["Host node", *self.host_lines, "HostName 127.0.0.1", "Host gate", "HostName 127.0.0.1"]
+        (place / "relay.py").write_text(RELAY)
+        own = [self.heading.removeprefix("Include "), *self.host_lines]
+        if self.heading.startswith("Include "):
+            (place / "included").write_text("".join(f"{line}\n" for line in own).replace("@PLACE@", str(place)))
+            own = ["Include @PLACE@/incl*"]
+        lines = ["Host node", f"HostName {self.hostname}", *own, "Host gate", "HostName 127.0.0.1"]
         lines += [f"Port {servers.gateway.port}", "HostKeyAlias none-but-the-gate", "Host *", *self.all_lines]
         lines += [f"User {USER}", f"IdentityFile {servers.host.client_key}", "IdentitiesOnly yes", "BatchMode yes"]
-        lines += [f"UserKnownHostsFile {files[0]} {files[1]}", f"GlobalKnownHostsFile {files[2]} {files[3]}"]
+        lines += [f"UserKnownHostsFile {self.files}", f"GlobalKnownHostsFile {files[2]} {files[3]}"]
         lines += ["UpdateHostKeys no", "LogLevel ERROR"]
         config = place / "config"
         config.write_text("".join(f"{line}\n" for line in lines).replace("@PLACE@", str(place)))
@@ -75,18 +122,24 @@ def make_cases(servers: Servers, count: int, seed: int) -> list[Case]:
 
 def _make_case(servers: Servers, number: int, draw: random.Random) -> Case:
     case = Case(number, known=[[], [], [], []])
-    port = draw.choice([servers.host.port, servers.other_port])
-    case.host_lines.append(f"Port {port}")
+    port = draw.choice([servers.host.port, *servers.ports])
+    if draw.random() < 0.9:
+        case.host_lines.append(f"Port {port}")
+    else:
+        case.inventory["port"] = port
+        case.host_lines.append(draw.choice(["Port 1", "AddressFamily inet"]))
+    hostname = draw.choices(["127.0.0.1", "LocalHost", "::1"], [8, 1, 1])[0]
+    case.hostname = hostname
     alias = draw.random() < 0.15
     if alias:
         case.host_lines.append(f"HostKeyAlias {ALIAS}")
-    name = ALIAS if alias else f"[127.0.0.1]:{port}"
+    name = ALIAS if alias else f"[{hostname.lower()}]:{port}"
     for _each in range(draw.choice([0, 1, 1, 1, 2, 2, 3])):
         draw.choice(case.known).append(_known_line(servers, name, port, draw))
     if draw.random() < 0.55:
         draw.choice(case.known).append(f"{_right_name(name, port, draw)} {_key(servers.host, draw.choice(KINDS))}")
     if draw.random() < 0.1:
-        case.known[draw.randrange(4)].insert(0, draw.choice(["# a comment", "", "nonsense", "@strange * ssh-rsa AAAA"]))
+        case.known[draw.randrange(4)].insert(0, draw.choice(ODD_LINES))
     for _each in range(draw.choice([0, 0, 1, 1, 1, 2])):
         line = _option(draw, draw.choice(KINDS))
         (case.host_lines if draw.random() < 0.7 else case.all_lines).append(line)
@@ -98,8 +151,15 @@ def _make_case(servers: Servers, number: int, draw: random.Random) -> Case:
             ]
         elif line == "RevokedHostKeys KRL":
             (case.host_lines if line in case.host_lines else case.all_lines)[-1] = f"RevokedHostKeys {servers.krl}"
-    if draw.random() < 0.2:
-        case.host_lines.append("ProxyJump gate")
+    case.heading = draw.choice(HEADINGS)
+    case.files = draw.choice([case.files, case.files, *FILES])
+    if draw.random() < 0.1:
+        case.inventory["known_hosts"] = "@PLACE@/known1"
+    way = draw.random()
+    if way < 0.1:
+        case.host_lines.append(f"ProxyCommand {sys.executable} -S -E @PLACE@/relay.py %h %p")
+    elif way < 0.3:
+        case.host_lines.append(draw.choice(["ProxyJump gate", "ProxyJump gate", "ProxyJump gate,gate"]))
         if draw.random() < 0.8:
             case.known[0].append(f"none-but-the-gate {_key(servers.gateway, draw.choice(KINDS))}")
     return case
@@ -131,6 +191,7 @@ def _option(draw: random.Random, kind: str) -> str:
             "KnownHostsCommand /bin/true",
             f"PreferredAuthentications {draw.choice(['publickey', 'password', 'password,publickey'])}",
             "HashKnownHosts yes",
+            f"CASignatureAlgorithms {draw.choice(['ssh-ed25519', '-ssh-ed25519', 'rsa-*', '^ecdsa*'])}",
         ]
     )
 
@@ -138,7 +199,7 @@ def _option(draw: random.Random, kind: str) -> str:
 def _known_line(servers: Servers, name: str, port: int, draw: random.Random) -> str:
     marker = draw.choice(["", "", "", "@revoked ", "@cert-authority "])
     if marker == "@cert-authority " or (marker and draw.random() < 0.3):
-        key = _public(draw.choice([servers.authority, servers.authority, servers.gateway.host_key()]))
+        key = _public(draw.choice([*servers.authorities, servers.authorities[0], servers.gateway.host_key()]))
     else:
         key = _key(draw.choice([servers.host, servers.gateway]), draw.choice(KINDS))
     names = _right_name(name, port, draw) if draw.random() < 0.6 else _other_name(name, port, draw)

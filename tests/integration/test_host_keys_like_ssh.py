@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,24 +39,63 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     directory.mkdir()
     for kind in KINDS:
         make_key(directory / f"host_{kind}", kind)
-    run("ssh-keygen", "-q", "-s", str(authority), "-I", "host", "-h", "-n", "127.0.0.1,cluster-node,Cluster-Node",
-        str(directory / "host_ed25519.pub"))  # fmt: skip
-    other_port = free_port()
+    other = make_key(base / "other", "ecdsa")
+    third = make_key(base / "third", "rsa")
+    certify(authority, directory / "host_ed25519.pub")
     # What ssh prefers takes ten times as long.
     quick = {"KexAlgorithms": "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256"}
-    options = quick | {"HostCertificate": str(directory / "host_ed25519-cert.pub"), "Port": str(other_port)}
-    with running_sshd(directory, options, KINDS) as host, running_sshd(base / "gateway", quick, KINDS) as gateway:
+    variants: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+        "expired": (("ed25519", "rsa"), ("ed25519",), ("-V", "20200101:20210101")),
+        "for another": (("ed25519", "ecdsa"), ("ed25519",), ("-n", "gpu9,cluster-node")),
+        "for all": (("rsa", "ecdsa", "ed25519"), ("rsa", "ecdsa"), ("-n", "*")),
+        "with a condition": (KINDS, ("ecdsa",), ("-O", "critical:nobody@knows=1")),
+        "without ed25519": (("ecdsa", "rsa"), ("rsa",), ()),
+        "by SHA-1": (KINDS, KINDS, ("-t", "ssh-rsa")),
+        "by another": (KINDS, ("ed25519", "ecdsa"), ("-t", "rsa-sha2-256")),
+        "of old": (("rsa",), (), ()),
+    }
+    with contextlib.ExitStack() as running:
+        ports = [free_port()]
+        options = {"Port": str(ports[0]), "HostCertificate": str(directory / "host_ed25519-cert.pub"), **quick}
+        host = running.enter_context(running_sshd(directory, {**options, "ListenAddress": "::1"}, KINDS))
+        for name, (kinds, certified, how) in variants.items():
+            place = base / name.replace(" ", "-")
+            place.mkdir()
+            for kind in KINDS:
+                for suffix in ("", ".pub"):
+                    shutil.copy(directory / f"host_{kind}{suffix}", place)
+            for file in ("client", "client.pub", "authorized_keys"):
+                shutil.copy(directory / file, place)
+            for kind in certified:
+                signer = third if "-t" in how else other if name == "for all" else authority
+                certify(signer, place / f"host_{kind}.pub", *how)
+            options = quick | {"ListenAddress": "::1"}
+            if certified:
+                options["HostCertificate"] = "\nHostCertificate ".join(
+                    str(place / f"host_{kind}-cert.pub") for kind in certified
+                )
+            ports.append(running.enter_context(running_sshd(place, options, kinds)).port)
+        gateway = running.enter_context(running_sshd(base / "gateway", quick, KINDS))
         gateway.authorize(host.client_key.with_suffix(".pub"))
         krl = base / "krl"
         run("ssh-keygen", "-q", "-k", "-f", str(krl), str(host.host_key("ecdsa")), str(gateway.host_key("ed25519")))
-        yield Servers(host, other_port, gateway, authority.with_suffix(".pub"), krl)
+        authorities = tuple(key.with_suffix(".pub") for key in (authority, other, third))
+        yield Servers(host, tuple(ports), gateway, authorities, krl)
 
 
-async def dttui_says(config: Path) -> str:
+def certify(authority: Path, key: Path, *how: str) -> None:
+    """Make a certificate of a host's key, beside it."""
+    names = () if "-n" in how else ("-n", "127.0.0.1,localhost,Cluster-Node")
+    run("ssh-keygen", "-q", "-s", str(authority), "-I", "host", "-h", *names, *how, str(key))
+
+
+async def dttui_says(config: Path, case: Case) -> str:
     """`""` where dttui logs in, else why it does not."""
     transport = SshTransport(config)
+    fields = {key: str(value).replace("@PLACE@", str(config.parent)) for key, value in case.inventory.items()}
+    environment = Environment.model_validate({"name": "node", "host": "node", **fields})
     try:
-        connection = await transport.connect(Environment(name="node", host="node"), NOBODY, TIMEOUT_S)
+        connection = await transport.connect(environment, NOBODY, TIMEOUT_S)
         await connection.close()
         return ""
     except HostError as error:
@@ -64,9 +105,15 @@ async def dttui_says(config: Path) -> str:
         locations.known_hosts_file().unlink(missing_ok=True)
 
 
-def ssh_says(config: Path) -> str:
+def ssh_says(config: Path, case: Case) -> str:
     """The same of ssh."""
-    command = ["ssh", "-F", str(config), "-T", "node", "exit"]
+    command = ["ssh", "-F", str(config), "-T"]
+    if "port" in case.inventory:
+        command += ["-p", str(case.inventory["port"])]
+    if "known_hosts" in case.inventory:  # Which stands instead of the others.
+        file = str(case.inventory["known_hosts"]).replace("@PLACE@", str(config.parent))
+        command += ["-o", f"UserKnownHostsFile={file}", "-o", "GlobalKnownHostsFile=none"]
+    command += ["node", "exit"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     return "" if done.returncode == 0 else done.stderr or "no word"
 
@@ -82,11 +129,11 @@ async def test_wherever_dttui_goes_on_ssh_does_and_where_only_ssh_does_the_optio
     asked: list[tuple[Case, str, Future[str]]] = []
     with ThreadPoolExecutor(WORKERS) as pool:
         for case in cases:
-            ours = await dttui_says(case.write(_made(tmp_path / "dttui"), servers))
+            ours = await dttui_says(case.write(_made(tmp_path / "dttui"), servers), case)
             if not ours or not names_one_of(ours, (*case.options, *OF_FILES)):
                 # Files of its own: ssh writes into them.
                 config = case.write(_made(tmp_path / "ssh"), servers)
-                asked.append((case, ours, pool.submit(ssh_says, config)))
+                asked.append((case, ours, pool.submit(ssh_says, config, case)))
     for case, ours, answer in asked:
         if not ours and (refusal := answer.result()):
             too_far.append(_told(case, "dttui goes on", refusal))
