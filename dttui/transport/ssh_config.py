@@ -282,6 +282,9 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
     batch = first("batchmode") in {"yes", "true"}
     prompts = first("numberofpasswordprompts", "3")
     policy = _unknown_key_policy(first("stricthostkeychecking", "ask"))
+    if first("userknownhostsfile") == "none" or (batch and policy is UnknownKeyPolicy.ASK):
+        # As ssh, which takes no key that it cannot keep; and where nobody is to be asked, nobody says yes.
+        policy = UnknownKeyPolicy.REFUSE
     preferred = first("preferredauthentications")
     methods = {method for method, keyword in switches.items() if enabled(keyword)}
     if preferred:
@@ -303,8 +306,7 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
         agent_socket=_agent_socket(first("identityagent"), tokens),
         known_hosts_files=listed_paths("userknownhostsfile") + listed_paths("globalknownhostsfile"),
         host_key_alias=alias,
-        # Nobody is to be asked, and so nobody says yes.
-        unknown_key_policy=UnknownKeyPolicy.REFUSE if batch and policy is UnknownKeyPolicy.ASK else policy,
+        unknown_key_policy=policy,
         algorithms=algorithms,
         required_rsa_bits=int(rsa_bits) if rsa_bits.isdigit() else 0,
         revoked_host_keys=None if revoked.lower() == "none" else Path(_expand(revoked, tokens)),
