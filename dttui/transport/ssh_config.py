@@ -29,6 +29,7 @@ CACHE_S = 60.0
 _SSH_G_TIMEOUT_S = 10.0
 """For a `Match exec` that hangs."""
 
+_ONLY_SSH_FOLLOWS = re.compile(r"^[ \t]*(?:include\b|match\b.*\bexec\b)", re.IGNORECASE | re.MULTILINE)
 _LENIENT = {
     "stricthostkeychecking": ("StrictHostKeyChecking", {"yes", "true", "ask", "accept-new"}),
     "nohostauthenticationforlocalhost": ("NoHostAuthenticationForLocalhost", {"no", "false"}),
@@ -203,12 +204,18 @@ class SshConfig:
         return options
 
     def _parse(self, query: HostQuery) -> Options:
-        """Knows less than ssh does: no Include, no Match beyond the basics."""
+        """Knows less than ssh does: no Include and no command of Match; what is not read may revoke keys."""
         from paramiko import SSHConfig, SSHException  # Start-up: paramiko costs 130 ms and is seldom needed here.
 
         path = self.config_file or Path("~/.ssh/config").expanduser()
         try:
             text = path.read_text("utf-8", "surrogateescape") if path.is_file() else ""
+            if _ONLY_SSH_FOLLOWS.search(text):
+                reason = _(
+                    "{path} has Include or Match exec, which dttui cannot follow by itself, and there is no ssh here"
+                )
+                hint = _("Install the OpenSSH client, which dttui asks what the configuration says.")
+                raise HostUnreachableError(query.host, reason.format(path=path), hint)
             # Left to paramiko, that would be whatever $USER says.
             text = _substitute(text, {"u": local_user()})
             parsed = SSHConfig.from_text(text).lookup(query.host.strip("[]"))
@@ -222,8 +229,8 @@ class SshConfig:
         if query.proxy_jump:
             options["proxyjump"] = [query.proxy_jump]
         options.setdefault("identityfile", [f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ed25519")])
-        options.setdefault("userknownhostsfile", ["~/.ssh/known_hosts"])
-        options.setdefault("globalknownhostsfile", ["/etc/ssh/ssh_known_hosts"])
+        for keyword, usual in (("user", "~/.ssh/known_hosts"), ("global", "/etc/ssh/ssh_known_hosts")):
+            options.setdefault(f"{keyword}knownhostsfile", [f"{usual} {usual}2"])
         return options
 
 

@@ -255,6 +255,34 @@ def test_without_ssh_the_file_is_read_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "Host node\n UserKnownHostsFile none\n StrictHostKeyChecking no\n",
+        "Host node\n HostName 127.0.0.1\n UserKnownHostsFile /keys/%h-%n /keys/%p\n",
+        "Host node\n RevokedHostKeys /keys/revoked\n RequiredRSASize 3072\n CheckHostIP yes\n",
+        "Match originalhost node\n Port 99\nHost *\n StrictHostKeyChecking accept-new\n",
+        "Host n?de !gpu\r\n Port 6\r\nHost *\r\n GlobalKnownHostsFile /keys/all\r\n",
+        "Host * !node\n Port 4\n",
+    ],
+)
+def test_without_ssh_the_same_decides_about_a_host_key(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(f"{text}Host *\n UserKnownHostsFile /keys/a /keys/b\n".encode())
+    asked, read = (SshConfig(path, binary).resolve(HostQuery("node")) for binary in (shutil.which("ssh"), None))
+    for name in ("hostname", "port", "known_hosts_files", "unknown_key_policy", "revoked_host_keys", "checks_address"):
+        assert getattr(read, name) == getattr(asked, name), name
+
+
+@pytest.mark.parametrize("line", ["Include other", "  include=~/*.conf", 'INCLUDE "a b"', 'Match host x exec "a"'])
+def test_without_ssh_a_configuration_is_refused_that_only_ssh_can_follow(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(f"# Include is for others\nHost node\n{line}\n")
+    with pytest.raises(HostUnreachableError, match="config has Include") as caught:
+        SshConfig(path, binary=None).resolve(HostQuery("node"))
+    assert "OpenSSH client" in caught.value.hint
+
+
+@pytest.mark.parametrize(
     ("hop", "query"),
     [
         ("bastion", HostQuery("bastion")),
