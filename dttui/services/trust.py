@@ -27,7 +27,7 @@ async def trust_host(
 
     Raises:
         UsageError: what was given is no fingerprint.
-        HostKeyError: it is another key, or nobody confirmed it.
+        HostKeyError: it is another key than is known or was given, is revoked, or nobody confirmed it.
         HostUnreachableError: the host did not answer.
     """
     if fingerprint is not None and not _FINGERPRINT.fullmatch(fingerprint):
@@ -36,7 +36,11 @@ async def trust_host(
             _("It is SHA256: and 43 letters, as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says on the host."),
         )
     key = await transports.fetch_host_key(environment, CONNECT_TIMEOUT_S)
-    if fingerprint is None:
+    # Before anybody is asked: of a key that has changed a person must not read that it is merely new.
+    is_known = await transports.vouched_for(environment, key)
+    if fingerprint is None and is_known:
+        confirmed = True
+    elif fingerprint is None:
         text = _("Trust this key?")
         user = environment.user or await transports.user_on(environment)
         prompt = Prompt(PromptKind.HOST_KEY, environment.name, text, False, key.fingerprint, user)

@@ -55,6 +55,11 @@ class Transports:
         self._require_ssh(environment)
         return await self._over_ssh().user_on(environment)
 
+    async def vouched_for(self, environment: Environment, key: HostKey) -> bool:
+        """Whether a key is known as the environment's. Raises UsageError, or HostKeyError where it is wrong."""
+        self._require_ssh(environment)
+        return await self._over_ssh().vouched_for(environment, key)
+
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's. Raises UsageError or HostError."""
         self._require_ssh(environment)

@@ -103,6 +103,11 @@ class SshTransport:
         """Return whom the host would be asked to let in. Raises HostError."""
         return (await self._threads.connecting(self._route, environment))[-1].target.user
 
+    async def vouched_for(self, environment: Environment, key: HostKey) -> bool:
+        """Whether a key is known as the environment's. Raises HostKeyError where it has changed or is revoked."""
+        route = await self._threads.connecting(self._route, environment)
+        return await self._threads.connecting(self._host_keys.vouched_for, route[-1], key)
+
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's, in its own `known_hosts` or in dttui's. Raises HostError."""
         route = await self._threads.connecting(self._route, environment)

@@ -20,6 +20,7 @@ from tests.integration.headless import shell_job
 from tests.integration.hostile_peer import flooding_peer
 from tests.integration.scripted_ssh_server import USER, Script, ScriptedServer, make_client_key, scripted_server
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
+from tests.integration.sshd import make_key
 from tests.integration.terminal import DEADLINE_S, Terminal, terminal
 from tests.waiting import wait_until
 
@@ -131,6 +132,21 @@ def test_trusting_a_host_by_hand_asks_by_user_and_host(terminal: Terminal, tmp_p
         assert f"{OURS}: the host shows a key that is not known yet:\n  {server.host_key.fingerprint}" in shown
         terminal.press("no", "Enter")
         terminal.wait_for("left with 4")
+
+
+@pytest.mark.parametrize(("mark", "said"), [("", "the key of bastion has changed"), ("@revoked ", "is revoked by")])
+def test_a_key_that_is_known_to_be_wrong_is_not_offered_to_be_trusted(
+    terminal: Terminal, tmp_path: Path, mark: str, said: str
+) -> None:
+    with scripted_server(Script()) as server:
+        own = f"{server.host_key.type} {base64.b64encode(server.host_key.blob).decode()}"
+        other = " ".join(make_key(tmp_path / "other").with_suffix(".pub").read_text().split()[:2])
+        path = inventory(tmp_path, server, known=f"{mark}[127.0.0.1]:{server.port} {own if mark else other}\n")
+        terminal.resize(240, 30)
+        terminal.start("envs", "trust", "bastion", "--inventory", path)
+        shown = terminal.wait_for("left with 4")
+        assert said in shown
+        assert "[yes/no]" not in shown
 
 
 def test_a_question_of_a_jobs_controller_marks_the_servers_words_too(terminal: Terminal, tmp_path: Path) -> None:

@@ -275,8 +275,13 @@ def test_of_a_host_that_answers_and_was_cleared_nobody_is_told_to_log_in_or_clea
     assert found.advice[0] == "b answers, and nothing of the job is left there."
     assert "dttui stop" not in text_of(found)
     assert {other.doing for other in found.others} == {Doing.STOPPED}
-    (unheard,) = diagnose(evidence(replace(lost, is_cleared=False), nodes=())).advice[1:]
-    assert unheard == "`dttui stop` clears the host once it answers again."
+
+
+def test_the_advice_to_stop_names_its_job_since_without_a_name_another_one_that_runs_is_stopped() -> None:
+    lost = Failed("b", None, "b: could not be reached", 100.0, is_lost=True)
+    found = evidence(lost, nodes=())
+    (unheard,) = diagnose(found).advice[1:]
+    assert unheard == f"`dttui stop {found.job_id}` clears the host once it answers again."
 
 
 CRASHED = (

@@ -10,6 +10,7 @@ import pytest
 from dttui.errors import HostKeyError, UsageError
 from dttui.inventory.models import Environment
 from dttui.services.trust import trust_host
+from dttui.transport.base import Prompt, Prompter
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
 
@@ -20,7 +21,8 @@ HOST = Environment(name="gpu1", host="192.0.2.1")
 class Host:
     """Shows one key, and notes whether it was trusted."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: bool | HostKeyError = False) -> None:
+        self.known = known
         self.was_trusted = False
 
     async def fetch_host_key(self, *_arguments: object) -> Any:
@@ -29,12 +31,27 @@ class Host:
     async def user_on(self, *_arguments: object) -> str:
         return "li"
 
+    async def vouched_for(self, *_arguments: object) -> bool:
+        if isinstance(self.known, HostKeyError):
+            raise self.known
+        return self.known
+
     async def trust(self, *_arguments: object) -> None:
         self.was_trusted = True
 
 
-async def trust(host: Host, fingerprint: str | None) -> str:
-    return await trust_host(HOST, cast(Transports, host), Nobody(), fingerprint)
+class Person:
+    """Says yes to everything, and notes that it was asked."""
+
+    was_asked = False
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        self.was_asked = True
+        return "yes"
+
+
+async def trust(host: Host, fingerprint: str | None, prompter: Prompter | None = None) -> str:
+    return await trust_host(HOST, cast(Transports, host), prompter or Nobody(), fingerprint)
 
 
 @pytest.mark.parametrize("written", [SHOWN, SHOWN.removeprefix("SHA256:"), f"{SHOWN}="])
@@ -64,3 +81,18 @@ async def test_what_is_no_fingerprint_is_refused_before_the_host_is_asked(given:
 async def test_a_key_that_nobody_confirms_is_not_trusted() -> None:
     with pytest.raises(HostKeyError, match="which was not confirmed"):
         await trust(Host(), None)
+
+
+@pytest.mark.parametrize("fingerprint", [None, SHOWN, "SHA256:" + "b" * 43])
+async def test_of_a_key_that_has_changed_nobody_is_asked_as_if_it_were_new(fingerprint: str | None) -> None:
+    host, person = Host(known=HostKeyError("gpu1", "the key of gpu1 has changed")), Person()
+    with pytest.raises(HostKeyError, match="has changed"):
+        await trust(host, fingerprint, person)
+    assert not person.was_asked
+    assert not host.was_trusted
+
+
+async def test_a_key_that_is_known_already_is_not_asked_about() -> None:
+    person = Person()
+    assert await trust(Host(known=True), None, person) == SHOWN
+    assert not person.was_asked
