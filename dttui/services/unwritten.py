@@ -75,7 +75,7 @@ class Unwritten:
     def _receive(self, wait_s: float) -> bytes | None:
         """Return what has come, `None` where nothing has or nobody is there any more."""
         link = self._link
-        if link is None or not select.select([link], [], [], wait_s)[0]:
+        if link is None or not _has_come(link, wait_s):
             return None
         with contextlib.suppress(OSError):
             if data := link.recv(READ_BYTES):
@@ -104,6 +104,12 @@ def unwritten_events(path: Path) -> list[Event] | None:
         return found if watching.has_answered else None
     finally:
         watching.close()
+
+
+def _has_come(link: socket.socket, wait_s: float) -> bool:
+    poller = select.poll()  # To select.select descriptors from 1,024 on are unknown.
+    poller.register(link, select.POLLIN)
+    return bool(poller.poll(wait_s * 1000))
 
 
 def _dial(path: Path) -> socket.socket | None:
