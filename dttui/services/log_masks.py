@@ -6,11 +6,13 @@ offsets.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from dttui.files import make_private
 from dttui.services.log_marks import is_mark
 from dttui.services.redaction import Redaction, Span, united
 
@@ -29,16 +31,24 @@ def write_masks(log: Path, spans: Iterable[Span]) -> None:
     if not added:
         return
     path = _masks_of(log)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("a+b", buffering=0) as stream:
-        end = stream.seek(0, os.SEEK_END) // _SPAN.size * _SPAN.size
+    make_private(path.parent)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        end = size // _SPAN.size * _SPAN.size
         # What came before was looked through again, where a value may begin; or this was noted and then not written.
         first = min(added)[0]
-        while end and (last := _at(stream.fileno(), end - _SPAN.size))[1] >= first:
+        while end and (last := _at(descriptor, end - _SPAN.size))[1] >= first:
             added.append(last)
             end -= _SPAN.size
-        stream.truncate(end)
-        stream.write(b"".join(_SPAN.pack(*span) for span in united(added)))
+        data = b"".join(_SPAN.pack(*span) for span in united(added))
+        # Over what was there, so that at no time it is missing.
+        if (written := os.pwrite(descriptor, data, end)) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if end + written < size:
+            os.ftruncate(descriptor, end + written)
+    finally:
+        os.close(descriptor)
 
 
 def read_masks(log: Path, start: int, end: int) -> list[Span]:
@@ -48,6 +58,8 @@ def read_masks(log: Path, start: int, end: int) -> list[Span]:
             return [(max(0, at - start), min(to, end) - start) for at, to in _between(stream.fileno(), start, end)]
     except OSError:
         return []
+    except struct.error:  # Several have become one meanwhile.
+        return read_masks(log, start, end)
 
 
 def hidden(log: Path, start: int, data: bytes, redaction: Redaction) -> bytes:

@@ -7,9 +7,11 @@ import html
 import itertools
 import json
 import logging
+import resource
 import shlex
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -212,6 +214,42 @@ def test_places_noted_for_what_was_then_not_written_are_noted_again_in_order(tmp
     assert read_masks(log, 0, 100) == [(10, 20), (22, 25), (30, 50), (60, 70)]
     assert read_masks(log, 45, 65) == [(0, 5), (15, 20)]
     assert read_masks(log, 50, 60) == []
+    write_masks(log, [(15, 65)])
+    assert read_masks(log, 0, 100) == [(10, 70)]
+
+
+def test_a_place_that_the_disk_does_not_take_is_told_and_those_before_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "0" / "gpu1" / "0.out"
+    write_masks(log, [(10, 20), (30, 40)])
+    bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, bounds[1]))  # So that a part of the next one is taken, as by a disk.
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            write_masks(log, [(40, 45), (60, 70)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+    assert read_masks(log, 0, 100) == [(10, 20), (30, 45)]
+    write_masks(log, [(60, 70)])
+    assert read_masks(log, 0, 100) == [(10, 20), (30, 45), (60, 70)]
+
+
+def test_whoever_reads_while_a_place_is_noted_again_always_finds_it(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "0" / "gpu1" / "0.out"
+    write_masks(log, [(10, 20), (30, 40)])
+    is_over = threading.Event()
+
+    def note_again() -> None:
+        while not is_over.is_set():
+            write_masks(log, [(30, 40)])
+
+    writer = threading.Thread(target=note_again)
+    writer.start()
+    try:
+        seen = {tuple(read_masks(log, 0, 100)) for _each in range(3000)}
+    finally:
+        is_over.set()
+        writer.join()
+    assert seen == {((10, 20), (30, 40))}
 
 
 def test_the_controllers_own_log_has_no_value_in_its_tracebacks() -> None:
