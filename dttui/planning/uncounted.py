@@ -167,9 +167,9 @@ def _of_framework(job: Job) -> Iterator[str]:
 
 def _of_section(section: Section, path: str) -> Iterator[str]:
     """Name the keys of a section, and of those in it that have classes of their own; of a list each key once."""
-    for name in section.model_fields_set:
+    for name, field in type(section).model_fields.items():
         value, key = getattr(section, name), f"{path}.{name}"
-        if value is None or value == type(section).model_fields[name].get_default(call_default_factory=True):
+        if value is None or value == field.get_default(call_default_factory=True):
             continue
         if any(known.startswith(f"{key}.") for known in JOB_CLASSES):
             for item in value if isinstance(value, tuple) else (value,):

@@ -305,3 +305,10 @@ def test_attention_is_said_to_keep_its_matrix_wherever_a_figure_of_it_is_shown()
         "s²" in dict((label, value.plain) for label, value in cost_figures(DraftCost(made), is_fresh=True))["assumed"]
     )
     assert "s²" in made.model_dump_json()
+
+
+def test_what_is_not_counted_is_told_in_the_order_of_the_keys_in_the_reference() -> None:
+    names = ("allreduce", "broadcast", "gather", "allgather", "reduce_scatter")
+    job = make_job(communication={"collective_ops": {name: {"algorithm": "tree"} for name in names}})
+    told = [item.partition(":")[0].split(".")[2] for item in not_counted(job)]
+    assert told == list(names)
