@@ -24,12 +24,10 @@ class GivenUp:
 
 def why_not_stopped(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
     """Return what to say, and what to do, of a stop on request that not all nodes have followed."""
-    message: str
-    unstopped = next((item.unstopped for item in given_up if item.unstopped), "")
-    if unstopped and not any(item.broken for item in given_up):
-        message = told("stopped on request, but not ended: {reason}", reason=unstopped)
-        return message, told("What runs there is unknown; `dttui stop {job}` asks again.", job=job_id)
-    message, hint = _of_given_up(given_up, job_id)
+    ordered = sorted(given_up, key=lambda item: (not item.broken, not item.unstopped))
+    message, hint = _of_given_up(ordered, job_id)
+    if ordered[0].unstopped and not ordered[0].broken:
+        return told("stopped on request, but not ended: {reason}", reason=message), hint
     return told("stopped on request, but {what}", what=message), hint
 
 
@@ -72,6 +70,8 @@ def _of_given_up(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
     first = given_up[0]
     if first.broken:
         return told("{host} could not be followed: {reason}", host=first.name, reason=first.broken), ""
+    if first.unstopped:
+        return first.unstopped, told("What runs there is unknown; `dttui stop {job}` asks again.", job=job_id)
     if first.is_agent_gone:
         gone = [item.name for item in given_up if item.is_agent_gone]
         hint = told(
@@ -80,6 +80,6 @@ def _of_given_up(given_up: Sequence[GivenUp], job_id: str) -> tuple[str, str]:
             job=job_id,
         )
         return told("the agent of {hosts} is gone", hosts=", ".join(gone)), hint
-    lost = [item.name for item in given_up if not item.broken and not item.is_agent_gone]
+    lost = [item.name for item in given_up if not (item.broken or item.unstopped or item.is_agent_gone)]
     hint = told("What runs there is unknown; look at the host when it is back.")
     return told("{hosts} could not be reached", hosts=", ".join(lost)), hint
