@@ -74,11 +74,12 @@ class EventLog:
         event = EVENT.validate_python(self._bounded(self._without_secrets({**made, **fields})))
         line = json.dumps(to_wire(event), ensure_ascii=False)
         is_mark = event.data.get("code") == EVENTS_FULL
-        if kind not in _ALWAYS and not is_mark and (self._is_full or self._size + len(line) > MOST_BYTES):
+        size = len(line.encode(errors="replace")) + 1
+        if kind not in _ALWAYS and not is_mark and (self._is_full or self._size + size > MOST_BYTES):
             self._leave_out()
             return event
         self._next += 1
-        self._size += len(line)
+        self._size += size
         self.began_at = self.began_at or event.time
         self.backlog.append(self._path, line, durable=kind in (EventKind.JOB_STATE, EventKind.OUTCOME))
         return event

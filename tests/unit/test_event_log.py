@@ -77,3 +77,12 @@ def test_the_state_of_a_job_with_very_many_events_is_told_at_once() -> None:
     assert jobs.summarize(directory).state is JobState.SUCCEEDED
     assert time.process_time() - began < 0.05
     assert searched_s < 0.8  # To read them all takes more than that.
+
+
+def test_events_in_any_script_are_bounded_by_bytes_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "MOST_BYTES", 20_000)
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    for _each in range(200):
+        log.add(EventKind.PROGRESS, "节点" * 100)
+    assert 15_000 < path.stat().st_size < 21_000
