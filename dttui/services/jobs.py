@@ -12,7 +12,9 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from dtagent.protocol.events import Event, EventKind, JobState
@@ -23,6 +25,7 @@ from dttui.files import make_private
 from dttui.i18n import _
 from dttui.services.event_log import newest_event, read_events
 from dttui.services.launch.launch_file import LaunchFile, read_launch_file
+from dttui.services.standing import KINDS, trouble_of
 from dttui.services.unwritten import unwritten_events
 from dttui.services.words import listed
 
@@ -37,6 +40,8 @@ PROBE_BYTES = 64 * 1024
 """Room that there must be for logs to be worth another look."""
 MAX_NAMES = 8
 """Jobs that an error names."""
+_WATCHED = (JobState.LAUNCHING, JobState.RENDEZVOUS, JobState.RUNNING, JobState.STOPPING)
+"""States in which hosts are heard from."""
 _MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
 """What follows the name in an id."""
 _HEAD_NAMES = ("job_name", "framework", "world_size", "node_count")
@@ -339,6 +344,7 @@ def summarize(directory: JobDirectory) -> JobSummary:
     """Tell where a job stands, from its files."""
     first = next(read_events(directory.events), None)
     last = newest_event(directory.events, EventKind.JOB_STATE)
+    told: Sequence[Event] = ()
     if (last is None or not JobState(last.data.get("state")).is_final) and directory.has_controller():
         told = unwritten_events(directory.socket) or ()
         last = next((event for event in reversed(told) if event.kind is EventKind.JOB_STATE), last)
@@ -346,6 +352,8 @@ def summarize(directory: JobDirectory) -> JobSummary:
     reason = last.message if last is not None else ""
     if not state.is_final and (silence := directory.silence(time.time())):
         state, reason = JobState.UNKNOWN, silence
+    if state in _WATCHED:
+        reason = trouble_of(state, chain(read_events(directory.events, *KINDS), told), time.time()) or reason
     plan: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
         plan = _read_head(directory.plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
@@ -290,20 +291,13 @@ class JobView:
 
     def headline(self, now: float) -> str:
         """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
-        silences = self.silences(now)
+        if self.state.is_final:
+            return self.progress or self.reason
         gone = [name for name, node in self.nodes.items() if node.state is NodeStanding.AGENT_GONE]
-        if gone and not self.state.is_final:
-            text = _("the agent of {hosts} is gone: `dttui agents deploy {names}` brings it back")
-            return text.format(hosts=listed(gone, MOST_NAMES), names=" ".join(gone[:MOST_NAMES]))
-        if self.trouble and not silences and not self.state.is_final:
-            return self.trouble
-        if not silences or self.state is JobState.UNKNOWN:
-            return self.progress or (self.apart if self.state is JobState.RUNNING else "") or self.reason
-        name, seconds = max(silences.items(), key=lambda item: item[1])
-        if len(silences) == 1:
-            return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
-        text = _("no word from {count} hosts; from {host} for {seconds:.0f} s")
-        return text.format(count=len(silences), host=name, seconds=int(seconds))
+        silences = self.silences(now)
+        shown = {} if self.state is JobState.UNKNOWN else silences
+        told = disturbance(gone, shown, "" if silences else self.trouble)
+        return told or self.progress or (self.apart if self.state is JobState.RUNNING else "") or self.reason
 
     def places(self, directory: str) -> tuple[str, ...]:
         """Return lines that tell where to find what the job left, as far as is known.
@@ -354,3 +348,23 @@ def _joined(earlier: Metric, later: Metric) -> Metric:
     """Return what two reports say of one step: a trainer may use several lines for it."""
     known = {name: value for name, value in vars(later).items() if value is not None and name != "extra"}
     return replace(earlier, **known, extra={**earlier.extra, **later.extra})
+
+
+def disturbance(gone: Sequence[str], silences: Mapping[str, float], trouble: str) -> str:
+    """Return in words what keeps a job that goes on from being watched; empty where nothing does.
+
+    Args:
+        gone: nodes that answer, but have no agent any more.
+        silences: nodes that have fallen silent → for how many seconds.
+        trouble: what keeps the login node's disk from taking what is told.
+    """
+    if gone:
+        text = _("the agent of {hosts} is gone: `dttui agents deploy {names}` brings it back")
+        return text.format(hosts=listed(gone, MOST_NAMES), names=" ".join(gone[:MOST_NAMES]))
+    if not silences:
+        return trouble
+    name, seconds = max(silences.items(), key=lambda item: item[1])
+    if len(silences) == 1:
+        return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
+    text = _("no word from {count} hosts; from {host} for {seconds:.0f} s")
+    return text.format(count=len(silences), host=name, seconds=int(seconds))
