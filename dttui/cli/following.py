@@ -15,6 +15,7 @@ from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
+from dttui.inventory.models import Reach
 from dttui.services.controller.control import ControllerClient, ensure_controller
 from dttui.services.controller.login_session import agent_is_forwarded, logout_kills
 from dttui.services.follow import JobFollower
@@ -133,7 +134,7 @@ async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
         text = _("⚠ systemd ends the controller of this job when you log out (KillUserProcesses): {then}")
         printer.note(text.format(then=attach))
         printer.note(_("  → `loginctl enable-linger` lets the controllers of your jobs stay"))
-    if agent_is_forwarded() and not all(item.local for item in directory.read_launch().inventory.environments):
+    if agent_is_forwarded() and _reaches_by_ssh(directory):
         text = _(
             "⚠ the ssh-agent is forwarded and goes with this session: the controller keeps the connections it has; "
             "where one breaks that took a key of the agent, {then}"
@@ -208,3 +209,7 @@ def _ended_first(directory: JobDirectory) -> NotFinishedError:
     if not directory.has_room():
         hint = _("There is no room in {path}: make some, and try again.").format(path=directory.path)
     return NotFinishedError(_("the controller of {id} ended before the job").format(id=directory.job_id), hint)
+
+
+def _reaches_by_ssh(directory: JobDirectory) -> bool:
+    return any(item.reach is Reach.SSH for item in directory.read_launch().inventory.environments)

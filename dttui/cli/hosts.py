@@ -14,7 +14,7 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import Inventory, Reach
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
@@ -145,6 +145,7 @@ def _row(status: EnvironmentStatus) -> str:
         f"{mark} {environment.name:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
         use,
         uptime,
+        environment.way if environment.reach is Reach.EXEC else "",
     ]
     return "  ".join(part for part in [*parts, status.reason] if part)
 
@@ -158,6 +159,8 @@ def _as_data(status: EnvironmentStatus) -> dict[str, object]:
         "reason": status.reason,
         "hint": status.hint,
         "zone": status.environment.zone,
+        "reach": status.environment.reach.value,
+        "way": status.environment.way,
         "facts": to_wire(status.facts),
         "sample": to_wire(status.sample),
     }

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
+from enum import Enum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dttui.i18n import _
-from dttui.spec.problems import PathKey, PlacedValueError
-from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text
+from dttui.spec.problems import PathKey, PlacedValueError, shown
+from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text, describe_pattern
 from dttui.spec.units import Bytes
 
 MAX_GPUS = 1024
 """Most that one environment can be declared with."""
+MAX_WORDS = 256
+"""Of a command that reaches a host."""
+LOOPBACK = "127.0.0.1"
+"""Where a host reaches itself, whatever others call it."""
 
 
 def _port_range(text: str) -> str:
@@ -35,6 +41,25 @@ def _agent_root(text: str) -> str:
 
 AgentRoot = Annotated[Text, AfterValidator(_agent_root)]
 """An absolute path, in one spelling."""
+
+
+def _begins_with_program(words: tuple[str, ...]) -> tuple[str, ...]:
+    program = words[0]
+    if not program.strip() or not program.isprintable() or program.startswith("-"):
+        raise PlacedValueError(
+            ((0,), _("expected the name or path of a program, found {value}").format(value=shown(program)))
+        )
+    if "/" in program and not program.startswith(("/", "~/")):
+        # Controllers run in directories of their own.
+        message = _(
+            "a relative path leads elsewhere from another directory: write a program of PATH, or an absolute path"
+        )
+        raise PlacedValueError(((0,), message))
+    return words
+
+
+Command = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MAX_WORDS), AfterValidator(_begins_with_program)]
+"""A program and its arguments, as they are: no shell reads them."""
 
 
 def _nothing_is_empty(value: object) -> object:
@@ -76,13 +101,29 @@ class Resources(_Document):
     """CPUs and host memory."""
 
 
+class Reach(str, Enum):
+    """How a host is reached; for each there is a transport."""
+
+    SSH = "ssh"
+    EXEC = "exec"
+    """By a command that starts others there, and passes on their stdin and stdout."""
+    LOCAL = "local"
+    """It is this machine."""
+
+
+_OF_SSH = ("user", "port", "identity_file", "proxy_jump", "known_hosts")
+"""Fields that mean something to SSH alone."""
+
+
 class Environment(_Document):
     """A host offered for training."""
 
     name: Label = Field(max_length=80)
     """What the checkbox shows; anything printable."""
-    host: str = Field(pattern=HOST_NAME, max_length=255)
-    """Host name, address or alias of ~/.ssh/config."""
+    host: str | None = Field(pattern=HOST_NAME, max_length=255)
+    """Host name, address or alias of ~/.ssh/config; with `exec` or `local`, at most what other hosts call it."""
+    exec: Command | None = None
+    """The command that reaches it instead of SSH, `[docker, exec, -i, train1]`: `sh` comes after, and its stdin."""
     id: Annotated[Label, Field(max_length=80)] | None = None
     """What a job may call it by as well as its name."""
     kind: Label | None = None
@@ -120,10 +161,62 @@ class Environment(_Document):
         first, last = self.port_range.split("-")
         return int(first), int(last)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _needs_no_host(cls, data: Any) -> Any:
+        """What is reached otherwise may have no name in any network."""
+        is_otherwise = isinstance(data, dict) and "host" not in data and ("exec" in data or "local" in data)
+        return {**data, "host": None} if is_otherwise else data
+
+    @model_validator(mode="after")
+    def _reached_one_way(self) -> Environment:
+        faults: list[tuple[PathKey, str]] = []
+        if self.reach is Reach.SSH and self.host is None:
+            faults.append(
+                (
+                    ("host",),
+                    _("expected {wanted}, found {value}").format(wanted=describe_pattern(HOST_NAME), value=shown(None)),
+                )
+            )
+        if self.exec is not None:
+            if self.local:
+                faults.append((("local",), _("with `exec`, the host is reached by that command: leave `local` out")))
+            told = _("with `exec`, SSH is not used: leave `{field}` out, or `exec`")
+            of_user = _(
+                "with `exec`, SSH is not used: the command itself says which user, such as docker exec -i -u NAME"
+            )
+            for field in _OF_SSH:
+                if getattr(self, field) is not None:
+                    faults.append(((field,), of_user if field == "user" else told.format(field=field)))
+        if faults:
+            raise PlacedValueError(*faults)
+        return self
+
+    @property
+    def reach(self) -> Reach:
+        """How it is reached."""
+        if self.exec is not None:
+            return Reach.EXEC
+        return Reach.LOCAL if self.local else Reach.SSH
+
+    @property
+    def way(self) -> str:
+        """Where it is reached, for people: `gpu1:2222`, `docker exec -i train1`."""
+        if self.exec is not None:
+            return shlex.join(self.exec)
+        if self.host is None or self.local:
+            return _("this machine")
+        return self.host if self.port is None else f"{self.host}:{self.port}"
+
+    @property
+    def has_training_address(self) -> bool:
+        """Whether anything says where other nodes reach it."""
+        return self.reach is Reach.LOCAL or self.address is not None or self.host is not None
+
     @property
     def training_address(self) -> str:
-        """Address that other nodes reach this one by."""
-        return self.address or self.host
+        """Address that other nodes reach this one by; the loopback where it is known by none."""
+        return self.address or self.host or LOOPBACK
 
     @property
     def simulated(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 from pathlib import Path
 
 from dttui.i18n import _
@@ -11,7 +13,7 @@ from dttui.inventory.ansible import AnsibleInventory, to_inventory
 from dttui.inventory.ansible_ini import is_ansible_ini, parse_ansible_ini
 from dttui.inventory.ansible_vars import add_variable_files
 from dttui.inventory.ansible_yaml import is_ansible_yaml, parse_ansible_yaml
-from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.inventory.models import Environment, GpuResources, Inventory, Reach, Resources
 from dttui.inventory.slurm import NAME as SLURM
 from dttui.inventory.slurm import slurm_inventory
 from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
@@ -36,7 +38,10 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     name = os.fspath(path)
     if name == SLURM:
         return slurm_inventory(os.environ)
-    return parse_inventory(read_bytes(Path(path), name, INVENTORY), name, Path(path).parent)
+    inventory = parse_inventory(read_bytes(Path(path), name, INVENTORY), name, Path(path).parent)
+    if any(item.reach is Reach.EXEC for item in inventory.environments):
+        _refuse_open(Path(path), name)
+    return inventory
 
 
 def parse_inventory(text: str | bytes, name: str, directory: Path | None = None) -> Inventory:
@@ -59,6 +64,17 @@ def parse_inventory(text: str | bytes, name: str, directory: Path | None = None)
     if is_ansible_yaml(source):
         return _of_ansible(parse_ansible_yaml(source), directory)
     return Inventory() if source.is_empty else validate(source, Inventory)
+
+
+def _refuse_open(path: Path, name: str) -> None:
+    """Take no commands to run here from a file that anybody may have written. Raises DocumentError."""
+    with contextlib.suppress(OSError):  # It has just been read.
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+            message = _("everybody can write to this file, and its `exec` says what is run here as you")
+            raise DocumentError(
+                [Problem(name, message, _("Look what is in it; then: chmod o-w {file}").format(file=path))]
+            )
 
 
 def _of_ansible(said: AnsibleInventory, directory: Path | None) -> Inventory:

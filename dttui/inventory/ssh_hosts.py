@@ -27,7 +27,8 @@ _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.o
 
 def is_forge(environment: Environment) -> bool:
     """Whether an alias is that of a service for source code, which nobody trains on."""
-    return any(environment.host == name or environment.host.endswith(f".{name}") for name in _FORGES)
+    host = environment.host or ""
+    return any(host == name or host.endswith(f".{name}") for name in _FORGES)
 
 
 def import_ssh_config(path: str | os.PathLike[str]) -> list[Environment]:

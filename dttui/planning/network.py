@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Environment
+from dttui.inventory.models import LOOPBACK, Environment, Reach
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member, computing
 from dttui.spec.findings import Finding, error, info, warning
@@ -15,8 +15,6 @@ MOST_NAMES = 3
 """Nodes that a message names."""
 _SSH_PORT = 22
 _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "::1"}
-LOOPBACK = "127.0.0.1"
-"""Where the only node of a job reaches itself, whatever others call it."""
 
 
 def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Finding]]:
@@ -90,7 +88,7 @@ def check_network(
         hint = _("Choose environments of one zone where you can.")
         findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)
-    return findings + _master(members) + _public(members)
+    return findings + (_without_address(members) or _master(members)) + _public(members)
 
 
 def _simulated(members: tuple[Member, ...]) -> list[Finding]:
@@ -101,9 +99,32 @@ def _simulated(members: tuple[Member, ...]) -> list[Finding]:
     return [info("simulated", "cluster.nodes", message)]
 
 
+def _without_address(members: tuple[Member, ...]) -> list[Finding]:
+    """Find nodes of which nothing says where the others reach them: the way that dttui takes says nothing of that."""
+    findings = []
+    for member in members:
+        if member.environment.has_training_address:
+            continue
+        message = _("{name}: nothing says by which address the other nodes reach it").format(name=member.name)
+        hint = _("Set `address` of {name} in the inventory to one in the hosts' own network.").format(name=member.name)
+        own = [address for address in _own_addresses(member) if not _is_loopback(address)]
+        if own:
+            hint += " " + _("It has {addresses}.").format(addresses=", ".join(own[:MOST_NAMES]))
+        findings.append(error("no-address", member.name, message, hint, path=(*member.path, "id")))
+    return findings
+
+
+def _own_addresses(member: Member) -> list[str]:
+    """Return what the host itself says it has."""
+    facts = member.choice.facts
+    return [] if facts is None else [address for addresses in facts.addresses.values() for address in addresses]
+
+
 def _master(members: tuple[Member, ...]) -> list[Finding]:
     master = members[0]
-    elsewhere = [item.name for item in members if not item.environment.local and not _is_loopback(item.address)]
+    elsewhere = [
+        item.name for item in members if item.environment.reach is not Reach.LOCAL and not _is_loopback(item.address)
+    ]
     hint = _("Set `address` of {name} in the inventory to one in the hosts' own network.").format(name=master.name)
     if _is_loopback(master.address) and elsewhere:
         message = _("{others} cannot reach the master {name} by {address}, which every host has to itself")
@@ -138,8 +159,7 @@ def _public_address(member: Member) -> str | None:
     if _plain(member.address) == LOOPBACK or member.choice.facts is None:
         return None
     # What the name stands for on the host, only the host knows.
-    known = member.choice.facts.addresses.values()
-    return next((address for addresses in known for address in addresses if _is_public(address)), None)
+    return next(filter(_is_public, _own_addresses(member)), None)
 
 
 def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
@@ -147,13 +167,7 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
     findings: list[Finding] = []
     seen: dict[object, Member] = {}
     for member in members:
-        environment, address = member.environment, _plain(member.address)
-        if environment.local:
-            marks: list[object] = [("agent", environment.agent_root), ("local address", address)]
-            conflicts: list[object] = [("agent", environment.agent_root), ("remote address", address)]
-        else:
-            marks = [("remote address", address), _endpoint(environment)]
-            conflicts = [*marks, ("local address", address)]
+        marks, conflicts = _marks(member.environment, _plain(member.address))
         first = next((seen[mark] for mark in conflicts if mark in seen), None)
         if first is not None:
             message = _("two nodes with one address: {one} and {other} are both {address}")
@@ -167,8 +181,23 @@ def _same_machines(members: tuple[Member, ...]) -> list[Finding]:
     return findings
 
 
+def _marks(environment: Environment, address: str) -> tuple[list[object], list[object]]:
+    """Return what an environment is known by, and which marks of another say that both are one host."""
+    if environment.reach is Reach.LOCAL:
+        own: list[object] = [("agent", environment.agent_root)]
+        return [*own, ("local address", address)], [*own, ("remote address", address), ("address inside", address)]
+    if environment.reach is Reach.EXEC:
+        own = [("command", environment.exec)]
+        if not environment.has_training_address:
+            return own, own
+        # Containers of one machine may share its network, and still be two.
+        return [*own, ("address inside", address)], [*own, ("remote address", address), ("local address", address)]
+    own = [("remote address", address), _endpoint(environment)]
+    return own, [*own, ("local address", address), ("address inside", address)]
+
+
 def _endpoint(environment: Environment) -> tuple[str, int, str | None]:
-    return _plain(environment.host), environment.port or _SSH_PORT, environment.proxy_jump
+    return _plain(environment.host or ""), environment.port or _SSH_PORT, environment.proxy_jump
 
 
 def _plain(address: str) -> str:

@@ -43,7 +43,7 @@ class EnvironmentState(str, Enum):
     """A GPU reports an error."""
     UNREACHABLE = "unreachable"
     NO_AGENT = "no agent"
-    """SSH works; dtagent is missing there, or does not answer."""
+    """The host is reached; dtagent is missing there, or does not answer."""
     REFUSED = "refused"
     """Its key or our credentials were not accepted."""
 

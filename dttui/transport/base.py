@@ -116,3 +116,6 @@ class Transport(Protocol):
             HostKeyError: the key is unknown and was not confirmed, or has changed.
             AuthenticationError: no credential was accepted.
         """
+
+    async def close(self) -> None:
+        """Close what its connections have in common; they may go with it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.inventory.models import Environment
+from dttui.inventory.models import Environment, Reach
 from dttui.transport.base import Connection, Prompter, Transport
+from dttui.transport.exec import ExecTransport
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.local import LocalTransport
 
@@ -20,21 +22,34 @@ def prepare_ssh() -> None:
     import dttui.transport.ssh  # noqa: F401 - this is the import
 
 
+def _over_ssh() -> Transport:
+    from dttui.transport.ssh import SshTransport  # Start-up: paramiko alone takes 130 ms.
+
+    return SshTransport()
+
+
+TRANSPORTS: Mapping[Reach, Callable[[], Transport]] = {
+    Reach.SSH: _over_ssh,
+    Reach.EXEC: lambda: ExecTransport(),
+    Reach.LOCAL: lambda: LocalTransport(),
+}
+"""What makes the transport for each way to reach a host."""
+
+
 class Transports:
-    """A transport for every environment: local where the environment is this machine, SSH else."""
+    """A transport for every environment, made when the first is reached that way."""
 
     def __init__(self) -> None:
-        self._local = LocalTransport()
-        self._ssh: SshTransport | None = None
+        self._made: dict[Reach, Transport] = {}
 
     @property
     def warnings(self) -> list[str]:
         """Lines of known_hosts files read so far that could not be used."""
-        return self._ssh.warnings if self._ssh is not None else []
+        return self._ssh.warnings if Reach.SSH in self._made else []
 
     def choose(self, environment: Environment) -> Transport:
         """Return what reaches the environment."""
-        return self._local if environment.local else self._over_ssh()
+        return self._of(environment.reach)
 
     async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> Connection:
         """Connect and authenticate; see `Transport.connect`."""
@@ -44,41 +59,45 @@ class Transports:
         """Return the key a host shows, without logging in.
 
         Raises:
-            UsageError: The environment is this machine.
+            UsageError: The environment is not reached by SSH.
             HostError: It cannot be reached.
         """
         self._require_ssh(environment)
-        return await self._over_ssh().fetch_host_key(environment, timeout_s)
+        return await self._ssh.fetch_host_key(environment, timeout_s)
 
     async def user_on(self, environment: Environment) -> str:
         """Return whom the host would be asked to let in. Raises UsageError or HostError."""
         self._require_ssh(environment)
-        return await self._over_ssh().user_on(environment)
+        return await self._ssh.user_on(environment)
 
     async def vouched_for(self, environment: Environment, key: HostKey) -> bool:
         """Whether a key is known as the environment's. Raises UsageError, or HostKeyError where it is wrong."""
         self._require_ssh(environment)
-        return await self._over_ssh().vouched_for(environment, key)
+        return await self._ssh.vouched_for(environment, key)
 
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's. Raises UsageError or HostError."""
         self._require_ssh(environment)
-        await self._over_ssh().trust(environment, key)
+        await self._ssh.trust(environment, key)
 
     async def close(self) -> None:
-        """Close all SSH connections and end their threads."""
-        if self._ssh is not None:
-            ssh, self._ssh = self._ssh, None
-            await ssh.close()
+        """Close all transports, and so all SSH connections and their threads."""
+        while self._made:
+            _reach, transport = self._made.popitem()
+            await transport.close()
 
-    def _over_ssh(self) -> SshTransport:
-        if self._ssh is None:
-            from dttui.transport.ssh import SshTransport  # Start-up: paramiko alone takes 130 ms.
+    def _of(self, reach: Reach) -> Transport:
+        if reach not in self._made:
+            self._made[reach] = TRANSPORTS[reach]()
+        return self._made[reach]
 
-            self._ssh = SshTransport()
-        return self._ssh
+    @property
+    def _ssh(self) -> SshTransport:
+        return cast("SshTransport", self._of(Reach.SSH))
 
     def _require_ssh(self, environment: Environment) -> None:
-        if environment.local:
-            message = _("{name} is this machine: it has no SSH host key").format(name=environment.name)
-            raise UsageError(message)
+        if environment.reach is not Reach.SSH:
+            message = _("{name} is this machine: it has no SSH host key")
+            if environment.reach is Reach.EXEC:
+                message = _("{name} is reached by a command, `exec`, and not by SSH: it has no SSH host key")
+            raise UsageError(message.format(name=environment.name))

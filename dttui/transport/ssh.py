@@ -27,6 +27,7 @@ from dttui.transport.jumps import Jumps, OpenLink, Route
 from dttui.transport.keys import KeyRing
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.link import Link, brief
+from dttui.transport.open_files import raise_open_files
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
 from dttui.transport.ssh_config import HostQuery, SshConfig, Target, split_hop
@@ -36,9 +37,6 @@ from dttui.transport.turns import Dials, Turns
 T = TypeVar("T")
 
 MAX_HOPS = 8
-OPEN_FILES = 16_384
-
-
 MOST_DIALS = 1000
 """Connects in flight; a kernel's table of neighbours has room for 1,024 by default."""
 LOGINS_AT_ONCE = 128
@@ -62,7 +60,7 @@ class SshTransport:
     def __init__(self, config_file: Path | None = None) -> None:
         """`config_file`, or `$DTTUI_SSH_CONFIG`, is read instead of ~/.ssh/config; `~` is `$HOME`."""
         self._config = SshConfig(config_file or locations.ssh_config_override())
-        _raise_open_files()
+        raise_open_files()
         self._threads = Threads()
         self._readings = Turns(READINGS_AT_ONCE, READING_S)
         self._look_ups = Turns(LOOK_UPS_AT_ONCE, LOOK_UP_S)
@@ -170,7 +168,11 @@ class SshTransport:
     def _route(self, environment: Environment) -> Route:
         """Blocking. The servers to pass, the environment's own last."""
         query = HostQuery(
-            environment.host, environment.user, environment.port, environment.proxy_jump, environment.identity_file
+            environment.host or "",
+            environment.user,
+            environment.port,
+            environment.proxy_jump,
+            environment.identity_file,
         )
         target = self._config.resolve(query)
         route = [Hop(environment, target)]
@@ -323,12 +325,3 @@ def _quiet_paramiko() -> None:
     logger = logging.getLogger("paramiko")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
-
-
-def _raise_open_files() -> None:
-    """A thousand connections need more descriptors than the usual soft limit of 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -301,7 +301,7 @@ class DttuiApp(App[None]):
     def _try_again(self, fleet: Fleet, key: str) -> None:
         environment = fleet.statuses[key].environment
         for name in (environment.name, environment.host):
-            self._fleet_prompter.forget(name)
+            self._fleet_prompter.forget(name or "")
         fleet.retry(key)
 
 

@@ -68,7 +68,8 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
     searched = (
         *shown,
         environment.id or "",
-        environment.host,
+        environment.host or "",
+        environment.way,
         state.word,
         gpus,
         _("sim") if environment.simulated else "",
@@ -190,8 +191,7 @@ def arranged(rows: dict[str, EnvironmentRow], query: str, sort: str) -> list[str
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     """Return more about an environment, as (text, theme variable): where it is, what it runs, what is wrong with it."""
     environment, facts = status.environment, status.facts
-    where = environment.host if environment.port is None else f"{environment.host}:{environment.port}"
-    pieces = [_("this machine") if environment.local else where, environment.kind or ""]
+    pieces = [environment.way, environment.kind or ""]
     if environment.address and environment.address != environment.host:
         pieces.append(_("training address {address}").format(address=environment.address))
     if facts is not None:

@@ -112,6 +112,9 @@ class _Transport:
         self.connections[environment.name] = self.connections.get(environment.name, 0) + 1
         return _Link(environment, self._folder / environment.name)
 
+    async def close(self) -> None:
+        pass
+
 
 async def cost_of(lie: str, folder: Path, count: int = 50, seconds: float = 8.0) -> Cost:
     """Run a job of so many nodes and seconds, of which the last lies; return what it took.

@@ -31,7 +31,7 @@ from dttui.services.agents.wheel_source import WheelSource
 from dttui.services.agents.wheels import Requirement, build_agent_wheel
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
-from dttui.transport.local import LocalStream
+from dttui.transport.process_stream import ProcessStream
 from tests.integration.deploy_fixtures import (
     ARCHITECTURE,
     current,
@@ -229,7 +229,7 @@ async def test_a_deployment_whose_output_nobody_reads_any_more_leaves_nothing(
     wheels = await source.wheels(ARCHITECTURE)
     request = json.dumps(installation_request("0" * 16, str(root), wheels)).encode() + b"\n"
 
-    stream = await LocalStream.start(["sh", "-c", f"{COMMANDS[RemoteCommand.BOOTSTRAP]} | head -n 3"], "here")
+    stream = await ProcessStream.start(["sh", "-c", f"{COMMANDS[RemoteCommand.BOOTSTRAP]} | head -n 3"], "here")
     for part in (bootstrap_input(PROGRAM, sys.executable), request, *(wheel.content for wheel in wheels)):
         await stream.write(part)
     status, stderr = await stream.wait()

@@ -18,7 +18,8 @@ from dttui.errors import HostUnreachableError, UsageError
 from dttui.inventory.models import Environment
 from dttui.transport.base import Connection, Prompt, RemoteCommand
 from dttui.transport.commands import COMMANDS, NO_PYTHON_EXIT_STATUS, TRUNCATED_EXIT_STATUS, bootstrap_input
-from dttui.transport.local import LocalConnection, LocalStream, LocalTransport
+from dttui.transport.local import LocalConnection, LocalTransport
+from dttui.transport.process_stream import ProcessStream
 from dttui.transport.routes import Transports
 from tests.integration.ssh_fixtures import read_all
 from tests.waiting import wait_until
@@ -38,7 +39,7 @@ async def connection() -> AsyncIterator[LocalConnection]:
     await made.close()
 
 
-async def started(connection: LocalConnection, program: str) -> LocalStream:
+async def started(connection: LocalConnection, program: str) -> ProcessStream:
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
     await stream.write(bootstrap_input(program.encode(), sys.executable))
     return stream

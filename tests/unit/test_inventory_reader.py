@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dttui.inventory import Inventory, load_inventory, parse_inventory
+from dttui.inventory import Environment, Inventory, add_environments, load_inventory, parse_inventory
+from dttui.inventory.models import Reach
 from dttui.spec.problems import DocumentError, format_path
 
 DOCUMENTED = """
@@ -114,6 +115,14 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
         ("host: h, zone: 'a\\b'", ""),
         ('host: h, zone: "\\a"', "must consist of printable characters"),
         ("user: li", 'the key "host" is missing'),
+        ("host: null", "expected a host name, an address or an ssh alias, found nothing"),
+        ("local: false", "expected a host name, an address or an ssh alias, found nothing"),
+        ("exec: docker exec -i a", 'expected a list, found "docker exec -i a"'),
+        ("exec: []", "expected a list of at least 1"),
+        ("exec: ['']", 'expected the name or path of a program, found ""'),
+        ("exec: [-i]", 'expected the name or path of a program, found "-i"'),
+        ("exec: [./reach, a]", "a relative path leads elsewhere from another directory"),
+        ('exec: [docker, "a\\0b"]', "must not contain a NUL character"),
     ],
 )
 def test_each_mistake_says_what_was_expected(line: str, words: str) -> None:
@@ -122,6 +131,83 @@ def test_each_mistake_says_what_was_expected(line: str, words: str) -> None:
         assert parse_inventory(text, "x").environments
         return
     assert any(words in message for _line, _column, _path, message in told(text))
+
+
+def test_a_host_may_be_reached_by_a_command() -> None:
+    text = (
+        "environments: [{name: a, exec: [docker, exec, -i, train 1, 2], address: 10.0.0.1}, {name: b, exec: [~/reach]}]"
+    )
+    first, second = parse_inventory(text, "x").environments
+    assert (first.reach, first.exec) == (Reach.EXEC, ("docker", "exec", "-i", "train 1", "2"))
+    assert first.way == "docker exec -i 'train 1' 2"
+    assert (first.host, first.training_address, first.has_training_address) == (None, "10.0.0.1", True)
+    assert (second.training_address, second.has_training_address) == ("127.0.0.1", False)
+    (third,) = parse_inventory("environments: [{name: c, exec: [x], host: gpu1}]", "x").environments
+    assert (third.reach, third.training_address) == (Reach.EXEC, "gpu1")
+
+
+def test_the_way_to_a_host_follows_from_what_its_entry_says() -> None:
+    text = "environments: [{name: a, host: h, port: 2}, {name: b, local: true}, {name: c, local: false, host: h}]"
+    assert [(item.reach, item.way) for item in parse_inventory(text, "x").environments] == [
+        (Reach.SSH, "h:2"),
+        (Reach.LOCAL, "this machine"),
+        (Reach.SSH, "h"),
+    ]
+
+
+def test_a_command_written_as_a_line_is_shown_as_the_list_it_should_be() -> None:
+    with pytest.raises(DocumentError, match=r"write exec: \[docker, exec, -i, a\]"):
+        parse_inventory("environments: [{name: a, exec: docker exec -i a}]", "x")
+
+
+def test_what_is_said_of_ssh_beside_a_command_is_refused_where_it_stands() -> None:
+    text = (
+        "environments:\n"
+        "  - name: a\n"
+        "    exec: [docker, exec, -i, a]\n"
+        "    user: li\n"
+        "    port: 22\n"
+        "    identity_file: ~/k\n"
+        "    proxy_jump: j\n"
+        "    known_hosts: ~/h\n"
+        "    local: true\n"
+    )
+    found = told(text)
+    assert [(line, path.rpartition(".")[2]) for line, _column, path, _message in found] == [
+        (4, "user"),
+        (5, "port"),
+        (6, "identity_file"),
+        (7, "proxy_jump"),
+        (8, "known_hosts"),
+        (9, "local"),
+    ]
+    messages = [message for _line, _column, _path, message in found]
+    assert (
+        messages[0]
+        == "with `exec`, SSH is not used: the command itself says which user, such as docker exec -i -u NAME"
+    )
+    assert messages[1] == "with `exec`, SSH is not used: leave `port` out, or `exec`"
+
+
+def test_an_environment_reached_by_a_command_survives_a_file_and_json(tmp_path: Path) -> None:
+    (made,) = parse_inventory("environments: [{name: a, exec: [docker, exec, -i, a]}]", "x").environments
+    assert Environment.model_validate_json(made.model_dump_json()) == made
+    add_environments(tmp_path / "inventory.yaml", [made])
+    assert load_inventory(tmp_path / "inventory.yaml").environments == (made,)
+
+
+def test_commands_are_not_taken_from_a_file_that_everybody_can_write_to(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text("environments: [{name: a, exec: [docker, exec, -i, a]}]")
+    path.chmod(0o666)
+    with pytest.raises(DocumentError, match="everybody can write to this file") as caught:
+        load_inventory(path)
+    assert caught.value.problems[0].hint == f"Look what is in it; then: chmod o-w {path}"
+    path.chmod(0o664)
+    assert load_inventory(path).environments
+    path.chmod(0o666)
+    path.write_text("environments: [{name: a, host: gpu1}]")
+    assert load_inventory(path).environments
 
 
 def test_numbers_where_names_are_expected_count_as_written() -> None:

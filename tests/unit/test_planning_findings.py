@@ -123,6 +123,10 @@ def test_datasets_that_are_not_in_the_catalogue_are_named_with_the_nearest() -> 
     assert "lists no datasets" in empty["unknown-dataset"].hint
 
 
+def by_command(name: str, container: str, gpus: int | None = None, **fields: Any) -> Environment:
+    return environment(name, gpus, **{"host": None, "exec": ("docker", "exec", "-i", container), **fields})
+
+
 @pytest.mark.parametrize(
     "pair",
     [
@@ -137,6 +141,10 @@ def test_datasets_that_are_not_in_the_catalogue_are_named_with_the_nearest() -> 
             environment("b", host="localhost", local=True, agent_root="/r"),
         ),
         (environment("a", host="localhost", local=True), environment("b", host="localhost", local=True)),
+        (by_command("a", "c1", address="10.0.0.1"), by_command("b", "c1", address="10.0.0.2")),
+        (by_command("a", "c1"), by_command("b", "c1")),
+        (by_command("a", "c1", address="10.0.0.1"), environment("b", address="10.0.0.1")),
+        (environment("a", host="localhost", local=True), by_command("b", "c1", address="127.0.0.1")),
     ],
 )
 def test_two_nodes_with_one_address_are_an_error(pair: tuple[Environment, Environment]) -> None:
@@ -161,10 +169,27 @@ def test_two_nodes_with_one_address_are_an_error(pair: tuple[Environment, Enviro
             environment("a", host="10.0.0.1", proxy_jump="j1", address="10.1.0.1"),
             environment("b", host="10.0.0.1", proxy_jump="j2", address="10.1.0.2"),
         ),
+        # Two containers that have the network of their machine.
+        (by_command("a", "c1", address="10.0.0.1"), by_command("b", "c2", address="10.0.0.1")),
+        (by_command("a", "c1"), by_command("b", "c2")),
     ],
 )
 def test_what_only_looks_like_one_host_is_none(pair: tuple[Environment, Environment]) -> None:
     assert "same-address" not in of_environments(*pair)
+
+
+def test_of_a_host_reached_by_a_command_the_address_must_be_said_where_there_are_others() -> None:
+    named, nameless = by_command("a", "c1", 1, address="10.0.0.1"), by_command("b", "c2", 1)
+    inventory = Inventory(environments=(named, nameless))
+    found = only("no-address", findings(make_job("a", "b"), inventory), Severity.ERROR)
+    assert found.message == "b: nothing says by which address the other nodes reach it"
+    assert found.hint == "Set `address` of b in the inventory to one in the hosts' own network."
+    facts = {"b": host_facts(1, addresses={"lo": ["127.0.0.1"], "eth0": ["172.17.0.2", "fd00::2"]})}
+    assert findings(make_job("a", "b"), inventory, facts)["no-address"].hint.endswith("It has 172.17.0.2, fd00::2.")
+    assert "no-address" not in findings(make_job("b"), inventory)
+    assert plan(make_job("b"), inventory).master_address == "127.0.0.1"
+    assert "no-address" not in of_environments(named, by_command("b", "c2", host="gpu2"))
+    assert "no-address" not in of_environments(*(environment(name, host=None, local=True) for name in "ab"))
 
 
 def test_more_gpus_than_there_are_is_an_error_with_both_numbers() -> None:

@@ -487,12 +487,18 @@ def test_the_readme_has_a_command_for_every_host(tmp_path: Path) -> None:
         environments=(
             environment("a", 1, host="gpu1", user="li", port=2222, address="10.0.0.1"),
             environment("b", 1, host="gpu2", proxy_jump="bastion"),
+            environment("c", 1, host=None, exec=("docker", "exec", "-i", "train 1"), address="10.0.0.3"),
         )
     )
-    text = (rendered(tmp_path, "a", "b", inventory=inventory, run=Run(script="train.py")) / "README.md").read_text()
+    nodes = ("a", "b", "c")
+    text = (rendered(tmp_path, *nodes, inventory=inventory, run=Run(script="train.py")) / "README.md").read_text()
     assert "    tar -c . | ssh -p 2222 li@gpu1 'mkdir -p gpt-small && tar -x -C gpt-small'\n" in text
     assert "    ssh -t -J bastion gpu2 bash gpt-small/node1/run.sh\n" in text
     assert "| `node1` | b | gpu2 | 1 | 1 |" in text
+    reach = "docker exec -i 'train 1'"
+    assert f"    {reach} mkdir -p gpt-small\n    tar -c . | {reach} tar -x -C gpt-small\n" in text
+    assert f"    {reach} bash gpt-small/node2/run.sh\n" in text
+    assert "Ctrl-C may end no more than the command that reaches `node2`" in text
 
 
 def test_holes_that_a_job_uses_itself_mean_the_same_to_dttui_and_to_a_script() -> None:

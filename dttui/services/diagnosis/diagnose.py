@@ -177,7 +177,9 @@ def _cause_of_node(failure: Failed, job_id: str) -> Cause:
         )
         return Cause("agent-gone", failure.message, repair, Confidence.CERTAIN)
     advice = (
-        _("See whether you can log in to {host} with ssh; what ran there may run on.").format(host=failure.node),
+        _("`dttui envs list {host}` says whether there is a way to {host} again; what ran there may run on.").format(
+            host=failure.node
+        ),
         _("`dttui stop {job}` clears the host once it answers again.").format(job=job_id),
     )
     return Cause("node-lost", failure.message, advice, Confidence.CERTAIN)

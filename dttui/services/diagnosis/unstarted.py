@@ -27,7 +27,7 @@ def why_unstarted(evidence: Evidence) -> Cause:
         ExitCode.UNREACHABLE: (
             "host-unreachable",
             _("A host could not be reached, so nothing was started."),
-            _("See whether you can log in to that host with ssh, and what `dttui envs` says of it."),
+            _("See what `dttui envs` says of that host, and try the way to it by hand."),
         ),
         ExitCode.PREFLIGHT: (
             "preflight",

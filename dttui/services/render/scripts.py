@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from dttui.i18n import _
-from dttui.inventory.models import Environment
+from dttui.inventory.models import Environment, Reach
 from dttui.planning.sources import SENT_DIRECTORY
 from dttui.services.render.ejection import Ejection
 from dttui.services.render.readme import code, readme
@@ -36,12 +36,11 @@ def _start(ejection: Ejection) -> str:
     """Return the commands that bring the directory to each host and start it there."""
     name, nodes = ejection.name, ejection.plan.nodes
     is_alone = len(nodes) == 1
-    remote = [item for item in ejection.environments if not item.local]
     parts = []
     if ejection.plan.min_nodes is not None:
         told = _("Make the key by which the nodes know each other, anew for each run. Here, in this directory:")
         parts += [told, code([f"(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \\n' >{KEY_FILE})"])]
-    copies = [f"tar -c . | {_ssh(item)} 'mkdir -p {name} && tar -x -C {name}'" for item in remote]
+    copies = [line for item in ejection.environments for line in _copying(item, name)]
     if copies:
         copying = _("Copy this directory to every host. Here, in this directory:")
         if is_alone:
@@ -54,9 +53,9 @@ def _start(ejection: Ejection) -> str:
     )
     parts.append(_("Then start it:") if is_alone else starting)
     starts = []
-    for node, item in zip(nodes, ejection.environments, strict=True):
-        script = f"node{node.node_rank}/run.sh"
-        starts.append(f"bash {script}" if item.local else f"{_ssh(item, '-t')} bash {name}/{script}")
+    pairs = list(zip(nodes, ejection.environments, strict=True))
+    for node, item in pairs:
+        starts.append(_starting(item, name, f"node{node.node_rank}/run.sh"))
     parts.append(code(starts))
     ending = _(
         "Ctrl-C ends a node. Where one fails, end the others too: nobody does that for you here, and they would "
@@ -68,6 +67,12 @@ def _start(ejection: Ejection) -> str:
             "nodes in all are left."
         ).format(count=ejection.plan.min_nodes)
     parts.append(_("Ctrl-C ends it.") if is_alone else ending)
+    if reached := [f"`node{node.node_rank}`" for node, item in pairs if item.reach is Reach.EXEC]:
+        told = _(
+            "Ctrl-C may end no more than the command that reaches {nodes}. What was started there then ends by TERM to "
+            "its run.sh."
+        )
+        parts.append(told.format(nodes=", ".join(reached)))
     if serving := [f"`node{node.node_rank}`" for node in nodes if node.serves_only]:
         told = _(
             "Nodes that only serve the others, {nodes}, never end by themselves. Once the others have ended, end them, "
@@ -75,6 +80,29 @@ def _start(ejection: Ejection) -> str:
         )
         parts.append(told.format(nodes=", ".join(serving)))
     return "\n\n".join(parts)
+
+
+def _copying(environment: Environment, name: str) -> list[str]:
+    """Return the commands that bring this directory to a host."""
+    match environment.reach:
+        case Reach.LOCAL:
+            return []
+        case Reach.EXEC:  # Words alone: whether a shell reads them there, only the command knows.
+            reach = shlex.join(environment.exec or ())
+            return [f"{reach} mkdir -p {name}", f"tar -c . | {reach} tar -x -C {name}"]
+        case Reach.SSH:
+            return [f"tar -c . | {_ssh(environment)} 'mkdir -p {name} && tar -x -C {name}'"]
+
+
+def _starting(environment: Environment, name: str, script: str) -> str:
+    """Return the command that starts a node."""
+    match environment.reach:
+        case Reach.LOCAL:
+            return f"bash {script}"
+        case Reach.EXEC:
+            return f"{shlex.join(environment.exec or ())} bash {name}/{script}"
+        case Reach.SSH:
+            return f"{_ssh(environment, '-t')} bash {name}/{script}"
 
 
 def _ssh(environment: Environment, *options: str) -> str:
@@ -86,6 +114,6 @@ def _ssh(environment: Environment, *options: str) -> str:
         ("-o", f"UserKnownHostsFile={environment.known_hosts}" if environment.known_hosts else None),
     ):
         words += [option, str(value)] if value is not None else []
-    host = environment.host.strip("[]")
+    host = (environment.host or "").strip("[]")
     words.append(f"{environment.user}@{host}" if environment.user else host)
     return shlex.join(words)

@@ -1,0 +1,75 @@
+"""Isolated hosts reached by `nsenter` and not by SSH: deploy, launch, logs, stop; and what breaks on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.headless import (
+    dttui,
+    example_job,
+    result_of,
+    shell_job,
+    wait_for_running,
+    wait_for_state,
+)
+from tests.lab.hosts import Lab
+
+pytestmark = pytest.mark.lab
+
+NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
+OF_SSH = ("host", "user", "port", "identity_file", "known_hosts")
+
+
+def entering(lab: Lab, name: str) -> list[str]:
+    """The plain command, which knows a host by its process of now."""
+    return ["nsenter", "--target", str(lab[name].pid), *NAMESPACES, "--"]
+
+
+@pytest.fixture
+def inventory(lab3: Lab, tmp_path: Path) -> Path:
+    """All hosts by `nsenter`, with SSH cut off: its port drops what is sent to it."""
+    none = dict.fromkeys(OF_SSH)
+    hosts = {name: {"exec": entering(lab3, name), "address": lab3[name].address, **none} for name in lab3}
+    return lab3.inventory(tmp_path / "inventory.yaml", **hosts)
+
+
+@pytest.fixture(autouse=True)
+def without_ssh(breakable_lab3: Lab) -> None:
+    for host in breakable_lab3.values():
+        host.drop_port(host.ssh_port)
+
+
+@pytest.mark.torch
+def test_a_job_is_deployed_launched_followed_and_stopped_by_nsenter_alone(
+    lab3: Lab, inventory: Path, tmp_path: Path
+) -> None:
+    dttui("agents", "remove", "gpu1", "--inventory", inventory, "--yes")  # Another test may have left one.
+    deployed = dttui("agents", "deploy", "--inventory", inventory, "--output", "jsonl")
+    assert deployed.returncode == 0, deployed.stderr
+    rows = [json.loads(line) for line in deployed.stdout.splitlines()]
+    assert rows[0]["changed"], rows
+    listed = dttui("envs", "--inventory", inventory, "--output", "jsonl")
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [(row["name"], row["state"], row["reach"]) for row in rows] == [
+        (name, "idle", "exec") for name in ("gpu1", "gpu2", "gpu3")
+    ]
+    job = example_job(tmp_path, {"gpu2": 1, "gpu1": 1, "gpu3": 2}, "--steps", "20", "--log-every", "5")
+    done = dttui("--apply", job, "--inventory", inventory, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    result = result_of(done)
+    plan = json.loads((Path(result["directory"]) / "attempts/0/plan.json").read_text())
+    assert plan["plan"]["master_address"] == lab3["gpu2"].address
+    logged = dttui("logs", result["job_id"], "--rank", "0")
+    assert "world size 4" in logged.stdout
+
+    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "echo here; exec sleep 600")
+    assert dttui("--apply", job, "--inventory", inventory, "--detach").returncode == 0
+    running = wait_for_running()
+    assert "here" in dttui("logs", running).stdout
+    assert dttui("stop", running).returncode == 0
+    wait_for_state(running, "CANCELLED")
+    for host in lab3.values():
+        assert "sleep 600" not in host.run(["ps", "-eo", "args"]).stdout.decode()
