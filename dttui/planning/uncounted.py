@@ -13,7 +13,8 @@ from dttui.spec.models import Job, Section
 COUNTED = "counted"
 """The estimate changes with it."""
 NEUTRAL = "neutral"
-"""It changes neither the memory nor the time of a step."""
+"""It changes neither the memory nor the time of a step; of a framework's options that is said."""
+_NEUTRAL = N_("memory and time of a step are taken to be the same with it")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ _ADAM = N_("the states are taken to be those of Adam")
 _OVERLAP = N_("how gradients are gathered and sent meanwhile is taken as usual")
 _SHARDS = N_("shards are taken to be shared out among all ranks, and two layers gathered at a time")
 _ALGORITHM = N_("of a collective's algorithms the one that takes least is taken")
+_REDUCED = N_("gradients are taken to travel as they are kept")
 _CHECKPOINTS = N_("checkpoints are taken to be written as often as loses least")
 _PRESENT = Uncounted(N_("all nodes are taken to be there, from the first step to the last"))
 _TRACED = Uncounted(N_("what it takes to write that down is not timed"))
@@ -63,7 +65,7 @@ CLASSES: dict[str, dict[str, str | Uncounted]] = {
         "min_parameters": Uncounted(_SHARDS),
         "reshard_after_forward": Uncounted(_SHARDS),
         "shard_group": Uncounted(_SHARDS),
-        "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept")),
+        "reduce_dtype": Uncounted(_REDUCED),
         "cpu_offload": Uncounted(_OFFLOADED),
         "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
     },
@@ -159,10 +161,21 @@ def _of_framework(job: Job) -> Iterator[str]:
     known = CLASSES.get(framework.name)
     given = dict(job.framework_options)
     for name, field in framework.options.model_fields.items():
-        if name in given and given[name] != field.get_default(call_default_factory=True):
-            found = known.get(name) if known is not None else Uncounted(N_("what it changes is not known"))
-            if isinstance(found, Uncounted) and not found.is_usual(given[name]):
-                yield f"framework_options.{name}: " + _(found.reason)
+        usual = field.get_default(call_default_factory=True)
+        value = given.get(name, usual)
+        if value == usual and not _widens(job, name, value):
+            continue
+        found = known[name] if known is not None else Uncounted(N_("what it changes is not known"))
+        if found == NEUTRAL:
+            found = Uncounted(_NEUTRAL)
+        if isinstance(found, Uncounted) and not found.is_usual(value):
+            yield f"framework_options.{name}: " + _(found.reason)
+
+
+def _widens(job: Job, name: str, value: Any) -> bool:
+    """Whether gradients kept in half precision travel in fp32, as FSDP sends them where nobody says otherwise."""
+    precision = job.model.precision if job.model is not None else None
+    return name == "reduce_dtype" and value == "fp32" and precision not in ("fp32", "tf32")
 
 
 def _of_section(section: Section, path: str) -> Iterator[str]:

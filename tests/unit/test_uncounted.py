@@ -16,7 +16,7 @@ from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.costing import cost
 from dttui.planning.roster import make_roster
-from dttui.planning.uncounted import CLASSES, COUNTED, NEUTRAL, SECTIONS, Uncounted, class_of, not_counted
+from dttui.planning.uncounted import CLASSES, COUNTED, SECTIONS, Uncounted, class_of, not_counted
 from dttui.services.compose.estimates import DraftCost
 from dttui.spec.deepspeed_keys import OptimizerType
 from dttui.spec.models import Job
@@ -224,8 +224,9 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
     options = {option: value, **(FURTHER.get(value, {}) if isinstance(value, str) else {})}
     framework.options.model_validate(options)
     kind = CLASSES[framework.name][option]
-    usual = estimated(job(framework=framework.name))
-    assert usual.not_counted == []
+    rest = {name: given for name, given in options.items() if name != option}
+    usual = estimated(job(framework=framework.name, framework_options=rest))
+    always = [gap for gap in usual.not_counted if not gap.startswith(f"framework_options.{option}: ")]
     told = job(framework=framework.name, framework_options=options)
     members = make_roster(told, SEED, {}).members
     if kind == COUNTED:
@@ -235,21 +236,34 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
         return
     made = estimated(told)
     assert figures(made) == figures(usual)
-    if kind == NEUTRAL:
-        assert made.not_counted == []
+    named = [gap for gap in made.not_counted if gap.startswith(f"framework_options.{option}: ")]
+    assert [gap for gap in made.not_counted if gap not in named] == always
+    if isinstance(kind, Uncounted) and kind.is_usual(value):
+        assert named == []
         return
-    (gap,) = made.not_counted
-    assert gap.startswith(f"framework_options.{option}: ")
+    (gap,) = named
     assert f"not counted of the job: {gap}" in estimate_lines(made)
     assert gap in estimate_sections.memory(made).plain
     assert gap in made.model_dump_json()
     shown = {label: value.plain for label, value in cost_figures(DraftCost(made), is_fresh=True)}
-    assert "1 option not counted" in shown["assumed"]
+    count = len(made.not_counted)
+    assert f"{count} option{'s' if count > 1 else ''} not counted" in shown["assumed"]
     advice, _findings = advise_job(told, members, gpu_table())
     assert advice is not None
-    assert all(item.estimate.not_counted == [gap] for item in advice.advice.candidates)
+    assert all(item.estimate.not_counted == made.not_counted for item in advice.advice.candidates)
     lines = advice_lines(advice.advice, 14, "A100", 14, batch_is_given=False)
     assert f"not counted of the job: {gap}" in lines
+
+
+@pytest.mark.parametrize("options", [{}, {"reduce_dtype": "fp32"}], ids=["by default", "as said"])
+@pytest.mark.parametrize("precision", [None, "bf16", "fp16", "fp8", "fp32", "tf32"])
+def test_fsdp_that_sends_half_precision_gradients_in_fp32_is_named(
+    precision: str | None, options: dict[str, str]
+) -> None:
+    model = {"parameters": 1.3e9} | ({"precision": precision} if precision else {})
+    made = estimated(job(framework="pytorch-fsdp", framework_options=options, model=model))
+    is_named = any(gap.startswith("framework_options.reduce_dtype: ") for gap in made.not_counted)
+    assert is_named is (precision not in ("fp32", "tf32"))
 
 
 def _figure(made: Estimate, what: str) -> float:
