@@ -114,10 +114,15 @@ def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:
 
 
 def edit_of(job: Job, chosen: Recommendation) -> dict[str, Any]:
-    """Return what a job has to say for a recommendation to be taken, as data: its strategy, and another framework."""
-    strategy = with_recommendation(job.strategy, chosen).model_dump(mode="json", exclude_unset=True)
+    """Return what a job has to say for a recommendation to be taken, as data: its strategy, and another framework.
+
+    Another framework knows none of the options of the one before.
+    """
+    strategy = {"strategy": with_recommendation(job.strategy, chosen).model_dump(mode="json", exclude_unset=True)}
     framework = framework_of(job.framework, chosen)
-    return {"strategy": strategy} if framework == job.framework else {"framework": framework, "strategy": strategy}
+    if framework == job.framework:
+        return strategy
+    return {"framework": framework, **({"framework_options": {}} if job.framework_options else {}), **strategy}
 
 
 def framework_of(framework: str | None, chosen: Recommendation) -> str | None:

@@ -11,6 +11,8 @@ import pytest
 
 from dttui import locations
 from dttui.cli import main
+from dttui.frameworks import get_framework
+from dttui.frameworks.parts.options import read_options
 from dttui.spec import load_job
 
 MODEL = ("--layers", "96", "--hidden-size", "12288", "--heads", "96")
@@ -336,3 +338,19 @@ def test_a_card_in_a_slot_is_not_taken_for_the_module_of_that_name(
     inventory = locations.inventory_file()
     inventory.write_text(inventory.read_text().replace("A100", "H100 PCIe"))
     assert document(capsys, "estimate", str(job))["inputs"]["gpu.name"]["value"] == "H100-PCIe-80GB"
+
+
+def test_the_edit_of_a_layout_that_takes_another_framework_leaves_no_option_of_the_old_one(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = "framework: pytorch-ddp\n"
+    text = job.read_text()
+    assert old in text
+    job.write_text(text.replace(old, old + "  framework_options: {elastic: {min_nodes: 2}}\n"))
+    others = [item for item in document(capsys, "recommend", str(job))["candidates"] if "framework" in item["edit"]]
+    assert others
+    for candidate in others:
+        edited = load_job(job).model_copy(update=candidate["edit"])
+        assert read_options(edited, get_framework(candidate["edit"]["framework"]))[1] == []
+    assert main(["recommend", str(job)]) == 0
+    assert "\n  framework: megatron-lm\n  framework_options: {}\n  strategy:\n" in capsys.readouterr().out
