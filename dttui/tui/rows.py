@@ -34,6 +34,8 @@ _ARRIVED = {
     False: N_("has not joined"),
     None: N_("does not say whether it has joined"),
 }
+_ROUNDED = 0.1
+"""Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
 
 
 def line(text: str | None) -> str:
@@ -123,10 +125,6 @@ def _without_name(reason: str, name: str) -> str:
     if name and reason.startswith(name) and reason[len(name) :].startswith((":", "：")):
         return reason[len(name) + 1 :].lstrip()
     return reason
-
-
-_ROUNDED = 0.1
-"""Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
 
 
 def _gpus(count: int) -> str:

@@ -52,7 +52,6 @@ class Shared:
     """Finds the values that nobody may see."""
     requires_group: bool = False
     """Whether the job fails where its ranks are not seen to form one process group."""
-
     log_share: float = 0.5
     """Of a core, what the logs of one node may take to be stored, so that one that prints without end delays no key."""
 

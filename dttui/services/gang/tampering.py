@@ -62,12 +62,8 @@ def _disturbances(node: NodeRun) -> Sequence[Disturbance]:
 def _found(node: NodeRun, item: Disturbance) -> Told:
     what = told("its state")
     if item.what != STATE:
-        what = told("what the nodes tell each other ({name})", name=_name(item))
+        what = told("what the nodes tell each other ({name})", name=clean(item.what))
     return told(_FOUND[item.how], host=node.name, what=what)
-
-
-def _name(item: Disturbance) -> str:
-    return clean(item.what)
 
 
 def _remedy(nodes: Sequence[NodeRun]) -> Told:
