@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dttui.services.telemetry import WATCHED, Selection, decode_frame  # noqa: E402 - of this checkout
+from dttui.rpc.sample_rows import WATCHED, Selection, decode_frame  # noqa: E402 - of this checkout
 from tests.agent.conversation import Conversation  # noqa: E402 - likewise
 from tests.agent.nvml_stub import CONTROL, change, child_environment, compile_stub  # noqa: E402 - likewise
 

@@ -32,7 +32,7 @@ class Dttui:
         from dtagent.protocol.telemetry import FactsRequest, HostFacts
 
         from dttui.inventory.models import Environment
-        from dttui.services.agents.client import AgentClient
+        from dttui.rpc.client import AgentClient
         from dttui.transport.base import RemoteCommand
         from dttui.transport.commands import COMMANDS
         from dttui.transport.questions import Nobody

@@ -43,13 +43,13 @@ async def send_by_dttui(settings: dict[str, str]) -> None:
     from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 
     from dttui.inventory.models import Environment
-    from dttui.services.agents.client import AgentClient
-    from dttui.services.launch.sending import make_bundle, send
-    from dttui.services.launch.upload import survey
+    from dttui.rpc.client import AgentClient
     from dttui.transport.base import RemoteCommand
     from dttui.transport.commands import COMMANDS
     from dttui.transport.questions import Nobody
     from dttui.transport.ssh import SshTransport
+    from dttui.workdir.selection import survey
+    from dttui.workdir.sending import make_bundle, send
 
     COMMANDS[RemoteCommand.AGENT] = settings["agent"]
     with measured():

@@ -31,7 +31,7 @@ def language() -> str:
     return _language
 
 
-class Told(str):
+class Message(str):
     """A message in the language of the moment that knows how to be told again in another one.
 
     It stays one where its placeholders are filled and where text is added to it.
@@ -41,7 +41,7 @@ class Told(str):
     """Plain data, for a file: `id`; `plural` and `count` where there are two forms; `values` once filled in."""
 
     @classmethod
-    def of(cls, text: str, recipe: dict[str, Any]) -> Told:
+    def of(cls, text: str, recipe: dict[str, Any]) -> Message:
         """Return the text that a recipe makes."""
         message = cls(text)
         message.recipe = recipe
@@ -53,9 +53,9 @@ class Told(str):
             return super().format(*args, **values)
         return self.filled(values)
 
-    def filled(self, values: Mapping[str, object]) -> Told:
+    def filled(self, values: Mapping[str, object]) -> Message:
         """Fill the placeholders of a message, for the first time."""
-        return Told.of(super().format(**values), {**self.recipe, "values": _plain(values)})
+        return Message.of(super().format(**values), {**self.recipe, "values": _plain(values)})
 
     def __add__(self, other: str) -> str:
         return _both(self, other)
@@ -64,7 +64,7 @@ class Told(str):
         return _both(other, self)
 
 
-_messages: dict[str, Told] = {}
+_messages: dict[str, Message] = {}
 """Those of the chosen language that were asked for, their placeholders empty."""
 
 
@@ -88,12 +88,12 @@ def ngettext(singular: str, plural: str, count: int) -> str:
     return _form(singular, plural, count)
 
 
-def told(message: str, /, **values: object) -> Told:
+def msg(message: str, /, **values: object) -> Message:
     """Return the message in the chosen language, its placeholders filled; for what is stored and read again later."""
     return _message(message).filled(values)
 
 
-def ntold(singular: str, plural: str, count: int, /, **values: object) -> Told:
+def nmsg(singular: str, plural: str, count: int, /, **values: object) -> Message:
     """Return `told` of the form of the message for `count`, which fills `{count}`."""
     return _form(singular, plural, count).filled({"count": count, **values})
 
@@ -119,7 +119,7 @@ def retell(recipe: Mapping[str, Any]) -> str:
 
 def recipes(data: object, *path: str) -> list[list[Any]]:
     """Return the messages among plain data, each as the keys that lead to it and its recipe."""
-    if isinstance(data, Told):
+    if isinstance(data, Message):
         return [[list(path), data.recipe]]
     if isinstance(data, Mapping):
         return [found for name, value in data.items() for found in recipes(value, *path, str(name))]
@@ -137,28 +137,28 @@ def retell_within(data: dict[str, Any], found: object) -> None:
             inner[name] = retell(recipe)
 
 
-def _message(message: str) -> Told:
+def _message(message: str) -> Message:
     known = _messages.get(message)
     if known is None:
-        known = _messages[message] = Told.of(_catalogue.gettext(message) if message else "", {"id": message})
+        known = _messages[message] = Message.of(_catalogue.gettext(message) if message else "", {"id": message})
     return known
 
 
-def _form(singular: str, plural: str, count: int) -> Told:
+def _form(singular: str, plural: str, count: int) -> Message:
     text = _catalogue.ngettext(singular, plural, count)
-    return Told.of(text, {"id": singular, "plural": plural, "count": count})
+    return Message.of(text, {"id": singular, "plural": plural, "count": count})
 
 
 def _both(first: str, second: str) -> str:
     values = {"first": first, "second": second}
-    return Told.of(str.__add__(first, second), {"id": "{first}{second}", "values": _plain(values)})
+    return Message.of(str.__add__(first, second), {"id": "{first}{second}", "values": _plain(values)})
 
 
 def _plain(values: Mapping[str, object]) -> dict[str, object]:
     """Return values as a file can hold them: messages as their recipes, what is not plain as its text."""
 
     def plain(value: object) -> object:
-        if isinstance(value, Told):
+        if isinstance(value, Message):
             return value.recipe
         if value is None or isinstance(value, bool):
             return value

@@ -16,16 +16,16 @@ from dttui.cli.printing import one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
+from dttui.fleet.deployment.deploy import Deployment, deploy_all
+from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
-from dttui.moments import elapsed_s
 from dttui.sanitize import clean
-from dttui.services.agents.deploy import Deployment, deploy_all
-from dttui.services.agents.remove import Removal, remove_all
-from dttui.services.agents.status import AgentStatus, status_all
-from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.words import agent_outcome_name, listed
+from dttui.timestamps import elapsed_s
 from dttui.transport.routes import Transports
+from dttui.words import agent_outcome_name, listed
 
 MAX_NAMES = 8
 """Hosts, jobs or paths that a line names; the others are counted."""

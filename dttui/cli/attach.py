@@ -6,15 +6,15 @@ from argparse import Namespace
 
 from dtagent.protocol.events import EventKind
 
+from dttui import jobs
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services import jobs
-from dttui.services.controller.control import ensure_controller
-from dttui.services.follow import JobFollower
-from dttui.services.words import state_name
+from dttui.jobs.following import JobFollower
+from dttui.launch.control import ensure_controller
+from dttui.words import state_name
 
 LAST_EVENTS = 12
 """Of what was told before, so many are shown to a person."""

@@ -18,8 +18,8 @@ from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import CancelledError, DttuiError, ExitCode
 from dttui.garbage import collected_rarely
 from dttui.i18n import _, set_language
+from dttui.launch.starting import SpareController
 from dttui.sanitize import clean
-from dttui.services.controller.starting import SpareController
 from dttui.spec.problems import DocumentError, format_path
 
 _COMMANDS = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from dttui import jobs
 from dttui.cli.printing import one_line, places_text, print_document, sections_text
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.document import document
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.report import sections
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services import jobs
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.document import document
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.report import sections
-from dttui.services.follow import JobFollower
-from dttui.services.words import state_name
+from dttui.jobs.following import JobFollower
+from dttui.words import state_name
 
 
 def diagnose_job(options: Namespace) -> int:

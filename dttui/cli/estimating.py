@@ -11,6 +11,7 @@ from dttui.cli.estimate_text import advice_lines, edit_lines, estimate_lines
 from dttui.cli.printing import print_document, print_findings
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode, UsageError
+from dttui.fleet.known_hardware import gpu_types, known_hardware
 from dttui.i18n import _
 from dttui.planning.advising import advise_job, check_framework, edit_of
 from dttui.planning.cost.assumptions import (
@@ -31,7 +32,6 @@ from dttui.planning.cost.shape import ModelShape
 from dttui.planning.costing import check_memory, check_shape, cost
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.roster import Roster, make_roster
-from dttui.services.known_hardware import gpu_types, known_hardware
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
 

@@ -16,10 +16,10 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
 from dttui.inventory.models import Reach
-from dttui.services.controller.control import ControllerClient, ensure_controller
-from dttui.services.controller.login_session import agent_is_forwarded, logout_kills
-from dttui.services.follow import JobFollower
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
+from dttui.jobs.following import JobFollower
+from dttui.launch.control import ControllerClient, ensure_controller
+from dttui.launch.login_session import agent_is_forwarded, logout_kills
 from dttui.transport.base import PromptKind
 
 POLL_S = 0.1

@@ -13,16 +13,16 @@ from dttui.cli.printing import one_line, print_document, print_hints, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
+from dttui.fleet.live import EnvironmentStatus, Fleet
+from dttui.fleet.states import EnvironmentState, environment_state_name
+from dttui.fleet.trust import trust_host
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory, Reach
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
-from dttui.moments import elapsed_s
 from dttui.sanitize import clean
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus, Fleet
-from dttui.services.trust import trust_host
-from dttui.services.words import environment_state_name
+from dttui.timestamps import elapsed_s
 from dttui.transport.deadline import Deadline
 from dttui.transport.routes import Transports
 

@@ -11,15 +11,7 @@ from dttui import locations
 from dttui.cli.printing import print_document, print_findings, print_rows, print_table
 from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import choose, read_inventory
-from dttui.errors import CancelledError, ExitCode, UsageError
-from dttui.frameworks import get_framework
-from dttui.i18n import _, language, ngettext
-from dttui.planning.models import Plan
-from dttui.planning.planner import plan
-from dttui.sanitize import clean
-from dttui.services.render.rendered import Rendered
-from dttui.services.render.writing import replaced_files, write
-from dttui.services.templates import (
+from dttui.compose.templates import (
     JOB_FILE,
     Template,
     choose_template,
@@ -28,7 +20,15 @@ from dttui.services.templates import (
     made_for,
     read_templates,
 )
-from dttui.services.words import listed
+from dttui.errors import CancelledError, ExitCode, UsageError
+from dttui.export.rendered import Rendered
+from dttui.export.writing import replaced_files, write
+from dttui.frameworks import get_framework
+from dttui.i18n import _, language, ngettext
+from dttui.planning.models import Plan
+from dttui.planning.planner import plan
+from dttui.sanitize import clean
+from dttui.words import listed
 
 MAX_NAMES = 5
 MAX_NAME_CHARS = 120

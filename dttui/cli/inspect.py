@@ -10,6 +10,7 @@ from argparse import Namespace
 
 from dtagent.protocol.events import EventKind, JobState, Metric
 
+from dttui import jobs
 from dttui.cli.printing import (
     failure_text,
     job_document,
@@ -21,15 +22,14 @@ from dttui.cli.printing import (
 )
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.moments import elapsed_s
+from dttui.jobs.curves import speed_of
+from dttui.jobs.following import JobFollower, LogFollower
+from dttui.jobs.log_marks import retold
+from dttui.jobs.log_times import parse_since
+from dttui.launch.control import ensure_controller
 from dttui.sanitize import clean
-from dttui.services import jobs
-from dttui.services.controller.control import ensure_controller
-from dttui.services.curves import speed_of
-from dttui.services.follow import JobFollower, LogFollower
-from dttui.services.log_marks import retold
-from dttui.services.log_times import parse_since
-from dttui.services.words import measure_name, node_state_name, state_name
+from dttui.timestamps import elapsed_s
+from dttui.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
 TAKE_OVER_WAIT_S = 8.0

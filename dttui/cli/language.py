@@ -6,9 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui.cli.printing import one_line, print_document, print_rows
+from dttui.compose.documents import format_file
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.services.compose.documents import format_file
 from dttui.spec import DocumentError, Problem
 from dttui.spec.json_schema import job_schema
 

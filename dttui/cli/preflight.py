@@ -18,9 +18,9 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.services.launch.submit import Submission, make_local_plan
-from dttui.services.preflight.board import Board, Cell, Check, cells_to_data, check_ignored
-from dttui.services.preflight.checking import check
+from dttui.jobs.board import Board, Cell, Check, cells_to_data, check_ignored
+from dttui.launch.submit import Submission, make_local_plan
+from dttui.preflight.checking import check
 from dttui.spec import DocumentError
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.spec.places import as_problem

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.cli.printing import one_line
 from dttui.i18n import _, ngettext
+from dttui.jobs.board import Board, Cell, Check, CheckStatus, cell_text, check_name
+from dttui.planning.merged_findings import folded
 from dttui.planning.models import Severity
 from dttui.sanitize import clean
-from dttui.services.preflight.board import Board, Cell, Check, CheckStatus, cell_text, check_name
-from dttui.services.preflight.folding import folded
 
 COLUMN = 6
 """Cells of a check, a blank included; where there is room they get one more."""

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
-from dttui.frameworks.parts.bundle import IN_FULL
+from dttui.frameworks.bundle import IN_FULL
 from dttui.frameworks.parts.nccl import reason
 from dttui.i18n import _, ngettext
+from dttui.jobs import JobDirectory
+from dttui.jobs.view import JobView
+from dttui.planning.merged_findings import Saying, merge
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.sanitize import clean
-from dttui.services.jobs import JobDirectory
-from dttui.services.preflight.folding import Saying, fold
-from dttui.services.view import JobView
-from dttui.services.words import process_name, state_name, told_node_state, told_state
 from dttui.spec.problems import text_width
 from dttui.spec.units import format_bytes
+from dttui.words import process_name, state_name, told_node_state, told_state
 
 if TYPE_CHECKING:
-    from dttui.services.diagnosis.models import Diagnosis
-    from dttui.services.diagnosis.report import Section
+    from dttui.diagnosis.models import Diagnosis
+    from dttui.diagnosis.report import Section
 
 METRIC_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 10.0
@@ -227,7 +227,7 @@ def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) ->
 def print_hints(hints: Iterable[tuple[str, str]]) -> None:
     """Print what to do about hosts, by name; the same for several of them once."""
     found = [Saying(host, f"{host}: {hint}", hint, "") for host, hint in hints if hint]
-    for _index, message, _hint in fold(found):
+    for _index, message, _hint in merge(found):
         sys.stderr.write(f"  → {one_line(message)}\n")
 
 
@@ -327,7 +327,7 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
     found = _diagnosed(view, directory)
     if found is None:
         return ""
-    from dttui.services.diagnosis.report import short_sections
+    from dttui.diagnosis.report import short_sections
 
     more = _("`dttui diagnose {id}` tells more.").format(id=view.job_id)
     return sections_text(short_sections(found)) + f"{more}\n"
@@ -335,7 +335,7 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
 
 def sections_text(parts: Iterable[Section]) -> str:
     """Return the sections of a diagnosis as lines."""
-    from dttui.services.diagnosis.report import Kind
+    from dttui.diagnosis.report import Kind
 
     marks = {Kind.BAD: "✗ ", Kind.ADVICE: "  → ", Kind.QUOTE: "    "}
     lines: list[str] = []
@@ -389,8 +389,8 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
 def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
     if view.state is not JobState.FAILED:
         return None
-    from dttui.services.diagnosis.diagnose import diagnose  # A job that does not fail need not wait for these.
-    from dttui.services.diagnosis.evidence import read_evidence
+    from dttui.diagnosis.diagnose import diagnose  # A job that does not fail need not wait for these.
+    from dttui.diagnosis.evidence import read_evidence
 
     return diagnose(read_evidence(directory, view))
 
@@ -408,7 +408,7 @@ def _folded(events: Sequence[Event]) -> list[Event]:
     ]
     return [
         replace(events[index], message=message, data={**events[index].data, "hint": hint})
-        for index, message, hint in fold(found)
+        for index, message, hint in merge(found)
     ]
 
 

@@ -15,10 +15,10 @@ from typing import TextIO
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean, quoted
-from dttui.services.words import listed
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.deadline import Deadline
 from dttui.transport.ssh_config import local_user
+from dttui.words import listed
 
 READ_BYTES = 4096
 MARK = "  | "

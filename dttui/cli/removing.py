@@ -11,9 +11,9 @@ from dttui.cli.printing import one_line, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, ngettext
-from dttui.services.log_times import parse_since
-from dttui.services.removal import Removal, choose, choose_finished, remove
-from dttui.services.words import listed, size_text, state_name
+from dttui.jobs.log_times import parse_since
+from dttui.jobs.removal import Removal, choose, choose_finished, remove
+from dttui.words import listed, size_text, state_name
 
 MAX_NAMES = 8
 """Hosts that a line names."""

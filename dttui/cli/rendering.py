@@ -10,13 +10,13 @@ from dttui.cli.printing import print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import read_submission
 from dttui.errors import CancelledError, ExitCode, UsageError
+from dttui.export.contents import export_job, plan_to_export, told_of
+from dttui.export.targets import get_target
+from dttui.export.writing import foreign_files, is_taken, replaced_files, write
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Plan
 from dttui.sanitize import clean
-from dttui.services.render.ejection import eject, plan_to_eject, told_of
-from dttui.services.render.targets import get_target
-from dttui.services.render.writing import foreign_files, is_taken, replaced_files, write
-from dttui.services.words import listed
+from dttui.words import listed
 
 MAX_NAMES = 5
 
@@ -27,17 +27,17 @@ async def render(options: Namespace) -> int:
     if options.image is not None and options.target != "kubernetes":
         raise UsageError(_("--image goes with --target kubernetes alone"), _("Leave it out, or write run.container."))
     submission = read_submission(options, options.file)
-    plan = plan_to_eject(submission)
+    plan = plan_to_export(submission)
     target = Path(options.into)
     if plan.errors:
         _tell(options, plan, [], [])
         return ExitCode.USAGE
-    ejection = eject(submission, plan, target, options.image)
-    plan = told_of(submission, plan, made_for.check(ejection))
+    export = export_job(submission, plan, target, options.image)
+    plan = told_of(submission, plan, made_for.check(export))
     if plan.errors:
         _tell(options, plan, [], [])
         return ExitCode.USAGE
-    files = made_for.render(ejection)
+    files = made_for.render(export)
     foreign: list[str] = []
     if is_taken(target):
         foreign = foreign_files(target, files)

@@ -9,30 +9,30 @@ from pathlib import Path
 
 from dtagent.protocol.events import NodeStanding
 
+from dttui import jobs
 from dttui.cli.following import STARTED, Interrupts, follow_job, show_to_the_end, tell_detached
 from dttui.cli.printing import Printer, job_document, plan_document, plan_text, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
+from dttui.compose.open_points import check_open_points
 from dttui.errors import ExitCode
 from dttui.i18n import _
+from dttui.jobs import JobDirectory
+from dttui.jobs.board import check_ignored
+from dttui.jobs.following import JobFollower
+from dttui.jobs.lost_nodes import lost_nodes
+from dttui.jobs.view import JobView
+from dttui.launch.control import stop_job
+from dttui.launch.same_job import changed_files, find_earlier, one_submission_at_a_time
+from dttui.launch.submit import Submission, find_same, make_local_plan, submit
 from dttui.planning.models import Plan
 from dttui.sanitize import clean
-from dttui.services import jobs
-from dttui.services.compose.open_points import check_open_points
-from dttui.services.controller.control import stop_job
-from dttui.services.follow import JobFollower
-from dttui.services.gang.lost_nodes import lost_nodes
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch.same_job import changed_files, find_earlier, one_submission_at_a_time
-from dttui.services.launch.submit import Submission, find_same, make_local_plan, submit
-from dttui.services.preflight.board import check_ignored
-from dttui.services.view import JobView
-from dttui.services.words import listed, state_name
 from dttui.spec import DocumentError
 from dttui.spec.findings import Severity
 from dttui.spec.loader import parse_document
 from dttui.spec.places import as_problem, with_places
 from dttui.spec.yaml_reader import decode, read_bytes
+from dttui.words import listed, state_name
 
 MAX_NAMES = 5
 LOOKS = 2

@@ -12,8 +12,8 @@ from dttui.cli.hangup import STDERR, STDIN, STDOUT, end_with_terminal
 from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
+from dttui.fleet.known_hardware import known_hardware
 from dttui.i18n import _
-from dttui.services.known_hardware import known_hardware
 from dttui.spec import load_document
 from dttui.transport.routes import Transports
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from dtagent.protocol.telemetry import RdmaPort
 
-from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 from dttui.spec.section import Section
@@ -175,7 +175,7 @@ class Framework(Protocol):
     def verdicts(self) -> Sequence[str]:
         """What a preflight has read by the framework's own code on a host, where it is there; it may be left out.
 
-        Each is a name of `dtagent.payload.verdict`, or `module:function` of a package that the job's interpreter has.
+        Each is a name of `dtagent.payload.validation`, or `module:function` of a package of the job's interpreter.
         """
 
     @property

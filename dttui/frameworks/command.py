@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
-from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
 from dttui.frameworks.parts.megatron_rules import Shape, check_shape

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.batches import check_shares
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of

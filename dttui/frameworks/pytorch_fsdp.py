@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.batches import check_shares
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic

@@ -6,17 +6,17 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from dttui.errors import UsageError
-from dttui.frameworks.added import load
 from dttui.frameworks.base import Framework
 from dttui.frameworks.command import Command
 from dttui.frameworks.deepspeed import DeepSpeed
 from dttui.frameworks.horovod import Horovod
 from dttui.frameworks.megatron_lm import MegatronLm
+from dttui.frameworks.plugins import load
 from dttui.frameworks.pytorch_ddp import PytorchDdp
 from dttui.frameworks.pytorch_fsdp import PytorchFsdp
 from dttui.frameworks.tensorflow import TensorFlow
 from dttui.i18n import _
-from dttui.spec.added import FRAMEWORKS as GROUP
+from dttui.spec.entry_points import FRAMEWORKS as GROUP
 from dttui.spec.problems import did_you_mean
 
 _OWN: tuple[Framework, ...] = (

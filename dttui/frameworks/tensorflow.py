@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank, ScriptImports
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, port_hole
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, port_hole
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment, variable_files
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places

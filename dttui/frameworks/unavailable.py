@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dttui.errors import UsageError
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
-from dttui.frameworks.parts.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section

@@ -7,15 +7,7 @@ import posixpath
 from collections import ChainMap
 
 from dttui.errors import LaunchError
-from dttui.frameworks.parts.bundle import (
-    Hole,
-    PlannedProcess,
-    address_hole,
-    fill,
-    gpu_hole,
-    holes_in,
-    port_hole,
-)
+from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole, fill, gpu_hole, holes_in, port_hole
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from dttui.frameworks.parts.bundle import Hole, PlannedFile, PlannedProcess, fill, is_in_full
+from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, is_in_full
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass
 
 from dttui.frameworks.base import DatasetLocation
-from dttui.frameworks.parts.bundle import Hole
+from dttui.frameworks.bundle import Hole
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.spec.findings import Finding, error

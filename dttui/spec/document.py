@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from dttui.i18n import _
 from dttui.spec.forms import intended_form, intended_scalar
+from dttui.spec.fullwidth import fullwidth_mark
 from dttui.spec.problems import (
     MAX_PROBLEMS,
     DocumentError,
@@ -26,7 +27,6 @@ from dttui.spec.problems import (
 from dttui.spec.schema_walk import key_homes, keys_of, literal_choices, models_at
 from dttui.spec.synonyms import meant
 from dttui.spec.text import describe_pattern
-from dttui.spec.wide_marks import wide_mark
 from dttui.spec.yaml_source import Source
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -155,7 +155,7 @@ def _remedy(path: PathKey, model: type[BaseModel]) -> str:
     """Return what to do about an unknown key: its nearest spelling, the place it belongs to, or the valid keys."""
     key = str(path[-1])
     known = sorted({name for item in models_at(model, path[:-1]) for name in keys_of(item)})
-    if wide := wide_mark(key):
+    if wide := fullwidth_mark(key):
         return wide
     near = did_you_mean(key, known)
     homes = key_homes(model).get(key, ())

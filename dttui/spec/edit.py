@@ -10,7 +10,7 @@ from typing import Any
 from dttui.spec.loader import ROOT_KEY, parse_document
 from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError
-from dttui.spec.splices import Splices
+from dttui.spec.text_edits import TextEdits
 from dttui.spec.versions import CURRENT, VERSION_KEY
 from dttui.spec.yaml_nodes import Entry, Node, YamlText
 from dttui.spec.yaml_reader import parse_yaml
@@ -34,7 +34,7 @@ def edited_in_place(text: str, job: Job) -> str | None:
     before, after = old.model_dump(), job.model_dump()
     said = job.model_dump(mode="json", exclude_unset=True)
     for whole in (set(), _around_anchors(page), {id(entry.value)}):
-        splices = Splices(page)
+        splices = TextEdits(page)
         _Editor(splices, whole).edit(
             entry, (before, after, said), page.root, in_flow=bool(page.root and page.root.style)
         )
@@ -47,7 +47,7 @@ def edited_in_place(text: str, job: Job) -> str | None:
 class _Editor:
     """Walks the text and both jobs side by side."""
 
-    def __init__(self, splices: Splices, whole: set[int]) -> None:
+    def __init__(self, splices: TextEdits, whole: set[int]) -> None:
         self._splices = splices
         self._whole = whole
         """Nodes, by identity, that are written anew where anything in them changes."""

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
-from dttui.i18n import Told
+from dttui.i18n import Message
 from dttui.spec.problems import PathKey
 
 
 def _told(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    return value if isinstance(value, Told) else check(value)
+    return value if isinstance(value, Message) else check(value)
 
 
-Message = Annotated[str, WrapValidator(_told)]
-"""Text that stays a `Told` where it is one."""
+Text = Annotated[str, WrapValidator(_told)]
+"""Text that stays a `Message` where it is one."""
 
 
 class Severity(str, Enum):
@@ -59,9 +59,9 @@ class Finding(BaseModel):
     """How bad it is."""
     subject: str
     """What it is about: a node, a key of the job."""
-    message: Message
+    message: Text
     """What."""
-    hint: Message = ""
+    hint: Text = ""
     """What to do."""
     path: PathKey = ()
     """Key of the job that it arises from, from the job's top; empty where the subject is it, or there is none."""

@@ -10,10 +10,10 @@ from dttui.i18n import _
 from dttui.spec.dialects import TOP_KEYS, recognise
 from dttui.spec.document import validate
 from dttui.spec.findings import Finding
+from dttui.spec.fullwidth import note_commas
 from dttui.spec.models import Job, JobDocument
 from dttui.spec.problems import DocumentError, Problem, did_you_mean, shown
 from dttui.spec.versions import migrated
-from dttui.spec.wide_marks import note_commas
 from dttui.spec.yaml_composer import compose
 from dttui.spec.yaml_reader import decode, read_bytes
 from dttui.spec.yaml_source import Source

@@ -16,7 +16,6 @@ from pydantic import (
 )
 
 from dttui.i18n import _
-from dttui.spec.added import added_frameworks
 from dttui.spec.cluster import (
     Cluster,
     CpuRequest,
@@ -43,6 +42,7 @@ from dttui.spec.communication import (
 )
 from dttui.spec.container import Container
 from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED, UNUSED
+from dttui.spec.entry_points import plugin_frameworks
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError
@@ -111,7 +111,7 @@ def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
         return check(value)
     except ValidationError:
-        if isinstance(value, str) and value in added_frameworks():
+        if isinstance(value, str) and value in plugin_frameworks():
             return value
         raise
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import yaml
 
 from dttui.i18n import _
+from dttui.spec.fullwidth import find_slip
 from dttui.spec.json_text import NOT_NUMBERS, is_json, yaml_events
 from dttui.spec.problems import MAX_PROBLEMS, DocumentError, PathKey, Problem, did_you_mean, printable, shown
-from dttui.spec.wide_marks import find_slip
 from dttui.spec.yaml_mistakes import explain, half_of_a_pair
 from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
 

@@ -17,7 +17,7 @@ from dttui.i18n import _
 from dttui.sanitize import clean, shortened
 from dttui.transport.agent_keys import AgentKey, AgentSigner, SshAgent
 from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.host_keys import Hop
+from dttui.transport.hop import Hop
 from dttui.transport.keys import Identity, KeyFile, KeyRing
 from dttui.transport.known_hosts import DEFAULT_PORT
 from dttui.transport.link import MAX_REASON_CHARS, Link, brief

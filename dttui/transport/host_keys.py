@@ -7,19 +7,17 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
-from dttui import locations
 from dttui.errors import HostKeyError
 from dttui.i18n import _
-from dttui.inventory.models import Environment
 from dttui.transport import certificates, revocation
 from dttui.transport.algorithms import CERTIFICATE, plain_type
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.certificates import authority_of
+from dttui.transport.hop import Hop
 from dttui.transport.known_hosts import DEFAULT_PORT, HostKey, KnownHostsCache, KnownKey, append, entry_name
 from dttui.transport.questions import Questions
-from dttui.transport.ssh_config import Target, UnknownKeyPolicy
+from dttui.transport.ssh_config import UnknownKeyPolicy
 from dttui.transport.threads import Threads
 
 
@@ -32,35 +30,6 @@ class Verdict(Enum):
     CHANGED = "changed"
     """The host is known by another key, of whatever type."""
     REVOKED = "revoked"
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One server on the way to an environment, the last one being the environment itself."""
-
-    environment: Environment
-    target: Target
-    jump: bool = False
-
-    @property
-    def title(self) -> str:
-        """What a person knows it by."""
-        return self.target.name if self.jump else self.environment.name
-
-    @property
-    def writable_file(self) -> Path:
-        """Where a confirmed key goes: never a file of the user's own."""
-        named = self.environment.known_hosts
-        return Path(named).expanduser() if named and not self.jump else locations.known_hosts_file()
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Where its key is looked up. The inventory's file stands instead of the others, except for a jump host."""
-        named = self.environment.known_hosts
-        usual = (*self.target.known_hosts_files, locations.known_hosts_file())
-        if not named:
-            return usual
-        return (Path(named).expanduser(), *usual) if self.jump else (Path(named).expanduser(),)
 
 
 @dataclass(frozen=True)

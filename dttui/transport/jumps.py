@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dttui.errors import HostError, HostKeyError
 from dttui.i18n import _
 from dttui.transport.base import Prompter
-from dttui.transport.host_keys import Hop
+from dttui.transport.hop import Hop
 from dttui.transport.link import Link
 from dttui.transport.threads import Threads
 

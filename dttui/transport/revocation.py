@@ -20,7 +20,7 @@ from dttui.transport.certificates import authority_of
 from dttui.transport.known_hosts import MAX_FILE_BYTES, HostKey
 
 if TYPE_CHECKING:
-    from dttui.transport.host_keys import Hop
+    from dttui.transport.hop import Hop
 
 KRL_MAGIC = b"SSHKRL\n\0"
 TIMEOUT_S = 10.0

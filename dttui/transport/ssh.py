@@ -22,7 +22,8 @@ from dttui.transport.authentication import Authentication
 from dttui.transport.base import Prompter
 from dttui.transport.connection import SshConnection
 from dttui.transport.deadline import Deadline
-from dttui.transport.host_keys import Entries, Hop, HostKeyCheck
+from dttui.transport.hop import Hop
+from dttui.transport.host_keys import Entries, HostKeyCheck
 from dttui.transport.jumps import Jumps, OpenLink, Route
 from dttui.transport.keys import KeyRing
 from dttui.transport.known_hosts import HostKey

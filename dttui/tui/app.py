@@ -20,31 +20,30 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.screen import Screen
 
-from dttui import locations
+from dttui import jobs, locations
+from dttui.compose import documents
 from dttui.errors import DttuiError
 from dttui.files import make_private
+from dttui.fleet.live import Fleet
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.board import Board, Changed
+from dttui.launch.same_job import one_submission_at_a_time
+from dttui.launch.submit import Submission, find_same, submit
 from dttui.planning.models import Plan
+from dttui.preflight.checking import check
 from dttui.sanitize import clean
-from dttui.services import jobs
-from dttui.services.compose import documents
-from dttui.services.fleet import Fleet
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch.same_job import one_submission_at_a_time
-from dttui.services.launch.submit import Submission, find_same, submit
-from dttui.services.preflight.board import Board, Changed
-from dttui.services.preflight.checking import check
 from dttui.spec import Job
 from dttui.transport.base import Transport
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_, ScreenCommands, commands_of
-from dttui.tui.job_files import JobFile
 from dttui.tui.messages import DemoWanted, ImportWanted
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
 from dttui.tui.screens.compose import Checks, ComposeScreen, JobLaunched, Launcher
 from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker, Question
 from dttui.tui.screens.help import HelpScreen
+from dttui.tui.screens.job_files import JobFile
 from dttui.tui.screens.jobs import JobChosen, JobsScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes

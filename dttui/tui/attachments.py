@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from dttui.services.controller.control import ControllerClient, ensure_controller, stop_job
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
+from dttui.launch.control import ControllerClient, ensure_controller, stop_job
 from dttui.transport.base import Prompter
 
 

@@ -8,9 +8,9 @@ from dtagent.protocol.events import Event
 from textual.content import Content
 
 from dttui.i18n import _
+from dttui.jobs.board import Cell, Check, CheckStatus, cell_text, check_name
+from dttui.jobs.view import JobView
 from dttui.planning.models import Severity
-from dttui.services.preflight.board import Cell, Check, CheckStatus, cell_text, check_name
-from dttui.services.view import JobView
 from dttui.tui import words
 from dttui.tui.rows import line
 from dttui.tui.widgets.check_board import CheckBoard, CheckCell, CheckRow

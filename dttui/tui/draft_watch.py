@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from dttui.compose.draft import DraftPreview, facts_of, preview_draft
+from dttui.compose.estimates import DraftCost, cost_of_draft
+from dttui.fleet.live import Fleet
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import Choice, aggregate
 from dttui.planning.compose import ComposeState
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.models import Aggregate
-from dttui.services.compose.draft import Outlook, facts_of, look_ahead
-from dttui.services.compose.estimates import DraftCost, cost_of_draft
-from dttui.services.fleet import Fleet
 
 
 class DraftWatch:
@@ -22,7 +22,7 @@ class DraftWatch:
         self.state = state
         self.choices: tuple[Choice, ...] = ()
         """The ticked environments that the inventory has, with what is known of them."""
-        self.outlook = Outlook(None, ())
+        self.outlook = DraftPreview(None, ())
         """As of the last look that was not overtaken."""
         self.cost: DraftCost | None = None
         """Of the last reading; `is_costed` tells whether it is of the draft as it is."""
@@ -89,7 +89,7 @@ class DraftWatch:
         """Return what the draft costs."""
         return await asyncio.to_thread(cost_of_draft, self.state, self._inventory, dict(self._fleet.statuses))
 
-    async def look_ahead(self, base: Path) -> tuple[Outlook, bool]:
+    async def preview_draft(self, base: Path) -> tuple[DraftPreview, bool]:
         """Return what a launch would do, and whether that is still of the draft as it is now.
 
         Args:
@@ -97,7 +97,7 @@ class DraftWatch:
         """
         looked_at = self.state, self._changes
         statuses = dict(self._fleet.statuses)
-        outlook = await asyncio.to_thread(look_ahead, self.state, self._inventory, statuses, base)
+        outlook = await asyncio.to_thread(preview_draft, self.state, self._inventory, statuses, base)
         is_current = looked_at == (self.state, self._changes)
         if is_current:
             self.outlook = outlook

@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from dttui.fleet.live import EnvironmentStatus, Fleet
 from dttui.i18n import _
-from dttui.services.fleet import EnvironmentStatus, Fleet
 from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted
 from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row, stranger_row

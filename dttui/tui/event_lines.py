@@ -6,9 +6,9 @@ from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from textual.content import Content
 
 from dttui.planning.models import Severity
-from dttui.services.words import told_node_state, told_state
 from dttui.tui import words
 from dttui.tui.rows import line
+from dttui.words import told_node_state, told_state
 
 
 def event_line(event: Event) -> Content:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dttui.i18n import _, ngettext
-from dttui.services.curves import Axis, Curves, curves
-from dttui.services.view import JobView
-from dttui.services.words import measure_name
+from dttui.jobs.curves import Axis, Curves, curves
+from dttui.jobs.view import JobView
 from dttui.tui.widgets.metric_plots import MetricPlots
+from dttui.words import measure_name
 
 
 def show_plots(plots: MetricPlots, view: JobView) -> bool:

@@ -1,4 +1,4 @@
-"""From what services know to what widgets show. Everything that came from a host is made clean here."""
+"""From what is known of hosts and jobs to what widgets show. Everything that came from a host is made clean here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from functools import lru_cache
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
+from dttui.fleet.live import EnvironmentStatus
+from dttui.fleet.states import EnvironmentState, environment_state_name
 from dttui.i18n import N_, _, ngettext
+from dttui.jobs.view import NodeView
 from dttui.planning.aggregate import Choice
 from dttui.planning.cost.hardware import gpu_table
+from dttui.rpc.agent_words import agent_text, gpu_note_text
 from dttui.sanitize import clean
-from dttui.services.agents.words import agent_text, gpu_note_text
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus
-from dttui.services.view import NodeView
-from dttui.services.words import environment_state_name, without_log_head
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
 from dttui.tui.words import StateWord
+from dttui.words import without_log_head
 
 _PROBLEMS = (
     EnvironmentState.UNREACHABLE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from dttui.services.diagnosis.models import Diagnosis
-from dttui.services.diagnosis.report import Kind, Line, sections
+from dttui.diagnosis.models import Diagnosis
+from dttui.diagnosis.report import Kind, Line, sections
 
 _STYLES = {Kind.BAD: "bold $state-failed", Kind.FACTS: "$muted", Kind.MUTED: "$muted"}
 

@@ -11,8 +11,8 @@ from dtagent.protocol.events import JobState, NodeStanding
 from dttui.i18n import _
 from dttui.planning.models import Severity
 from dttui.sanitize import clean
-from dttui.services.words import node_state_name
-from dttui.services.words import state_name as state_name
+from dttui.words import node_state_name
+from dttui.words import state_name as state_name
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _MINUTE_S = 60

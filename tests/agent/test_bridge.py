@@ -153,7 +153,7 @@ def test_a_bridge_that_finds_no_room_at_a_daemon_waits_no_longer_than_its_client
                     sys.executable,
                     "-I",
                     "-c",
-                    f"import dtagent.daemon.bridge as b; b.KNOCK_S = {patience_s}\n{CONNECT}",
+                    f"import dtagent.daemon.dialling as b; b.KNOCK_S = {patience_s}\n{CONNECT}",
                     root,
                 ],
                 stdin=subprocess.PIPE,

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from dtagent.supervision import forked as forking
 from dtagent.supervision.forked import ForkedProcess
-from dtagent.supervision.stem_client import StemClient
+from dtagent.supervision.forkserver_client import ForkServerClient
 from dtagent.system import processes
 
 Heard = list[tuple[int, dict[str, Any] | None]]
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[StemClient, socket.socket]]:
+def ends() -> Iterator[tuple[ForkServerClient, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield StemClient(ours), theirs
+        yield ForkServerClient(ours), theirs
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_the_end_of_one_that_was_gone_before_anybody_could_look_is_heard(
-    ends: tuple[StemClient, socket.socket],
+    ends: tuple[ForkServerClient, socket.socket],
 ) -> None:
     stem, theirs = ends
     gone = subprocess.Popen(["true"])
@@ -54,7 +54,7 @@ def test_the_end_of_one_that_was_gone_before_anybody_could_look_is_heard(
 
 
 def test_the_process_of_a_stem_that_died_is_taken_for_killed_and_searched_for(
-    ends: tuple[StemClient, socket.socket], sleeper: subprocess.Popen[bytes]
+    ends: tuple[ForkServerClient, socket.socket], sleeper: subprocess.Popen[bytes]
 ) -> None:
     stem, theirs = ends
     heard: Heard = []
@@ -71,7 +71,7 @@ def test_the_process_of_a_stem_that_died_is_taken_for_killed_and_searched_for(
 
 
 def test_a_stem_that_does_not_end_is_ended(
-    ends: tuple[StemClient, socket.socket], sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    ends: tuple[ForkServerClient, socket.socket], sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stem, theirs = ends
     stem.id = processes.identify(sleeper.pid)

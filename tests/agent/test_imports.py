@@ -14,7 +14,7 @@ from pathlib import Path
 import dtagent
 import pytest
 
-from dttui.services.agents.wheels import pinned
+from dttui.fleet.deployment.wheels import pinned
 
 PACKAGE = Path(dtagent.__file__).parent
 SHIPPED = {"dacite": "dacite", "nvidia-ml-py": "pynvml", "psutil": "psutil"}
@@ -55,7 +55,7 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def of_the_job(path: Path) -> set[str]:
     """Return what a script of the payload may import that the job's interpreter has."""
-    return FRAMEWORKS if path.name == "verdict.py" else {"torch"}
+    return FRAMEWORKS if path.name == "validation.py" else {"torch"}
 
 
 def test_the_modules_that_may_be_imported_are_those_that_are_shipped() -> None:

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.places import usual_root
-from dtagent.system.linger import (
+from dtagent.linger import (
     can_outlive_logout,
     environment_file,
     kills_user_processes,
@@ -21,6 +20,7 @@ from dtagent.system.linger import (
     unit_name,
     unit_text,
 )
+from dtagent.protocol.places import usual_root
 
 from tests.agent.conversation import Conversation
 

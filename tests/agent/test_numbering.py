@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dtagent import payload
 from dtagent.attempts import failures, numbering
-from dtagent.daemon.lookout import look_at
+from dtagent.daemon.attempt_watcher import look_at
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.jobs import Numbering
 

@@ -22,8 +22,8 @@ from dtagent.protocol.jobs import AttemptKey
 from dtagent.supervision import usage
 from dtagent.supervision.family import Family, kill_all
 from dtagent.system import cgroup, processes
-from dtagent.system.patience import patiently
 from dtagent.system.processes import ProcessId
+from dtagent.system.retry import retry_when_short
 
 from tests.waiting import wait_until
 
@@ -232,10 +232,10 @@ def test_a_scan_without_file_handles_is_an_error_or_waited_for(sleeper: subproce
         with pytest.raises(OSError, match="Too many open files"):
             FAMILY.scan()
         with pytest.raises(OSError, match="Too many open files"):
-            patiently(FAMILY.scan, 0.1)
+            retry_when_short(FAMILY.scan, 0.1)
         peak.look()
         again.start()
-        assert [item.pid for item in patiently(FAMILY.scan, 20.0)] == [sleeper.pid]
+        assert [item.pid for item in retry_when_short(FAMILY.scan, 20.0)] == [sleeper.pid]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         again.join()
@@ -244,7 +244,7 @@ def test_a_scan_without_file_handles_is_an_error_or_waited_for(sleeper: subproce
 def test_only_a_lack_of_file_handles_is_waited_out() -> None:
     tries: list[OSError] = [NONE_LEFT, OSError(errno.ENFILE, ""), OSError(errno.ENOSPC, "No space left on device")]
     with pytest.raises(OSError, match="No space left"):
-        patiently(lambda: raise_next(tries), 20.0)
+        retry_when_short(lambda: raise_next(tries), 20.0)
     assert tries == []
 
 

@@ -283,7 +283,7 @@ def test_the_death_of_agent_and_template_leaves_a_job_running_and_a_stop_ends_al
         template = ready(agent, PYTHONPATH=stub)["pid"]
         launch(agent, "alone", script(tmp_path, text), by_torchrun=False, PYTHONPATH=stub)
         wait_until(lambda: (root / "jobs/alone/0/logs/0.out").exists() and "ready" in log(agent, "alone"), "it", 30)
-        stem = _stem_of(root / "jobs/alone/0")
+        forkserver = _stem_of(root / "jobs/alone/0")
         daemon = agent.call("hello", {"versions": [1]})["pid"]
         os.kill(daemon, signal.SIGKILL)
         wait_until(lambda: _command(template) == "", "the template to end with its daemon", 10)
@@ -296,7 +296,7 @@ def test_the_death_of_agent_and_template_leaves_a_job_running_and_a_stop_ends_al
         assert status["usage"]["user_cpu_s"] > 0
     assert processes_with("DTTUI_JOB_ID=alone") == []
     assert not [pid for pid in _all() if _command(pid) == "sleep 305"]
-    assert _command(stem) == ""
+    assert _command(forkserver) == ""
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "stem"])

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.jobs import AttemptKey
 
+from dttui import jobs
+from dttui.engine.nodes.node_run import NodeRun
 from dttui.inventory.models import Environment
-from dttui.services import jobs
-from dttui.services.gang.node_run import NodeRun
 from dttui.transport.base import ByteStream, Connection, Prompter, RemoteCommand
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
@@ -277,7 +277,7 @@ async def test_a_heartbeat_passes_a_flood_of_logs_on_a_slow_link(agent: Conversa
         assert copy.stat().st_size > 200_000
     assert max(took_s[:5]) < 2.0  # The first grant is a guess.
     assert max(took_s[5:]) < 0.8
-    assert 8_000 < client.pace.grant_bytes < 48_000
+    assert 8_000 < client.flow_control.grant_bytes < 48_000
 
 
 async def test_a_grant_grows_on_a_quick_link(agent: Conversation) -> None:
@@ -292,5 +292,5 @@ async def test_a_grant_grows_on_a_quick_link(agent: Conversation) -> None:
     client = await node.connect()
     await node.follow()
     assert (directory.logs(0, "gpu1") / "0.out").stat().st_size == 20_000_000
-    assert client.pace.grant_bytes >= 128 * 1024
+    assert client.flow_control.grant_bytes >= 128 * 1024
     await node.close()

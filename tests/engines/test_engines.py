@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dttui.services import jobs
+from dttui import jobs
 from tests.agent.conversation import processes_with
 from tests.engines.conftest import Engine
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start

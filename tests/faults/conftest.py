@@ -21,6 +21,6 @@ def ended_controllers(isolated_environment: None) -> Iterator[None]:
     """A test that fails must not leave a controller that waits for its hosts for ever."""
     state = os.environ["XDG_STATE_HOME"]
     yield
-    for pid in processes_like("dttui.services.controller", state):
+    for pid in processes_like("dttui.engine", state):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

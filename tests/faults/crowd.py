@@ -13,16 +13,16 @@ from pathlib import Path
 
 from dtagent.protocol.jobs import AttemptKey
 
+from dttui import jobs
+from dttui.engine.attempt import LEAST_LOG_SHARE
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_record import Shared
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.watch import GangWatch
 from dttui.errors import BrokenProtocolError, HostError
 from dttui.inventory.models import Environment
+from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan, Plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang.attempt import LEAST_LOG_SHARE
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_record import Shared
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.watch import GangWatch
 from dttui.transport.base import Connection, Prompter, RemoteCommand
 from dttui.transport.questions import Nobody
 from tests.unit.test_follow import plan_for

@@ -6,7 +6,7 @@ import functools
 
 from dtagent.protocol.events import EventKind
 
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
@@ -25,7 +25,7 @@ def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None, brid
         bridges_s: how long bridges may stay; one whose client went without a word ends itself after a minute.
     """
     wait_until(
-        lambda: not processes_like("dttui.services.controller", str(directory.path)),
+        lambda: not processes_like("dttui.engine", str(directory.path)),
         "the controller to end",
         DEADLINE_S,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.test_jobs_on_bad_links import launch, states_of, wait_for_node
 from tests.integration.headless import dttui, dttui_here, result_of, shell_job

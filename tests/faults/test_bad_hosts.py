@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dttui.services import jobs
+from dttui import jobs
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.servers import another_key
 from tests.integration.headless import dttui, example_job, result_of, shell_job

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
-from dttui.services.controller.control import stop_job
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
+from dttui.launch.control import stop_job
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, wait_for_state
 from tests.processes import ended_agents as ended_agents
@@ -62,7 +62,7 @@ def _running(base: Path, command: str) -> tuple[JobDirectory, list[int]]:
     wait_until(
         lambda: all(path.exists() and path.read_text() == "begun\n" for path in logs), "the first lines", DEADLINE_S
     )
-    return directory, processes_like("dttui.services.controller", str(directory.path))
+    return directory, processes_like("dttui.engine", str(directory.path))
 
 
 def _wait_for_end(directory: JobDirectory) -> None:

@@ -17,9 +17,10 @@ import pytest
 
 from dttui.cli import hosts
 from dttui.errors import HostError
+from dttui.fleet.deployment.each_host import Visit, on_each
+from dttui.fleet.live import Fleet
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
-from dttui.services.agents.each_host import Visit, on_each
-from dttui.services.fleet import EnvironmentState, Fleet
 from dttui.transport import sockets, ssh
 from dttui.transport.ssh import SshTransport
 from dttui.transport.ssh_config import Target

@@ -14,9 +14,9 @@ import pytest
 from dtagent.payload.rank import AGAIN
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
-from dttui.services import jobs
-from dttui.services.follow import JobFollower
-from dttui.services.view import NODE_OUT
+from dttui import jobs
+from dttui.jobs.following import JobFollower
+from dttui.jobs.view import NODE_OUT
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration import elastic_training
 from tests.integration.elastic_jobs import elastic_job, follower_of, ranks_that_torch_told, start
@@ -44,7 +44,7 @@ def test_a_node_that_dies_is_named_and_the_others_resume_without_it_to_a_good_en
     assert before.view.state is JobState.RUNNING
     running.kill_launcher(TWO)
     wait_until(lambda: NODE_OUT in [event.data["code"] for event in running.events(EventKind.FINDING)], "it to be told")
-    for pid in processes_like("dttui.services.controller", str(running.directory.path)):
+    for pid in processes_like("dttui.engine", str(running.directory.path)):
         os.kill(pid, signal.SIGKILL)
     document = running.end(90.0)
     assert (document["state"], document["exit_code"]) == ("SUCCEEDED", 0), document

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind, JobState
 
-from dttui.services import jobs
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
 from tests.faults.test_disk_full import fill
 from tests.integration.headless import dttui, result_of, shell_job, start_dttui
 from tests.processes import ended_agents as ended_agents

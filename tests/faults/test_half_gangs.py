@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from dtagent.protocol.jobs import NodeState
 
+from dttui.engine import start as gang_start
+from dttui.engine.nodes import node_start
 from dttui.errors import HostUnreachableError, LaunchError
-from dttui.services.agents.client import AgentClient
-from dttui.services.gang import node_start
-from dttui.services.gang import start as gang_start
+from dttui.rpc.client import AgentClient
 from tests.agent.conversation import Conversation, processes_with
 from tests.integration.gangs import ONE, THREE, TWO, Stopped, TestGang, daemon_of
 from tests.integration.sshd import free_port

@@ -12,10 +12,10 @@ import pytest
 
 from dttui import cli
 from dttui.cli import printing, sources
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory, Resources
 from dttui.sanitize import clean
-from dttui.services.fleet import EnvironmentState
 from dttui.transport import routes
 from dttui.transport.local import LocalTransport
 from dttui.transport.routes import Transports

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from textual.widgets import TabbedContent
 
+from dttui import jobs
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.reader import load_inventory
 from dttui.sanitize import clean
-from dttui.services import jobs
-from dttui.services.fleet import EnvironmentState
 from dttui.transport.routes import Transports
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.lying_agent import POISON

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
-from dttui.services import jobs
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.proxy import Proxy

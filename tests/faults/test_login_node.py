@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.login_node import after_restart, start_after_restart
 from tests.faults.test_jobs_on_bad_links import launch, let_go, states_of, wait_for_node
@@ -49,7 +49,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def kill_controller(directory: JobDirectory) -> None:
-    for pid in processes_like("dttui.services.controller", str(directory.path)):
+    for pid in processes_like("dttui.engine", str(directory.path)):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
 

@@ -14,17 +14,17 @@ import pytest
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.protocol.telemetry import HostSample
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.copies.log_copy import LogCopy
+from dttui.engine.nodes import node_run
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.outcome import last_words, rank_failures
+from dttui.engine.watch import GangWatch
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
-from dttui.services import jobs
-from dttui.services.agents.client import AgentClient
-from dttui.services.event_log import EventLog
-from dttui.services.gang import node_run
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.log_copy import LogCopy
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import last_words, rank_failures
-from dttui.services.gang.watch import GangWatch
+from dttui.jobs.event_log import EventLog
+from dttui.rpc.client import AgentClient
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
+from dttui import jobs
 from tests.faults.test_jobs_on_bad_links import launch, let_go
 from tests.integration.headless import dttui, result_of, shell_job
 from tests.lab.hosts import Lab

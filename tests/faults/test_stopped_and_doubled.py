@@ -8,8 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from dttui.services import jobs
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration.headless import DEADLINE_S, dttui, result_of, shell_job, start_dttui, wait_for_state
 from tests.processes import ended_agents as ended_agents
@@ -30,7 +30,7 @@ def test_a_job_runs_on_while_dttui_and_its_controller_are_stopped_and_no_line_is
     """
     client = start_dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--output", "json")
     directory = running_job()
-    (controller,) = processes_like("dttui.services.controller", str(directory.path))
+    (controller,) = processes_like("dttui.engine", str(directory.path))
     stopped = (client.pid, controller)
     try:
         for pid in stopped:

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
-from dttui import locations
+from dttui import jobs, locations
 from dttui.inventory.demo import demo_inventory
-from dttui.services import jobs
-from dttui.services.controller.control import ControllerClient, ensure_controller
-from dttui.services.event_log import EventLog
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch import submit as launch
-from dttui.services.launch.submit import Submission, make_local_plan, submit
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.launch import submit as launch
+from dttui.launch.control import ControllerClient, ensure_controller
+from dttui.launch.submit import Submission, make_local_plan, submit
 from dttui.spec import load_document
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui
@@ -36,11 +35,11 @@ COUNTS = (
 )
 DOOMED = """
 import os, signal, sys
-from dttui.services.controller import process as controller
-from dttui.services.gang import attempt as gang
-from dttui.services.gang import start as gang_start
-from dttui.services.gang import watch as gang_watch
-from dttui.services.gang import node_run, node_start
+from dttui.engine import process as controller
+from dttui.engine import attempt as gang
+from dttui.engine import start as gang_start
+from dttui.engine import watch as gang_watch
+from dttui.engine import node_run, node_start
 
 def die(*_arguments, **_options):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -130,7 +129,7 @@ def test_an_attach_follows_through_the_deaths_of_two_controllers_and_has_the_job
     following = start_dttui("attach", "--output", "jsonl")
     for lines in (50, 150):
         wait_for_lines(directory, lines)
-        for pid in processes_like("dttui.services.controller", str(directory.path)):
+        for pid in processes_like("dttui.engine", str(directory.path)):
             os.kill(pid, signal.SIGKILL)
     out, err = following.communicate(timeout=DEADLINE_S)
     assert following.returncode == 0, err
@@ -150,7 +149,7 @@ def test_a_controller_that_was_stopped_for_a_while_goes_on_without_blaming_a_hos
     started = dttui("--demo", "--apply", job, "--detach")
     directory = jobs.find(started.stdout.strip())
     wait_for_lines(directory, 20)
-    (pid,) = processes_like("dttui.services.controller", str(directory.path))
+    (pid,) = processes_like("dttui.engine", str(directory.path))
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: is_stopped(pid), "it to stand still", DEADLINE_S)
     os.utime(directory.lock, (0, 0))  # As if it were long ago.

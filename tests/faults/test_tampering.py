@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
-from dttui.services.follow import JobFollower
-from dttui.services.gang.tampering import CODE
+from dttui import jobs
+from dttui.engine.rendezvous.tampering import CODE
+from dttui.jobs.following import JobFollower
 from tests.faults import store_attacker
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.integration import elastic_training

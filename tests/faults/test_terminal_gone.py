@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from dttui import jobs
 from dttui.errors import ExitCode
-from dttui.services import jobs
 from tests.integration.headless import dttui, shell_job
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dttui.services import jobs
-from dttui.services.view import APART
+from dttui import jobs
+from dttui.jobs.view import APART
 from tests.integration.gangs import ONE, TWO
 from tests.integration.headless import dttui, dttui_here, result_of, write_job
 from tests.processes import ended_agents as ended_agents

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.system.linger import unit_text
+from dtagent.linger import unit_text
 
+from dttui.fleet.deployment.deploy import Deployment, Outcome, deploy_all
+from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.inventory.reader import load_inventory
-from dttui.services.agents.deploy import Deployment, Outcome, deploy_all
-from dttui.services.agents.remove import Removal, remove_all
-from dttui.services.agents.status import AgentStatus, status_all
-from dttui.services.agents.wheel_source import WheelSource
 from dttui.transport.routes import Transports
 from tests.integration.deploy_fixtures import Nobody
 from tests.integration.headless import dttui, shell_job, wait_for_state

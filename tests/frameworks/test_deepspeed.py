@@ -13,7 +13,7 @@ import pytest
 
 from dttui.planning.planner import plan
 from dttui.spec.deepspeed_keys import BATCH_KEYS, KNOWN_KEYS, OptimizerType, SchedulerType
-from dttui.spec.dialects.importing import merge, translate_file
+from dttui.spec.importing import merge, translate_file
 from dttui.spec.models import Communication, DataParallel, Model, PipelineParallel, Strategy
 from tests.frameworks.launching import apply, example, slots
 from tests.processes import demo_root as demo_root

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
-from dttui.services.view import NODE_OUT
+from dttui import jobs
+from dttui.jobs.view import NODE_OUT
 from tests.frameworks.launching import EXAMPLES, apply, example, slots
 from tests.integration.elastic_jobs import Running, follower_of
 from tests.integration.gangs import ONE, TWO

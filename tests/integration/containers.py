@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from dttui.services import jobs
+from dttui import jobs
 from tests.integration.headless import dttui
 
 WAIT = 'echo "runs $RANK"; while :; do sleep 0.1; done'

@@ -17,14 +17,11 @@ from typing import Any
 import dtagent
 import pytest
 
+from dttui.fleet.deployment.deploy import Deployment, deploy
+from dttui.fleet.deployment.frame_program import MARK
+from dttui.fleet.deployment.wheel_source import WheelSource
+from dttui.fleet.deployment.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.inventory.models import Environment
-from dttui.services.agents.deploy import (
-    Deployment,
-    deploy,
-)
-from dttui.services.agents.frame_program import MARK
-from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, zip_wheel
 from dttui.transport.base import Connection, RemoteCommand, Transport
 from dttui.transport.local import LocalTransport
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport

@@ -13,9 +13,9 @@ from typing import Any
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import Event, EventKind, Metric
 
-from dttui.services import jobs
-from dttui.services.follow import JobFollower
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.jobs import JobDirectory
+from dttui.jobs.following import JobFollower
 from tests.integration import elastic_training
 from tests.integration.gangs import ONE, THREE, TWO
 from tests.integration.headless import dttui, result_of, write_job

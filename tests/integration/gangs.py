@@ -11,16 +11,16 @@ from typing import Any
 
 import yaml
 
+from dttui import jobs
+from dttui.engine.attempt import Gang
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.start import GangStart
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
 from dttui.planning.models import BoundPlan
 from dttui.planning.planner import plan as make_plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang.attempt import Gang
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.start import GangStart
-from dttui.services.jobs import JobDirectory
 from dttui.spec import parse_job
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 from dtagent.protocol.events import JobState
 
+from dttui import jobs
 from dttui.cli import main
 from dttui.i18n import set_language
-from dttui.services import jobs
 from tests.waiting import wait_until
 
 EXAMPLE = Path("examples/gpt").resolve()

@@ -19,15 +19,15 @@ import pytest
 from dtagent.protocol import places
 from dtagent.protocol.first_line import MAGIC
 
+from dttui.fleet.deployment import root_program
+from dttui.fleet.deployment.channel import Program
+from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
+from dttui.fleet.deployment.frame_program import MARK
+from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
-from dttui.services.agents import root_program
-from dttui.services.agents.channel import Program
-from dttui.services.agents.client import AgentClient
-from dttui.services.agents.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
-from dttui.services.agents.frame_program import MARK
-from dttui.services.agents.remove import Removal, remove_all
-from dttui.services.agents.status import AgentStatus, status_all
-from dttui.services.agents.wheel_source import WheelSource
+from dttui.rpc.client import AgentClient
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport

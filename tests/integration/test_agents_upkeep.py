@@ -14,13 +14,13 @@ import dtagent
 import pytest
 from dtagent.protocol.jobs import WarmReply, WarmRequest
 
+from dttui import jobs
 from dttui.errors import AgentError, HostError, RefusedError
+from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all
+from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
-from dttui.services import jobs
-from dttui.services.agents.client import AgentClient
-from dttui.services.agents.deploy import Deployment, Outcome, agent_digest, deploy_all
-from dttui.services.agents.remove import Removal, remove_all
-from dttui.services.agents.wheel_source import WheelSource
+from dttui.rpc.client import AgentClient
 from dttui.transport.local import LocalTransport
 from tests.agent.conversation import processes_with
 from tests.fake_transport import FakeTransport
@@ -53,7 +53,7 @@ def test_removal_by_force_stops_the_job_and_leaves_checkpoints_alone_until_told(
     arguments = ("agents", "remove", "pytorch-dev-env", "--demo")
 
     assert any((root / "store").iterdir())
-    (controller,) = processes_like("dttui.services.controller", str(jobs.find(running_job).path))
+    (controller,) = processes_like("dttui.engine", str(jobs.find(running_job).path))
     os.kill(controller, signal.SIGKILL)  # It would bring the agent back, which is here whatever is removed.
     unasked = dttui(*arguments)
     refused = dttui(*arguments, "--yes", "--output", "jsonl")

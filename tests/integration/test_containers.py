@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dttui.errors import LaunchError
-from dttui.services.agents.client import AgentClient
+from dttui.rpc.client import AgentClient
 from tests.fake_engine import Engine, engine
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start
 from tests.integration.gangs import TestGang

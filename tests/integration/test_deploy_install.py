@@ -21,14 +21,10 @@ import dtagent
 import pytest
 
 from dttui.errors import AgentError
-from dttui.services.agents import deploy_program
-from dttui.services.agents.deploy import (
-    ROOM_BYTES,
-    Deployment,
-    installation_request,
-)
-from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.agents.wheels import Requirement, build_agent_wheel
+from dttui.fleet.deployment import deploy_program
+from dttui.fleet.deployment.deploy import ROOM_BYTES, Deployment, installation_request
+from dttui.fleet.deployment.wheel_source import WheelSource
+from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.process_stream import ProcessStream

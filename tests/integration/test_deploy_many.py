@@ -9,17 +9,13 @@ from pathlib import Path
 import dtagent
 
 from dttui.errors import AgentError, HostUnreachableError
+from dttui.fleet.deployment.deploy import Deployment, agent_digest, deploy_all
+from dttui.fleet.deployment.remove import remove_all
+from dttui.fleet.deployment.status import AgentStatus, status_all
+from dttui.fleet.deployment.wheel_source import WheelSource
+from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.inventory.models import Environment
-from dttui.services.agents.client import AgentClient
-from dttui.services.agents.deploy import (
-    Deployment,
-    agent_digest,
-    deploy_all,
-)
-from dttui.services.agents.remove import remove_all
-from dttui.services.agents.status import AgentStatus, status_all
-from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.agents.wheels import Requirement, build_agent_wheel
+from dttui.rpc.client import AgentClient
 from dttui.transport.local import LocalTransport
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.integration.deploy_fixtures import (

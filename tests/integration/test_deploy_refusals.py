@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dttui.errors import AgentError
-from dttui.services.agents import root_program
-from dttui.services.agents.wheel_source import WheelSource
-from dttui.services.agents.wheels import Requirement, Wheel
+from dttui.fleet.deployment import root_program
+from dttui.fleet.deployment.wheel_source import WheelSource
+from dttui.fleet.deployment.wheels import Requirement, Wheel
 from tests.integration.deploy_fixtures import (
     ARCHITECTURE,
     PROBE,

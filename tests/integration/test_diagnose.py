@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dttui.services import jobs
-from dttui.services.gang.start import GRACE_S
-from dttui.services.jobs import JobDirectory
+from dttui import jobs
+from dttui.engine.start import GRACE_S
+from dttui.jobs import JobDirectory
 from tests.agent.conversation import processes_with
 from tests.integration.headless import dttui, dttui_here, result_of, shell_job, wait_for_state, write_job
 from tests.processes import demo_root as demo_root
@@ -76,7 +76,7 @@ def diagnosed(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def controller_of(directory: JobDirectory) -> int:
-    (pid,) = processes_like("dttui.services.controller", str(directory.path))
+    (pid,) = processes_like("dttui.engine", str(directory.path))
     return pid
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
+from dttui import jobs
 from dttui.errors import LaunchError
-from dttui.services import jobs
-from dttui.services.agents.client import AgentClient
-from dttui.services.view import NODE_OUT
+from dttui.jobs.view import NODE_OUT
+from dttui.rpc.client import AgentClient
 from tests.agent.conversation import processes_with
 from tests.integration import elastic_training
 from tests.integration.elastic_jobs import Running, elastic_job, follower_of, ranks_that_torch_told, start

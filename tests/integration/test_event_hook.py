@@ -14,9 +14,9 @@ import pytest
 import yaml
 from dtagent.protocol.events import Event, EventKind
 
-from dttui.services import jobs
-from dttui.services.alerts import event_hook
-from dttui.services.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
+from dttui import jobs
+from dttui.engine.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
+from dttui.launch.submit import find_program
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
@@ -124,11 +124,11 @@ async def test_few_run_at_a_time_and_too_many_are_left_out(tmp_path: Path) -> No
 
 def test_a_program_is_found_beside_the_job_file_or_on_the_path(tmp_path: Path) -> None:
     (tmp_path / "notify").write_text("#!/bin/sh\n")
-    assert event_hook.find_program("./notify", tmp_path) is None
+    assert find_program("./notify", tmp_path) is None
     (tmp_path / "notify").chmod(0o755)
-    assert event_hook.find_program("./notify", tmp_path) == str(tmp_path / "notify")
-    assert event_hook.find_program("notify", tmp_path) is None
-    assert event_hook.find_program("sh", tmp_path)
+    assert find_program("./notify", tmp_path) == str(tmp_path / "notify")
+    assert find_program("notify", tmp_path) is None
+    assert find_program("sh", tmp_path)
 
 
 def is_there(path: Path) -> bool:
@@ -215,7 +215,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
     wait_until(lambda: any(event["kind"] == "alert" for event in told()), "the alert", DEADLINE_S)
     written = len([event for event in directory.read_events() if event.kind.value in ("job_state", "alert")])
     wait_until(lambda: len(told()) >= written, "the program to be done", DEADLINE_S)
-    (controller,) = processes_like("dttui.services.controller", str(directory.path))
+    (controller,) = processes_like("dttui.engine", str(directory.path))
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}

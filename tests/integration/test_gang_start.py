@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui.engine import attempt, watch
+from dttui.engine.rendezvous import arrivals, process_group
 from dttui.errors import CancelledError, HostUnreachableError, JobFailedError
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import BoundPlan
-from dttui.services.gang import attempt, process_group, rendezvous, watch
-from dttui.services.preflight.run import Preflight
+from dttui.preflight.run import Preflight
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, TWO, TestGang
 from tests.processes import ended_agents as ended_agents
@@ -27,14 +28,14 @@ COUNT = {"command": ["sh", "-c", 'echo "$RANK" >> "$DTTUI_CHECKPOINT_DIR/starts"
 async def test_who_does_not_come_to_the_rendezvous_is_named_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "FIRST_LOOK_S", 2.0)
-    monkeypatch.setattr(rendezvous, "MOST_LOOK_S", 1.0)
+    monkeypatch.setattr(arrivals, "FIRST_LOOK_S", 2.0)
+    monkeypatch.setattr(arrivals, "MOST_LOOK_S", 1.0)
     prefix = 'if [ "$DTTUI_NODE_RANK" = 1 ]; then echo "waiting for the \033[31mlicence" >&2; sleep 600; fi; exec "$@"'
     (tmp_path / "train.py").write_text("")
     run = {"script": "train.py", "prefix": ["sh", "-c", prefix, "sh"]}
-    boards: list[rendezvous.RendezvousBoard] = []
+    boards: list[arrivals.RendezvousBoard] = []
 
-    class Board(rendezvous.RendezvousBoard):
+    class Board(arrivals.RendezvousBoard):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             boards.append(self)

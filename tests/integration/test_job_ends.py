@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
-from dttui.services import jobs
-from dttui.services.controller.control import stop_job
-from dttui.services.follow import JobFollower
+from dttui import jobs
+from dttui.jobs.following import JobFollower
+from dttui.launch.control import stop_job
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui, wait_for_state
 from tests.processes import demo_root as demo_root
@@ -73,7 +73,7 @@ def test_a_stopped_job_tells_whether_it_was_killed_and_leaves_nothing(
     }
     assert events[-1].message == job
     assert not processes_with(f"DTTUI_JOB_ID={directory.job_id}")
-    wait_until(lambda: not processes_like("dttui.services.controller", str(directory.path)), "its controller to end")
+    wait_until(lambda: not processes_like("dttui.engine", str(directory.path)), "its controller to end")
 
 
 def test_leaving_an_attach_leaves_the_job_and_says_how_it_is_ended(tmp_path: Path) -> None:

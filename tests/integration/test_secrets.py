@@ -14,9 +14,9 @@ from urllib.parse import quote
 import pytest
 from textual.widgets import Log, TabbedContent, TabPane
 
+from dttui import jobs
 from dttui.cli.arguments import make_parser
-from dttui.services import jobs
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.integration.test_diagnose import controller_of
 from tests.tui.fake_fleet import make_app

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import JobState, NodeStanding
 
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.takeover import RecoveredState, TakeOver
 from dttui.errors import CancelledError, JobFailedError, LaunchError
 from dttui.frameworks.base import JobLayout, NodeLayout
+from dttui.frameworks.bundle import PlannedProcess
 from dttui.frameworks.command import Command
-from dttui.frameworks.parts.bundle import PlannedProcess
-from dttui.services.agents.client import AgentClient
-from dttui.services.alerts.alerts import AlertWatch
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.gang.takeover import Remains, TakeOver
-from dttui.services.view import JobView
+from dttui.jobs.view import JobView
+from dttui.rpc.client import AgentClient
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
 from tests.agent.conversation import processes_with
@@ -170,7 +170,7 @@ async def test_another_controller_ends_the_servers_too(make: Make, tmp_path: Pat
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     (tmp_path / "go").touch()
-    remains = Remains.read(gang.directory, 0.0)
+    remains = RecoveredState.read(gang.directory, 0.0)
     inventory = gang.gang._inventory
     taken = TakeOver(gang.directory, gang.log, remains, inventory, Transports(), Nobody(), AlertWatch(), {})
     await asyncio.wait_for(taken.run(), DEADLINE_S)

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from dttui.services import jobs
-from dttui.services.controller import starting
-from dttui.services.controller.starting import SPARE, SpareController, start_controller
+from dttui import jobs
+from dttui.launch import starting
+from dttui.launch.starting import SPARE, SpareController, start_controller
 from tests.integration.headless import dttui, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
 from tests.processes import processes_like
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
-MODULE = "dttui.services.controller"
+MODULE = "dttui.engine"
 HOLDS = """
 import time
-from dttui.services.controller.starting import SpareController
+from dttui.launch.starting import SpareController
 spare = SpareController()
 print("started", flush=True)
 time.sleep(300)

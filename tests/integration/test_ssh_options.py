@@ -9,7 +9,8 @@ import pytest
 
 from dttui.errors import AuthenticationError, HostError, HostKeyError
 from dttui.inventory.models import Environment
-from dttui.transport.host_keys import Hop, HostKeyCheck
+from dttui.transport.hop import Hop
+from dttui.transport.host_keys import HostKeyCheck
 from dttui.transport.known_hosts import HostKey, append
 from dttui.transport.ssh import SshTransport
 from dttui.transport.ssh_config import HostQuery, SshConfig

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.engine.rendezvous import together
 from dttui.errors import JobFailedError, LaunchError
-from dttui.services.agents.client import AgentClient
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.follow import JobFollower
-from dttui.services.gang import together
-from dttui.services.view import APART, JobView
+from dttui.jobs.following import JobFollower
+from dttui.jobs.view import APART, JobView
+from dttui.rpc.client import AgentClient
 from tests.integration.gangs import ONE, TWO, TestGang
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import until

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import EventKind
 
-from dttui.services import jobs
-from dttui.services.follow import JobFollower
+from dttui import jobs
+from dttui.jobs.following import JobFollower
 from tests.integration import elastic_training
 from tests.integration.headless import dttui, result_of, write_job
 from tests.lab.hosts import Lab

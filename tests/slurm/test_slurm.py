@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from dttui.frameworks.parts.bundle import port_hole
+from dttui.export.contents import Export
+from dttui.export.slurm import render_slurm
+from dttui.export.writing import write
+from dttui.frameworks.bundle import port_hole
 from dttui.inventory import Inventory
-from dttui.services.render.ejection import Ejection
-from dttui.services.render.slurm import render_slurm
-from dttui.services.render.writing import write
 from dttui.spec.models import Run
 from tests.integration.headless import dttui, example_job, shell_job
 from tests.slurm.conftest import Slurm
@@ -89,7 +89,7 @@ def test_a_node_that_fails_while_the_others_are_starting_ends_them_too(slurm: Sl
     assert "task 1: Exited with exit code 3" in said
 
 
-def ejected_to(tmp_path: Path, made: Ejection) -> Path:
+def ejected_to(tmp_path: Path, made: Export) -> Path:
     """Write an ejection, and return where it is."""
     write(tmp_path / "out", render_slurm(made))
     return tmp_path / "out"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dttui.i18n import _
+from dttui.jobs.board import Board, Changed, Check, CheckStatus, Judgement
+from dttui.launch.submit import Submission
 from dttui.planning.models import Plan
-from dttui.services.launch.submit import Submission
-from dttui.services.preflight.board import Board, Changed, Check, CheckStatus, Judgement
 from dttui.spec.findings import error, warning
 
 

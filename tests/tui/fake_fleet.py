@@ -14,6 +14,8 @@ from dtagent.protocol.telemetry import (
     PythonFacts,
 )
 
+from dttui.fleet.live import EnvironmentStatus
+from dttui.fleet.states import EnvironmentState
 from dttui.i18n import _
 from dttui.inventory.models import (
     CpuResources,
@@ -25,7 +27,6 @@ from dttui.inventory.models import (
     Resources,
 )
 from dttui.planning.planner import plan
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.transport.base import Connection, Prompter
 from dttui.tui.app import DttuiApp, TuiOptions

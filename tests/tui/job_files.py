@@ -12,14 +12,14 @@ from dtagent.protocol.events import EventKind, JobState, Metric
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
+from dttui import jobs
 from dttui.files import append_line
-from dttui.i18n import ntold, told
+from dttui.i18n import msg, nmsg
 from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.jobs import JobDirectory
 from dttui.spec.models import Job
 
 TRACEBACK = """Traceback (most recent call last):
@@ -128,7 +128,7 @@ class JobWriter:
 def checked(job: Job, inventory: Inventory) -> JobWriter:
     """A job whose hosts are being checked: one has trouble, and one has not answered yet."""
     writer = JobWriter(job, inventory)
-    writer.state(JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
+    writer.state(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
     fine, troubled, silent = (node.name for node in writer.plan.nodes)
     common: dict[str, tuple[str, float | None, str]] = {
         "reach": ("ok", 0.21, "10.0.0.11"),
@@ -152,12 +152,12 @@ def checked(job: Job, inventory: Inventory) -> JobWriter:
 def waiting(job: Job, inventory: Inventory) -> JobWriter:
     """A job of which one node waits at the rendezvous, one has said why it does not come, and one says nothing."""
     writer = JobWriter(job, inventory)
-    writer.state(JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
+    writer.state(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
     writer.nodes("running")
     size = writer.plan.world_size
-    writer.state(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
+    writer.state(JobState.RENDEZVOUS, nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
     first, second, third = (node.name for node in writer.plan.nodes)
-    message = told(
+    message = msg(
         "{joined} of {count} nodes have joined after {seconds} s; waiting for {who}",
         joined=1,
         count=3,
@@ -181,8 +181,8 @@ def missed(job: Job, inventory: Inventory) -> JobWriter:
     said = "[W1121 14:02:11.437498742 socket.cpp:767] [c10d] No route to host (errno: 113), 10.0.0.11:29517"
     writer.logs(name, "launcher.err", said)
     writer.progress("", waited_s=300, port=29517, missing={name: {"has_come": False, "said": said}})
-    writer.nodes("stopped", told("ended by itself after SIGTERM"))
-    late = told("{who} did not join within {seconds} s", who=name, seconds=300)
+    writer.nodes("stopped", msg("ended by itself after SIGTERM"))
+    late = msg("{who} did not join within {seconds} s", who=name, seconds=300)
     writer.outcome(JobState.FAILED, late, 100)
     return writer
 
@@ -191,15 +191,15 @@ def running(job: Job, inventory: Inventory) -> JobWriter:
     """A job that runs and has come to step 200."""
     writer = JobWriter(job, inventory)
     size = writer.plan.world_size
-    writer.state(JobState.PREFLIGHT, ntold("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
+    writer.state(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", len(writer.plan.nodes)))
     writer.nodes("connected")
-    writer.state(JobState.LAUNCHING, ntold("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
+    writer.state(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", len(writer.plan.nodes)))
     writer.nodes("prepared")
     sent = "sent {count} file, {size:.1f} MB in all", "sent {count} files, {size:.1f} MB in all"
-    writer.progress(ntold(*sent, 5, size=0.2))
-    writer.state(JobState.RENDEZVOUS, ntold("waiting for {count} rank", "waiting for {count} ranks", size))
+    writer.progress(nmsg(*sent, 5, size=0.2))
+    writer.state(JobState.RENDEZVOUS, nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
     writer.nodes("running")
-    writer.state(JobState.RUNNING, ntold("the rank runs", "all {count} ranks run", size))
+    writer.state(JobState.RUNNING, nmsg("the rank runs", "all {count} ranks run", size))
     writer.samples(97)
     writer.metrics(200)
     for node in writer.plan.nodes:
@@ -213,7 +213,7 @@ def succeeded(job: Job, inventory: Inventory) -> JobWriter:
     """A job that went well."""
     writer = running(job, inventory)
     writer.nodes("ended")
-    writer.outcome(JobState.SUCCEEDED, told("finished in {seconds} s", seconds=42), 0)
+    writer.outcome(JobState.SUCCEEDED, msg("finished in {seconds} s", seconds=42), 0)
     return writer
 
 
@@ -221,7 +221,7 @@ def silent(job: Job, inventory: Inventory) -> JobWriter:
     """A job of which one host has not been heard of for a while."""
     writer = running(job, inventory)
     name, seconds = writer.plan.nodes[1].name, 12.0
-    message = told("no word from {host} for {seconds:.0f} s", host=name, seconds=seconds)
+    message = msg("no word from {host} for {seconds:.0f} s", host=name, seconds=seconds)
     writer.node(name, "unknown", message, heard_at=time.time() - seconds)
     return writer
 
@@ -229,13 +229,13 @@ def silent(job: Job, inventory: Inventory) -> JobWriter:
 def cancelled(job: Job, inventory: Inventory) -> JobWriter:
     """A job that was stopped, on one node by killing it."""
     writer = running(job, inventory)
-    writer.state(JobState.STOPPING, told("stopping on request"))
+    writer.state(JobState.STOPPING, msg("stopping on request"))
     writer.nodes("stopping")
     *others, last = writer.plan.nodes
     for node in others:
-        writer.node(node.name, "stopped", told("ended by itself after SIGTERM"))
-    writer.node(last.name, "stopped", told("killed"))
-    writer.outcome(JobState.CANCELLED, told("stopped on request; killed on {hosts}", hosts=last.name), 103)
+        writer.node(node.name, "stopped", msg("ended by itself after SIGTERM"))
+    writer.node(last.name, "stopped", msg("killed"))
+    writer.outcome(JobState.CANCELLED, msg("stopped on request; killed on {hosts}", hosts=last.name), 103)
     return writer
 
 
@@ -244,7 +244,7 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
     writer = running(job, inventory)
     node = writer.plan.nodes[-1]
     rank = node.ranks[-1]
-    how = told("{who} exited with code {code}", who=told("rank {rank} on {host}", rank=rank, host=node.name), code=1)
+    how = msg("{who} exited with code {code}", who=msg("rank {rank} on {host}", rank=rank, host=node.name), code=1)
     tail = [
         "rank 13: reading shard 118",
         "[W1121 14:02:11] socket.cpp: the peer closed the connection",
@@ -254,17 +254,17 @@ def failed(job: Job, inventory: Inventory) -> JobWriter:
     writer.rank_failed(
         node.name,
         rank,
-        told("{host}: {reason}", host=how, reason="ValueError: batch 118 has no samples"),
+        msg("{host}: {reason}", host=how, reason="ValueError: batch 118 has no samples"),
         exit_code=1,
         signal=None,
         error="ValueError: batch 118 has no samples",
         traceback=TRACEBACK,
         tail=tail,
     )
-    writer.state(JobState.STOPPING, told("a failure on {host} ends all", host=node.name))
+    writer.state(JobState.STOPPING, msg("a failure on {host} ends all", host=node.name))
     writer.nodes("stopping")
     for item in writer.plan.nodes:
-        message = told("a process failed") if item is node else told("ended by itself after SIGTERM")
+        message = msg("a process failed") if item is node else msg("ended by itself after SIGTERM")
         writer.node(item.name, "failed" if item is node else "stopped", message)
     writer.outcome(JobState.FAILED, how, 100)
     return writer

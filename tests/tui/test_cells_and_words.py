@@ -6,8 +6,8 @@ import pytest
 from dtagent.protocol.events import JobState, NodeStanding
 from rich.cells import cell_len
 
+from dttui.fleet.states import EnvironmentState
 from dttui.planning.models import Severity
-from dttui.services.fleet import EnvironmentState
 from dttui.tui import words
 from dttui.tui.rows import environment_state
 from dttui.tui.theme import Variables, load_themes

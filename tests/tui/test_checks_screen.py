@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.pilot import Pilot
 
 from dttui.errors import UsageError
+from dttui.jobs import JobDirectory
+from dttui.jobs.board import Board, Changed
+from dttui.launch.submit import Submission
 from dttui.planning.models import Plan
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch.submit import Submission
-from dttui.services.preflight.board import Board, Changed
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.compose import ComposeScreen

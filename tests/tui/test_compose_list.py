@@ -7,8 +7,8 @@ import re
 import pytest
 from textual.widgets import Input
 
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
-from dttui.services.fleet import EnvironmentState
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.summary import Summary

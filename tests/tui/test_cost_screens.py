@@ -9,11 +9,11 @@ import pytest
 from textual.command import CommandList, CommandPalette
 from textual.widgets import Input, OptionList, Select
 
+from dttui.compose import estimates
+from dttui.compose.estimates import DraftCost
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
 from dttui.planning.compose import ComposeState
-from dttui.services.compose import estimates
-from dttui.services.compose.estimates import DraftCost
-from dttui.services.fleet import EnvironmentState
 from dttui.spec import dump_job, load_job
 from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
 from dttui.tui import draft_watch
@@ -444,7 +444,7 @@ async def test_a_tick_among_thousands_is_shown_without_waiting_for_its_estimate(
     app = make_app(many, draft=draft)
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        screen_of(app)._become(screen_of(app).state.toggle("node-0063"))
+        screen_of(app)._set_state(screen_of(app).state.toggle("node-0063"))
         assert "64 of 5000 ticked · 512 GPUs" in text_of(app, "#title-right")
         await settle(app, pilot)
         assert "degrees DP 512" in told(app, "#summary")

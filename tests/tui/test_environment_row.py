@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from dttui.services.fleet import EnvironmentState
+from dttui.fleet.states import EnvironmentState
 from dttui.tui.rows import environment_row
 from dttui.tui.widgets.environment_row import Columns, lines_of
 from tests.tui.fake_fleet import environment, status

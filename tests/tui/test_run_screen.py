@@ -11,10 +11,10 @@ from dtagent.protocol.events import JobState, Metric
 from textual.color import Color
 from textual.widgets import Log, Select, TabbedContent
 
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.models import Diagnosis, Evidence
 from dttui.i18n import set_language
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.models import Diagnosis, Evidence
-from dttui.services.view import APART
+from dttui.jobs.view import APART
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens import run as run_screen
 from dttui.tui.screens.compose import ComposeScreen

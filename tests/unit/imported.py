@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dttui.spec.dialects.importing import Imported, translate_file
 from dttui.spec.dialects.torchrun import translate_command
 from dttui.spec.dialects.translation import Translated
+from dttui.spec.importing import Imported, translate_file
 
 
 def command(line: str) -> Translated:

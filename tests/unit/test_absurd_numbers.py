@@ -14,10 +14,10 @@ from dttui import locations
 from dttui.cli import main
 from dttui.cli.arguments import parse_arguments
 from dttui.errors import UsageError
+from dttui.fleet.known_hardware import known_hardware
 from dttui.inventory.reader import parse_inventory
-from dttui.services.known_hardware import known_hardware
-from dttui.services.metrics import MetricStream
-from dttui.services.telemetry import decode_frame
+from dttui.jobs.metrics import MetricStream
+from dttui.rpc.sample_rows import decode_frame
 from dttui.spec import DocumentError, parse_job
 from dttui.spec.conditions import parse_metric
 

@@ -14,7 +14,7 @@ from dtagent.protocol.telemetry import TelemetryReply
 
 from dttui.errors import AgentError, BrokenProtocolError, HostUnreachableError
 from dttui.inventory.models import Environment
-from dttui.services.agents.client import AgentClient
+from dttui.rpc.client import AgentClient
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.waiting import until

@@ -15,8 +15,8 @@ import pytest
 
 from dttui import locations
 from dttui.errors import UsageError
-from dttui.services.agents.wheel_source import ARCHITECTURES, WheelSource
-from dttui.services.agents.wheels import Requirement, Wheel, build_agent_wheel, lock_text, pinned, zip_wheel
+from dttui.fleet.deployment.wheel_source import ARCHITECTURES, WheelSource
+from dttui.fleet.deployment.wheels import Requirement, Wheel, build_agent_wheel, lock_text, pinned, zip_wheel
 
 INFO = f"dtagent-{dtagent.__version__}.dist-info"
 

@@ -10,10 +10,10 @@ import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
-from dttui.services import jobs
-from dttui.services.alerts.alerts import BURST, MAX_GAP_S, REARM_S, AlertWatch
-from dttui.services.alerts.event_watch import EventWatch, WatchedLog
-from dttui.services.metrics import MetricStream
+from dttui import jobs
+from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
+from dttui.engine.alerts.matching import BURST, MAX_GAP_S, REARM_S, AlertWatch
+from dttui.jobs.metrics import MetricStream
 from dttui.spec.models import Alert, Job, Monitoring
 from tests.waiting import until
 

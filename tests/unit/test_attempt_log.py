@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.takeover import RecoveredState
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.takeover import Remains
-from dttui.services.jobs import JobDirectory
 from tests.unit.test_follow import plan_for
 
 
@@ -45,8 +45,8 @@ def test_a_job_in_a_state_that_only_another_version_knows_may_have_touched_its_h
     log.enter(JobState.PREFLIGHT, "")
     plan: Plan = plan_for("a")
 
-    def remains() -> Remains:
-        return Remains(tuple(directory.read_events()), 0, plan, None, 0.0)
+    def remains() -> RecoveredState:
+        return RecoveredState(tuple(directory.read_events()), 0, plan, None, 0.0)
 
     assert not remains().touched_hosts
     log.add(EventKind.JOB_STATE, "", data={"state": "HIBERNATING"})

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 
-from dttui.services import awake
+from dttui.engine import awake
 from tests.waiting import wait_until
 
 PROGRAM = """
 import asyncio, os, sys
-from dttui.services import awake
+from dttui.engine import awake
 awake.MOST_GAP_S = awake.TICK_S = 0.3
 
 async def main():

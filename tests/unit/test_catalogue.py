@@ -16,15 +16,15 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from dttui import locations
+from dttui.compose.templates import read_templates
 from dttui.frameworks import frameworks
 from dttui.planning.section_form import options_form, section_form
-from dttui.services.templates import read_templates
 from dttui.spec.models import Container, Job
 
 PACKAGE = Path(__file__).parents[2] / "dttui"
 CATALOGUE = PACKAGE / "locale" / "zh" / "LC_MESSAGES" / "dttui.po"
-KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "told": None, "ntold": (1, 2)}
-MARKERS = {"_", "N_", "ngettext", "told", "ntold"}
+KEYWORDS = {**DEFAULT_KEYWORDS, "N_": None, "msg": None, "nmsg": (1, 2)}
+MARKERS = {"_", "N_", "ngettext", "msg", "nmsg"}
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from typing import NoReturn
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui import jobs
 from dttui.cli import command, main, run
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
 from tests.integration.headless import shell_job
 
 

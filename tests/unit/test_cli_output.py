@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 from dtagent.protocol.events import Event, EventKind
 
+from dttui import jobs
 from dttui.cli import main, run
 from dttui.cli.following import in_order
 from dttui.cli.printing import Printer
 from dttui.i18n import set_language
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.follow import JobFollower
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower
 from dttui.spec.problems import text_width
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.test_follow import plan_for

@@ -16,6 +16,14 @@ from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import AttemptKey, FollowReply, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
+from dttui import jobs
+from dttui.engine import controller as controller_module
+from dttui.engine import start as gang_start
+from dttui.engine import watch as gang_watch
+from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.controller import Controller
+from dttui.engine.nodes import node_run
+from dttui.engine.takeover import RecoveredState, TakeOver
 from dttui.errors import (
     AuthenticationError,
     HostError,
@@ -26,23 +34,15 @@ from dttui.errors import (
 )
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.launch_file import LaunchFile
+from dttui.jobs.view import JobView
+from dttui.launch import starting
+from dttui.launch.control import ControllerClient, ensure_controller
+from dttui.launch.starting import start_controller
+from dttui.launch.submit import Submission, make_local_plan
 from dttui.planning.models import Bindings, BoundPlan
-from dttui.services import jobs
-from dttui.services.alerts.alerts import AlertWatch
-from dttui.services.controller import process as controller_module
-from dttui.services.controller import starting
-from dttui.services.controller.control import ControllerClient, ensure_controller
-from dttui.services.controller.process import Controller
-from dttui.services.controller.starting import start_controller
-from dttui.services.event_log import EventLog
-from dttui.services.gang import node_run
-from dttui.services.gang import start as gang_start
-from dttui.services.gang import watch as gang_watch
-from dttui.services.gang.takeover import Remains, TakeOver
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch.launch_file import LaunchFile
-from dttui.services.launch.submit import Submission, make_local_plan
-from dttui.services.view import JobView
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from tests.fake_transport import FakeHost, FakeTransport
@@ -219,7 +219,7 @@ async def test_a_look_at_lost_hosts_is_forced_only_where_that_is_asked_of_it(
         await client.close()
         seen.append(forced.is_set())
 
-    monkeypatch.setattr(controller_module, "look_again", look)
+    monkeypatch.setattr(controller_module, "clean_up_lost_hosts", look)
     await asyncio.wait_for(Controller(directory, expects_client=False).run(), LIMIT_S)
     assert seen == [force]
 
@@ -330,11 +330,13 @@ async def test_a_host_that_cannot_be_stopped_is_named_as_lost(
         monkeypatch.setattr(gang_watch, name, 0.05)
     inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
     log = running_job(directory, inventory, tmp_path, JobState.LAUNCHING, JobState.RUNNING)
-    plan = Remains.read(directory, 0.0).plan
+    plan = RecoveredState.read(directory, 0.0).plan
     bound = BoundPlan(plan=plan, bindings=Bindings(job_id=directory.job_id, attempt=0, master_port=1, nodes={}))
     write_atomic(directory.bound_plan(0), bound.model_dump_json())
     transport = FakeTransport({"gpu1": FakeHost(error=error)})
-    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    taken = TakeOver(
+        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
+    )
     taken.request_stop(force=force)
     with pytest.raises(JobFailedError, match="stopped on request, but gpu1 could not be reached"):
         await asyncio.wait_for(taken.run(), LIMIT_S)
@@ -350,7 +352,9 @@ async def test_a_job_whose_controller_died_before_it_touched_a_host_has_failed_w
     inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
     log = running_job(directory, inventory, tmp_path, *states)
     transport = FakeTransport({})
-    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    taken = TakeOver(
+        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
+    )
     with pytest.raises(LaunchError, match=r"^the controller died before the start$"):
         await asyncio.wait_for(taken.run(), LIMIT_S)
     assert transport.connections == []
@@ -365,7 +369,7 @@ async def test_a_host_that_cannot_tell_whether_it_was_started_is_lost_and_the_ot
     job = JOB.replace("role: master, resources: {gpu: {count: 1}}}", "role: master}, {id: gpu2}")
     log = running_job(directory, inventory, tmp_path, JobState.LAUNCHING, job=job)
     bound = BoundPlan(
-        plan=Remains.read(directory, 0.0).plan,
+        plan=RecoveredState.read(directory, 0.0).plan,
         bindings=Bindings(job_id=directory.job_id, attempt=0, master_port=1, nodes={}),
     )
     write_atomic(directory.bound_plan(0), bound.model_dump_json())
@@ -380,7 +384,9 @@ async def test_a_host_that_cannot_tell_whether_it_was_started_is_lost_and_the_ot
         return to_wire({"status": running, "stop": stopped, "follow": FollowReply(stopped, "")}[method])
 
     transport = FakeTransport({"gpu1": FakeHost(agent(lambda _: damaged)), "gpu2": FakeHost(agent(trains))})
-    taken = TakeOver(directory, log, Remains.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {})
+    taken = TakeOver(
+        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
+    )
     told = "gpu1: a record of how it ended on this host is damaged"
     with pytest.raises(LaunchError) as caught:
         await asyncio.wait_for(taken.run(), LIMIT_S)

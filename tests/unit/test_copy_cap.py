@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.jobs import LogChunk
 
-from dttui.services import holes
-from dttui.services.diagnosis.evidence import _tail
-from dttui.services.follow import LineReader, LogFollower
-from dttui.services.gang import copy_cap, log_copy
-from dttui.services.gang.copy_cap import CopyCap
-from dttui.services.gang.log_copy import LogCopy
-from dttui.services.jobs import JobDirectory
-from dttui.services.log_window import LogWindow
+from dttui.diagnosis.evidence import _tail
+from dttui.engine.copies import copy_cap, log_copy
+from dttui.engine.copies.copy_cap import CopyCap
+from dttui.engine.copies.log_copy import LogCopy
+from dttui.jobs import JobDirectory, sparse_files
+from dttui.jobs.following import LineReader, LogFollower
+from dttui.jobs.log_window import LogWindow
 
 CAP = 1 << 20
 CHUNK = 128 * 1024
@@ -171,7 +170,7 @@ def test_a_file_that_is_no_log_of_ours_may_end_in_a_hole(tmp_path: Path) -> None
         stream.truncate(1 << 22)
     assert read_all(LineReader(path))[:1] == ["one"]
     with path.open("rb") as stream:
-        assert holes.kept_parts(stream.fileno())[0][0] == 0
+        assert sparse_files.kept_parts(stream.fileno())[0][0] == 0
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dtagent.protocol.events import Metric
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.services.curves import Axis, curves, speed_of, spread
+from dttui.jobs.curves import Axis, curves, speed_of, spread
 
 
 def test_points_lie_at_their_steps() -> None:

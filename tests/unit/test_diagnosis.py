@@ -9,13 +9,13 @@ import pytest
 from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.document import document
+from dttui.diagnosis.exceptions import headline, raised_at
+from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
+from dttui.diagnosis.report import sections, short_sections
 from dttui.errors import ExitCode
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.document import document
-from dttui.services.diagnosis.exceptions import headline, raised_at
-from dttui.services.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
-from dttui.services.diagnosis.report import sections, short_sections
-from dttui.services.redaction import redact
+from dttui.redaction import redact
 
 PEER = (
     "RuntimeError: [/p/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:9122. "

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from dttui.services.diagnosis.causes import recognise, tell
-from dttui.services.diagnosis.exceptions import chain
-from dttui.services.diagnosis.table import RECOGNISERS
+from dttui.diagnosis.causes import recognise, tell
+from dttui.diagnosis.exceptions import chain
+from dttui.diagnosis.table import RECOGNISERS
 
 FIELDS = {"host": "gpu2", "rank": "3", "python": "/opt/conda/bin/python"}
 

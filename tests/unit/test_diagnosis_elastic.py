@@ -11,18 +11,18 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.jobs import ProcessExit, RankFailure
 from dtagent.protocol.rpc import to_wire
 
+from dttui import jobs
 from dttui.cli import main
 from dttui.cli.printing import Printer
-from dttui.frameworks.parts.bundle import PlannedProcess
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.document import document
+from dttui.diagnosis.models import LogLine
+from dttui.diagnosis.report import sections, short_sections
+from dttui.diagnosis.rounds import Rounds
+from dttui.frameworks.bundle import PlannedProcess
 from dttui.i18n import set_language
-from dttui.services import jobs
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.document import document
-from dttui.services.diagnosis.models import LogLine
-from dttui.services.diagnosis.report import sections, short_sections
-from dttui.services.diagnosis.rounds import Rounds
-from dttui.services.jobs import JobDirectory
-from dttui.services.view import NODE_OUT
+from dttui.jobs import JobDirectory
+from dttui.jobs.view import NODE_OUT
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.test_diagnosis import evidence, failed, node, text_of
 from tests.unit.test_diagnosis_evidence import read

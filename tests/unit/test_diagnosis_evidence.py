@@ -10,17 +10,17 @@ from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
+from dttui import jobs
 from dttui.cli import main
-from dttui.services import jobs
-from dttui.services.diagnosis import evidence as diagnosis_evidence
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.models import Evidence
-from dttui.services.event_log import EventLog
-from dttui.services.follow import JobFollower
-from dttui.services.gang.copy_cap import CopyCap
-from dttui.services.holes import last_hole_end
-from dttui.services.jobs import JobDirectory
+from dttui.diagnosis import evidence as diagnosis_evidence
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.models import Evidence
+from dttui.engine.copies.copy_cap import CopyCap
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower
+from dttui.jobs.sparse_files import last_hole_end
 from tests.unit.test_follow import plan_for
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: s3cret \x1b]52;c;aGk=\x07is wrong\n'

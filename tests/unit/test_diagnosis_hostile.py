@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dttui.services.diagnosis.causes import any_is_consequence
-from dttui.services.diagnosis.recogniser import Recogniser
-from dttui.services.diagnosis.table import RECOGNISERS
+from dttui.diagnosis.causes import any_is_consequence
+from dttui.diagnosis.recogniser import Recogniser
+from dttui.diagnosis.table import RECOGNISERS
 
 
 def hostile_texts(row: Recogniser) -> Iterator[str]:

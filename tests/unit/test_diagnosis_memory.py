@@ -7,8 +7,8 @@ import signal
 import pytest
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.models import Cause
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.models import Cause
 from tests.unit.test_diagnosis import evidence, failed, node
 
 MIB_PER_GIB = 1024

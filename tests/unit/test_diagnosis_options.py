@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui import jobs
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.models import Cause
+from dttui.jobs.event_log import EventLog
 from dttui.planning.planner import plan
-from dttui.services import jobs
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.models import Cause
-from dttui.services.event_log import EventLog
 from dttui.spec.loader import parse_job
 from tests.unit.seed_cluster import SEED
 from tests.unit.test_diagnosis import evidence, failed, node

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from dtagent.protocol.events import EventKind, JobState
 
+from dttui import jobs
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.document import document
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.models import AbsentNode, Cause, Evidence, LogLine, Rendezvous
 from dttui.errors import ExitCode
-from dttui.services import jobs
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.document import document
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.models import AbsentNode, Cause, Evidence, LogLine, Rendezvous
-from dttui.services.event_log import EventLog
-from dttui.services.follow import JobFollower
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower
 from tests.unit.test_diagnosis import evidence, failed, node, text_of
 from tests.unit.test_follow import plan_for
 

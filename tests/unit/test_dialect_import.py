@@ -13,10 +13,10 @@ import pytest
 from dttui.cli import main
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, dump_job, load_job, parse_job
-from dttui.spec.dialects.importing import Imported, grouped, merge
 from dttui.spec.dialects.torchrun import translate_command
 from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED, parse_command
 from dttui.spec.findings import Severity
+from dttui.spec.importing import Imported, grouped, merge
 from tests.unit.imported import command, data, file, keys
 
 FSDP = """\

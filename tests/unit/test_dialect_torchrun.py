@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dttui.spec import DocumentError
-from dttui.spec.dialects.importing import merge
 from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED
+from dttui.spec.importing import merge
 from tests.unit.imported import command, data, keys
 
 

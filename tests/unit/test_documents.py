@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dttui.errors import UsageError
-from dttui.inventory.models import Environment, Inventory
-from dttui.services.compose.documents import (
+from dttui.compose.documents import (
     format_file,
     has_comments,
     import_hosts,
@@ -19,7 +17,9 @@ from dttui.services.compose.documents import (
     open_job,
     save_job,
 )
-from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.errors import UsageError
+from dttui.inventory.models import Environment, Inventory
+from dttui.launch.submit import Submission, make_local_plan
 from dttui.spec import Job, dump_job
 from dttui.spec.models import Run
 

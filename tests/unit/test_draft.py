@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dttui.compose.draft import preview_draft
+from dttui.fleet.live import EnvironmentStatus
+from dttui.fleet.states import EnvironmentState
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Severity
-from dttui.services.compose.draft import look_ahead
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus
 from tests.unit.seed_cluster import SEED
 
 STATUSES = {item.name: EnvironmentStatus(item) for item in SEED.environments}
@@ -15,11 +16,11 @@ KEYS = tuple(STATUSES)
 
 
 def test_an_empty_draft_has_nothing_to_complain_of() -> None:
-    assert look_ahead(ComposeState(), SEED, STATUSES, Path()).findings == ()
+    assert preview_draft(ComposeState(), SEED, STATUSES, Path()).findings == ()
 
 
 def test_zones_are_warned_of_before_anything_else_is_filled_in() -> None:
-    outlook = look_ahead(ComposeState(selected=KEYS, master=KEYS[0]), SEED, STATUSES, Path())
+    outlook = preview_draft(ComposeState(selected=KEYS, master=KEYS[0]), SEED, STATUSES, Path())
     assert [finding.code for finding in outlook.findings] == ["cross-zone"]
     assert outlook.plan is not None
     assert outlook.plan.world_size == 14
@@ -27,13 +28,13 @@ def test_zones_are_warned_of_before_anything_else_is_filled_in() -> None:
 
 def test_a_ticked_environment_that_is_down_is_a_warning_and_no_error() -> None:
     down = EnvironmentStatus(SEED.environments[0], EnvironmentState.UNREACHABLE, "no answer", "look at it")
-    outlook = look_ahead(ComposeState(selected=KEYS[:1], master=KEYS[0]), SEED, {**STATUSES, KEYS[0]: down}, Path())
+    outlook = preview_draft(ComposeState(selected=KEYS[:1], master=KEYS[0]), SEED, {**STATUSES, KEYS[0]: down}, Path())
     finding = next(item for item in outlook.findings if item.code == "environment-unreachable")
     assert (finding.severity, finding.subject, finding.hint) == (Severity.WARNING, KEYS[0], "look at it")
     assert "no answer" in finding.message
 
 
 def test_a_field_that_no_job_can_hold_is_said_and_leaves_no_plan() -> None:
-    outlook = look_ahead(ComposeState(program="a.py", arguments='"open', selected=KEYS), SEED, STATUSES, Path())
+    outlook = preview_draft(ComposeState(program="a.py", arguments='"open', selected=KEYS), SEED, STATUSES, Path())
     assert outlook.plan is None
     assert [finding.severity for finding in outlook.findings] == [Severity.ERROR]

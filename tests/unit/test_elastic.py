@@ -15,22 +15,22 @@ from dtagent.payload import torchrun
 from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.jobs import AttemptKey, Disturbance, NodeState, NodeStatus, Numbering, ProcessExit
 
-from dttui.frameworks.parts.bundle import fill
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_record import Shared
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.outcome import LEFT, TAMPERED
+from dttui.engine.rendezvous.elastic import Membership
+from dttui.export.targets import TARGETS
+from dttui.frameworks.bundle import fill
 from dttui.frameworks.pytorch_ddp import CONFIG_FILE
 from dttui.i18n import retell, set_language
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import JobView
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.planner import plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.elastic import Membership
-from dttui.services.gang.node_record import Shared
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import LEFT, TAMPERED
-from dttui.services.jobs import JobDirectory
-from dttui.services.preflight import hosts
-from dttui.services.render.targets import TARGETS
-from dttui.services.view import JobView
+from dttui.preflight import hosts
 from dttui.spec.findings import Severity
 from dttui.spec.models import Checkpoint, Recovery, Run
 from tests.unit.seed_cluster import SEED, make_job

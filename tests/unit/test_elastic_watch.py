@@ -21,18 +21,18 @@ from dtagent.protocol.jobs import (
     RankFailure,
 )
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_record import Shared
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.rendezvous import elastic
+from dttui.engine.takeover import ResumedWatch
+from dttui.engine.watch import GangWatch
 from dttui.errors import CancelledError, JobFailedError
 from dttui.inventory.models import Environment
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import NODE_OUT, JobView
 from dttui.planning.models import Bindings, BoundPlan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import elastic
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_record import Shared
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.takeover import ResumedWatch
-from dttui.services.gang.watch import GangWatch
-from dttui.services.view import NODE_OUT, JobView
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.test_follow import plan_for

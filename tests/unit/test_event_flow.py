@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
-from dttui.services import event_log
-from dttui.services.allowance import Allowance
-from dttui.services.event_log import EventLog, read_events
-from dttui.services.gang import event_flow
-from dttui.services.gang.attempt_log import AttemptLog
+from dttui.engine import event_flow
+from dttui.engine.attempt_log import AttemptLog
+from dttui.jobs import event_log
+from dttui.jobs.event_log import EventLog, read_events
+from dttui.rpc.token_bucket import TokenBucket
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands still until a test moves it."""
     now = [0.0]
-    monkeypatch.setattr(event_flow, "Allowance", lambda per_s, burst: Allowance(per_s, burst, lambda: now[0]))
+    monkeypatch.setattr(event_flow, "TokenBucket", lambda per_s, burst: TokenBucket(per_s, burst, lambda: now[0]))
     return now
 
 

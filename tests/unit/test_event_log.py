@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind, JobState
 
-from dttui.services import event_log, jobs
-from dttui.services.event_log import EventLog, newest_event, read_events
+from dttui import jobs
+from dttui.jobs import event_log
+from dttui.jobs.event_log import EventLog, newest_event, read_events
 
 LINE = '{{"seq": {}, "time": {}, "kind": "{}", "message": "{}", "data": {{"state": "{}"}}}}\n'
 

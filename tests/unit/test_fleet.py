@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from dtagent.protocol.rpc import to_wire
 
+from dttui.fleet import live
+from dttui.fleet.live import Fleet, retry_delay_s
+from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
-from dttui.services import fleet
-from dttui.services.fleet import EnvironmentState, Fleet, retry_delay_s
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts
@@ -25,7 +26,7 @@ async def no_agent(process: FakeProcess) -> int:
 
 
 async def test_an_agent_that_is_deployed_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "RETRY_S", (0.01,))
+    monkeypatch.setattr(live, "RETRY_S", (0.01,))
     host = FakeHost(no_agent)
     transport = FakeTransport({"a": host})
     watched = Fleet(Inventory(environments=(environment("a", 2),)).environments, transport, Nobody())

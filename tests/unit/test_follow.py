@@ -11,14 +11,14 @@ import pytest
 from dtagent.protocol import rpc
 from dtagent.protocol.events import Event, EventKind
 
+from dttui import jobs
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.inventory.models import Environment, Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import READ_BYTES, JobFollower, LineReader, LogFollower
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.follow import READ_BYTES, JobFollower, LineReader, LogFollower
-from dttui.services.jobs import JobDirectory
 from dttui.spec import parse_job
 
 
@@ -132,7 +132,7 @@ def test_the_last_lines_of_a_file_that_takes_several_reads_are_its_last_ones(dir
 def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [jobs.create(name) for name in ("first", "second")]
     for began_at, each in zip((100.0, 200.0), made, strict=True):
-        monkeypatch.setattr("dttui.services.jobs.time.time", lambda began_at=began_at: began_at)
+        monkeypatch.setattr("dttui.jobs.directory.time.time", lambda began_at=began_at: began_at)
         EventLog(each.events).add(EventKind.JOB_STATE, "", data={"state": "RUNNING"})
     os.utime(made[0].path, (900, 900))
     assert jobs.find("last") == made[1]
@@ -145,7 +145,7 @@ def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch
 
 def begin(name: str, began_at: float, state: str, monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
     directory = jobs.create(name)
-    monkeypatch.setattr("dttui.services.jobs.time.time", lambda: began_at)
+    monkeypatch.setattr("dttui.jobs.directory.time.time", lambda: began_at)
     EventLog(directory.events).add(EventKind.JOB_STATE, "", data={"state": state})
     return directory
 

@@ -9,10 +9,10 @@ from dtagent.protocol.probes import ImageReply
 from dtagent.protocol.telemetry import RdmaPort
 
 from dttui.frameworks.parts.container import without_container
+from dttui.launch.command_line import needs_on_host
 from dttui.planning.models import PlannedProcess
 from dttui.planning.planner import plan
-from dttui.services.launch.command_line import needs_on_host
-from dttui.services.preflight.container import image_drift, judge_image
+from dttui.preflight.container import image_drift, judge_image
 from dttui.spec.findings import Severity
 from dttui.spec.models import Checkpoint, DatasetRef, Node, Recovery, Run
 from tests.unit.container_plans import SIMULATED, A, B, C, bound, container, planned, process_of

@@ -15,8 +15,8 @@ from dttui.inventory.demo import demo_inventory
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.spec.communication import AllReduce
-from dttui.spec.dialects.importing import merge, translate_file
 from dttui.spec.findings import Finding, Severity
+from dttui.spec.importing import merge, translate_file
 from dttui.spec.models import Communication, DataParallel, Model, PipelineParallel, Run, Strategy
 from tests.unit.seed_cluster import SEED, make_job
 from tests.unit.test_dialect_import import DEEPSPEED as SEED_004

@@ -15,7 +15,7 @@ from dttui.frameworks.parts.nccl import reason
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
-from dttui.services.preflight.software import judge_software
+from dttui.preflight.software import judge_software
 from dttui.spec.communication import AllReduce, Communication
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import environment, host_facts, make_job

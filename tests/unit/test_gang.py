@@ -16,19 +16,19 @@ from dtagent.protocol.events import EventKind
 from dtagent.protocol.jobs import FollowReply, LogChunk, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui import jobs
+from dttui.engine import watch as gang_watch
+from dttui.engine.attempt import Gang
+from dttui.engine.nodes import stop_order
+from dttui.engine.nodes.node_run import NodeRun
 from dttui.errors import AgentError, AuthenticationError, CancelledError, HostError, JobFailedError
-from dttui.i18n import told
+from dttui.i18n import msg
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import JobView
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.planning.planner import plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import stop_order
-from dttui.services.gang import watch as gang_watch
-from dttui.services.gang.attempt import Gang
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.jobs import JobDirectory
-from dttui.services.view import JobView
 from dttui.spec.models import Run
 from tests.fake_transport import FakeTransport
 from tests.unit.seed_cluster import make_job
@@ -479,7 +479,7 @@ async def test_who_is_too_late_for_the_rendezvous_ends_the_attempt_as_soon_as_th
 
         async def look(self) -> str:
             await asyncio.sleep(0)
-            return told("two did not join within 9 s")
+            return msg("two did not join within 9 s")
 
     monkeypatch.setattr(gang_watch, "RendezvousBoard", lambda *_arguments: Board())
     watched = watch(one=hear)

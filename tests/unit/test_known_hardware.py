@@ -8,9 +8,9 @@ import pytest
 
 from dttui import locations
 from dttui.errors import UsageError
+from dttui.fleet.known_hardware import gpu_types, known_hardware, measured_links, record_links
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.links import MeasuredLink
-from dttui.services.known_hardware import gpu_types, known_hardware, measured_links, record_links
 from dttui.spec.problems import DocumentError
 
 OWN = """

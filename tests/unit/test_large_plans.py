@@ -26,17 +26,17 @@ from dtagent.protocol.rpc import MAGIC, RequestReader, encode, to_wire
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dttui import jobs
+from dttui.engine.attempt import Gang
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.start import GangStart
 from dttui.files import write_atomic
-from dttui.frameworks.parts.bundle import IN_FULL
+from dttui.frameworks.bundle import IN_FULL
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
+from dttui.jobs.event_log import EventLog
 from dttui.planning.binding import bind
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
 from dttui.planning.planner import plan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang.attempt import Gang
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.start import GangStart
 from dttui.spec.models import Cluster, DataParallel, Job, Model, Node, Run, Strategy
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from dtagent.protocol.events import EventKind
 
+from dttui import jobs
 from dttui.errors import UsageError
 from dttui.files import write_atomic
-from dttui.frameworks.parts.bundle import PlannedProcess
+from dttui.frameworks.bundle import PlannedProcess
 from dttui.inventory.models import Environment, Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.launch import submit as launch
+from dttui.launch.command_line import needs_on_host, script_of
+from dttui.launch.same_job import find_earlier
+from dttui.launch.starting import SpareController
+from dttui.launch.submit import Submission, find_same, make_local_plan, submit
 from dttui.planning.models import Finding, Plan, Severity
-from dttui.services import jobs
-from dttui.services.controller.starting import SpareController
-from dttui.services.event_log import EventLog
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch import submit as launch
-from dttui.services.launch.command_line import needs_on_host, script_of
-from dttui.services.launch.same_job import find_earlier
-from dttui.services.launch.submit import Submission, find_same, make_local_plan, submit
 from dttui.spec import parse_job
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))

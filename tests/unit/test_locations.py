@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dttui import locations
+from dttui.compose.documents import importable_hosts
 from dttui.inventory.models import Inventory
-from dttui.services.compose.documents import importable_hosts
 from dttui.transport.ssh_config import HostQuery, SshConfig
 
 

@@ -16,10 +16,10 @@ from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.services.event_log import EventLog
-from dttui.services.gang.log_copy import LogCopy
-from dttui.services.jobs import JobDirectory
-from dttui.services.pace import FIRST_GRANT_BYTES, GRANT_S, MIN_GRANT_BYTES, Pace
+from dttui.engine.copies.log_copy import LogCopy
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.rpc.flow_control import FIRST_GRANT_BYTES, GRANT_S, MIN_GRANT_BYTES, FlowControl
 
 
 def chunk(offset: int, data: bytes, gap: int = 0, *, inode: int | None = 7, is_new: bool = False) -> LogChunk:
@@ -159,7 +159,7 @@ def test_an_unreadable_drift_is_no_drift(folder: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 22), st.floats(0, 100)), max_size=50))
 def test_a_grant_stays_within_what_makes_progress_and_what_an_agent_sends(replies: list[tuple[int, float]]) -> None:
-    pace = Pace()
+    pace = FlowControl()
     for size, seconds in replies:
         pace.note(size, seconds)
         assert MIN_GRANT_BYTES <= pace.grant_bytes <= MAX_CHUNK_BYTES
@@ -167,7 +167,7 @@ def test_a_grant_stays_within_what_makes_progress_and_what_an_agent_sends(replie
 
 @pytest.mark.parametrize("bytes_per_s", [20_000, 125_000, 1_000_000])
 def test_a_grant_settles_at_a_quarter_second_of_the_link(bytes_per_s: int) -> None:
-    pace = Pace()
+    pace = FlowControl()
     assert pace.grant_bytes == FIRST_GRANT_BYTES
     for _ in range(10):
         on_the_wire = int(pace.grant_bytes * 4 / 3)

@@ -8,8 +8,8 @@ import pytest
 from dtagent.payload import rank
 
 from dttui.i18n import set_language
-from dttui.services.log_marks import retold
-from dttui.services.log_window import shown
+from dttui.jobs.log_marks import retold
+from dttui.jobs.log_window import shown
 from tests.tui.catalogue import compile_catalogues
 
 GAP = "… 1,000,000 bytes of this log were not kept on the host …"

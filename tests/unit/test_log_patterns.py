@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.services.alerts import log_patterns
-from dttui.services.alerts.log_patterns import MAX_LINE_BYTES, MAX_STRIKES, LogPatterns
+from dttui.engine.alerts import log_patterns
+from dttui.engine.alerts.log_patterns import MAX_LINE_BYTES, MAX_STRIKES, LogPatterns
 
 
 def patterns(*texts: str) -> LogPatterns:

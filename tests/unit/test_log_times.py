@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import UsageError
-from dttui.services.follow import LineReader
-from dttui.services.log_times import parse_since
+from dttui.jobs.following import LineReader
+from dttui.jobs.log_times import parse_since
 
 NOW = datetime(2026, 11, 21, 13, 30).timestamp()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dttui.services.jobs import JobDirectory
-from dttui.services.log_window import FIRST_BYTES, MAX_LINE, LogWindow, shown
+from dttui.jobs import JobDirectory
+from dttui.jobs.log_window import FIRST_BYTES, MAX_LINE, LogWindow, shown
 
 
 def write(directory: JobDirectory, stream: str, content: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dttui.services.controller.login_session import agent_is_forwarded, logout_kills, own_scope, take_agent
+from dttui.launch.login_session import agent_is_forwarded, logout_kills, own_scope, take_agent
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 

@@ -11,15 +11,15 @@ from dtagent.protocol.events import Event, EventKind
 from dtagent.protocol.jobs import AttemptKey, FollowReply, LogChunk, NodeState, NodeStatus
 from dtagent.protocol.rpc import to_wire
 
+from dttui import jobs
+from dttui.engine import lost_host_cleanup as module
+from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
+from dttui.engine.nodes import node_run
 from dttui.files import write_atomic
 from dttui.inventory.models import Environment, Inventory
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import look_again as module
-from dttui.services.gang import node_run
-from dttui.services.gang.look_again import look_again
-from dttui.services.gang.lost_nodes import lost_nodes, unfetched_nodes
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeHost, FakeTransport
 from tests.unit.test_agent_client import agent
@@ -60,7 +60,7 @@ async def look(directory: JobDirectory, seen: FakeHost, *, forced: bool = False)
     if forced:
         hurry.set()
     transport = FakeTransport({"gpu1": seen})
-    looking = look_again(directory, EventLog(directory.events), inventory, transport, Nobody(), forced=hurry)
+    looking = clean_up_lost_hosts(directory, EventLog(directory.events), inventory, transport, Nobody(), forced=hurry)
     await asyncio.wait_for(looking, 20)
     return [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE][-1]
 

@@ -9,10 +9,10 @@ import random
 import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 
-from dttui.services.alerts import metric_watch
-from dttui.services.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
-from dttui.services.event_log import EVENT, EventLog
-from dttui.services.jobs import JobDirectory
+from dttui.engine.alerts import metric_watch
+from dttui.engine.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EVENT, EventLog
 
 
 def reports(losses: list[float], rank: int = 0, first_step: int = 0) -> list[Metric]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dtagent.protocol.events import Metric
 
-from dttui.services.metrics import MAX_LINE_BYTES, MetricStream
+from dttui.jobs.metrics import MAX_LINE_BYTES, MetricStream
 
 
 def only(line: bytes, lowest_rank: int, received: float, world_size: int = 1) -> Metric:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample
 
-from dttui.i18n import Told, retell, set_language
+from dttui.compose.draft import preview_draft
+from dttui.fleet.live import EnvironmentStatus
+from dttui.fleet.states import EnvironmentState
+from dttui.i18n import Message, retell, set_language
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
-from dttui.services.compose.draft import look_ahead
-from dttui.services.compose.occupation import HostReading, check_room
-from dttui.services.fleet import EnvironmentState, EnvironmentStatus
+from dttui.preflight.occupation import HostReading, check_room
 from dttui.spec.models import GpuRequest, Node, NodeResources
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.seed_cluster import environment, host_facts, make_job
@@ -60,7 +61,7 @@ def test_gpus_that_others_hold_are_an_error_that_names_them() -> None:
 def test_who_is_in_the_way_is_told_again_in_another_language_and_no_part_of_it_is_left_behind() -> None:
     sample = HostSample(1, 0.0, gpus=[gpu(0, GpuProcess(9), GpuProcess(7, "li"))], ranks={"j-1": [RankSample(0, 9)]})
     (finding,) = found("gpu1", 4, sample)
-    assert isinstance(finding.message, Told)
+    assert isinstance(finding.message, Message)
     recipe = finding.message.recipe
     compile_catalogues()
     set_language("zh")
@@ -108,7 +109,7 @@ def test_a_rank_that_uses_all_of_its_node_holds_so_many_simulated_gpus() -> None
 def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
     sample = HostSample(1, 0.0, ranks={"a-1": [RankSample(0, 1), RankSample(1, 2)]})
     busy = EnvironmentStatus(SIMULATED, EnvironmentState.BUSY, "a-1", facts=host_facts(), sample=sample)
-    outlook = look_ahead(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
+    outlook = preview_draft(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
     (finding,) = [item for item in outlook.findings if item.subject == "sim"]
     assert (finding.code, finding.severity) == ("gpus-taken", Severity.WARNING)
 
@@ -123,7 +124,7 @@ def test_a_draft_tells_once_and_last_of_hosts_that_are_merely_busy() -> None:
     }
     inventory = Inventory(environments=tuple(hosts))
     state = ComposeState(selected=names, master="a")
-    said = look_ahead(state, inventory, statuses, Path()).findings
+    said = preview_draft(state, inventory, statuses, Path()).findings
     warnings = [item for item in said if item.severity is Severity.WARNING]
     assert [item.code for item in warnings] == ["cross-zone", "host-busy"]
     assert warnings[1].message.startswith("on 3 nodes (a, b, c): in use: CPU 98%")

@@ -12,7 +12,7 @@ from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, 
 
 from dttui.errors import AgentError
 from dttui.inventory.models import Environment
-from dttui.services.agents.client import AgentClient
+from dttui.rpc.client import AgentClient
 from dttui.transport.questions import Nobody
 from tests.agent.recorded import version1
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport

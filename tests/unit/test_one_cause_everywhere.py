@@ -16,19 +16,19 @@ from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, P
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
+from dttui import jobs
 from dttui.cli.printing import Printer
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.watch import GangWatch
 from dttui.errors import DttuiError, ExitCode
-from dttui.i18n import set_language, told
+from dttui.i18n import msg, set_language
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower
 from dttui.planning.models import Plan
-from dttui.services import jobs
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.event_log import EventLog
-from dttui.services.follow import JobFollower
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.watch import GangWatch
-from dttui.services.jobs import JobDirectory
 from dttui.tui.why import why
 from tests.integration.headless import dttui_here, result_of
 from tests.unit.test_follow import plan_for
@@ -52,7 +52,7 @@ class Recorded:
         self.attempt = AttemptLog(self.log, 0)
         self.attempt.enter(JobState.RENDEZVOUS, "")
         if runs:
-            self.attempt.enter(JobState.RUNNING, told("all {count} ranks run", count=2))
+            self.attempt.enter(JobState.RUNNING, msg("all {count} ranks run", count=2))
         key = AttemptKey(self.directory.job_id, 0)
         nothing: Any = None  # Nothing is connected to.
         self.nodes = [
@@ -86,9 +86,9 @@ class Recorded:
     def given_up(self, rank: int) -> None:
         node = self.nodes[rank]
         node.is_lost, node.silent_since = True, 90.0
-        reason = told("could not be reached; what runs there is unknown")
+        reason = msg("could not be reached; what runs there is unknown")
         if node.agent_gone:
-            reason = told("{why}; what runs there is unknown", why=node.agent_gone)
+            reason = msg("{why}; what runs there is unknown", why=node.agent_gone)
         self.attempt.note(node.name, NodeStanding.LOST, reason, agent_gone=bool(node.agent_gone))
 
     def samples(self, rank: int, *samples: HostSample) -> None:
@@ -141,8 +141,8 @@ def lost_node(job: Recorded) -> None:
 
 def never_started(job: Recorded) -> None:
     missing = {"b": {"has_come": False, "said": ""}}
-    job.attempt.progress(told("waiting for {hosts}", hosts="b"), missing=missing, waited_s=60.0, port=29500)
-    job.watch._late = told("{hosts} did not join within {seconds} s", hosts="b", seconds=60)
+    job.attempt.progress(msg("waiting for {hosts}", hosts="b"), missing=missing, waited_s=60.0, port=29500)
+    job.watch._late = msg("{hosts} did not join within {seconds} s", hosts="b", seconds=60)
     job.stopped(0)
     job.stopped(1)
 
@@ -168,7 +168,7 @@ def agent_gone(job: Recorded) -> None:
 
 
 def elastic_survived_one(job: Recorded) -> None:
-    members: Any = SimpleNamespace(has_succeeded=False, survived={"b"}, out={"b": ""}, end=told("too few are left"))
+    members: Any = SimpleNamespace(has_succeeded=False, survived={"b"}, out={"b": ""}, end=msg("too few are left"))
     job.watch._membership = members
     job.ends(1, 50.0, error="ValueError: the one it went on without")
     job.ends(0, 100.0, error="KeyError: 'loss'")

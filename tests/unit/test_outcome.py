@@ -10,9 +10,9 @@ import pytest
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
 from dtagent.protocol.rpc import to_wire
 
-from dttui.services import jobs
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.outcome import ending, is_consequence, last_words, rank_failures, stopped_on_request
+from dttui import jobs
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.outcome import ending, is_consequence, last_words, rank_failures, stopped_on_request
 from tests.unit.test_follow import plan_for
 
 

@@ -9,7 +9,7 @@ from dtagent.protocol.telemetry import PythonFacts
 
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan
-from dttui.services.preflight.software import check_logout, differences, judge_software
+from dttui.preflight.software import check_logout, differences, judge_software
 from dttui.spec.findings import Severity
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import environment, host_facts, make_job

@@ -12,9 +12,7 @@ from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSam
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.errors import UsageError
-from dttui.planning.models import PlannedNode
-from dttui.services.preflight import hosts
-from dttui.services.preflight.board import (
+from dttui.jobs.board import (
     Board,
     Cell,
     Check,
@@ -26,6 +24,8 @@ from dttui.services.preflight.board import (
     cells_to_data,
     check_ignored,
 )
+from dttui.planning.models import PlannedNode
+from dttui.preflight import hosts
 from dttui.spec.findings import error, warning
 from tests.unit.seed_cluster import host_facts
 

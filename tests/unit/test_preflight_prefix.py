@@ -8,10 +8,10 @@ import pytest
 from dtagent.protocol.rpc import to_wire
 
 from dttui.frameworks.parts.prefix import leads_elsewhere
+from dttui.jobs.board import Check
 from dttui.planning.planner import plan
-from dttui.services.preflight.board import Check
-from dttui.services.preflight.software import facts_request
-from dttui.services.preflight.verdicts import request_for
+from dttui.preflight.framework_answers import request_for
+from dttui.preflight.software import facts_request
 from dttui.spec.models import Run
 from tests.unit.seed_cluster import make_job
 from tests.unit.test_preflight_run import FACTS, INVENTORY, NAMES, TORCH, Agent, Checking, codes, statuses

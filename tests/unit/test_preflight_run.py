@@ -16,16 +16,16 @@ from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSam
 
 from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
+from dttui.fleet.known_hardware import measured_links, record_links
 from dttui.inventory.models import Inventory
+from dttui.jobs.board import Board, Check, CheckStatus
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
-from dttui.services.known_hardware import measured_links, record_links
-from dttui.services.preflight import room
-from dttui.services.preflight import run as preflight_run
-from dttui.services.preflight.board import Board, Check, CheckStatus
-from dttui.services.preflight.nodes import CheckedHost
-from dttui.services.preflight.run import Preflight
+from dttui.preflight import room
+from dttui.preflight import run as preflight_run
+from dttui.preflight.nodes import CheckedHost
+from dttui.preflight.run import Preflight
 from dttui.spec.findings import warning
 from dttui.spec.models import Job, Node, NodeResources, Run
 from dttui.transport.questions import Nobody

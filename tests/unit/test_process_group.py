@@ -10,15 +10,15 @@ import pytest
 from dtagent.protocol.events import EventKind
 from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, ProcessExit, RendezvousReply, RendezvousRequest
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.rendezvous import process_group
+from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.errors import HostError, HostUnreachableError
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import process_group
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.process_group import ProcessGroupBoard
-from dttui.services.jobs import JobDirectory
-from dttui.services.view import JobView
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import JobView
 from tests.unit.test_follow import plan_for
 
 KEY = AttemptKey("job", 0)

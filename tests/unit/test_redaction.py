@@ -21,15 +21,15 @@ from dtagent.protocol.jobs import LogChunk
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dttui.i18n import set_language, told
-from dttui.services.controller.process import RedactingFormatter
-from dttui.services.event_log import EventLog
-from dttui.services.follow import JobFollower, LogFollower, tail
-from dttui.services.gang.copy_cap import CopyCap
-from dttui.services.gang.log_copy import LogCopy
-from dttui.services.jobs import JobDirectory
-from dttui.services.log_masks import read_masks, write_masks
-from dttui.services.redaction import MARK, Redaction
+from dttui.engine.controller import RedactingFormatter
+from dttui.engine.copies.copy_cap import CopyCap
+from dttui.engine.copies.log_copy import LogCopy
+from dttui.i18n import msg, set_language
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower, LogFollower, tail
+from dttui.jobs.log_masks import read_masks, write_masks
+from dttui.redaction import MARK, Redaction
 from tests.tui.catalogue import compile_catalogues
 
 VALUE = "pass word/+\"'<ü\\.*(7"
@@ -132,7 +132,7 @@ def test_of_a_long_value_the_longest_part_at_an_end_is_left_out() -> None:
 def test_a_value_that_is_a_word_of_ours_breaks_no_event(directory: JobDirectory, value: str) -> None:
     log = EventLog(directory.events)
     log.redaction = Redaction([value])
-    log.add(EventKind.JOB_STATE, told("{who} exited with code {code}", who="rank 0", code=1), data={"state": "RUNNING"})
+    log.add(EventKind.JOB_STATE, msg("{who} exited with code {code}", who="rank 0", code=1), data={"state": "RUNNING"})
     log.add(EventKind.RANK_FAILED, "x", node="a", rank=0, data={"error": f"E: {value}!", "tail": [value], "time": 1.0})
     log.add(EventKind.OUTCOME, f"it {value}", data={"state": "FAILED", "exit_code": 100})
     follower = JobFollower(directory)
@@ -147,8 +147,8 @@ def test_a_message_is_told_again_in_another_language_without_the_value(directory
     compile_catalogues()
     log = EventLog(directory.events)
     log.redaction = Redaction(["sesame-opens"])
-    inner = told("{host}: {reason}", host="gpu1", reason="no sesame-opens")
-    event = log.add(EventKind.FINDING, inner, data={"hint": told("{host}: {reason}", host="a", reason="sesame-opens")})
+    inner = msg("{host}: {reason}", host="gpu1", reason="no sesame-opens")
+    event = log.add(EventKind.FINDING, inner, data={"hint": msg("{host}: {reason}", host="a", reason="sesame-opens")})
     assert event.message == f"gpu1: no {MARK}"
     set_language("zh")
     try:

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from dtagent.protocol.events import Event, EventKind, JobState
 
-from dttui import locations
+from dttui import jobs, locations
 from dttui.cli import main
 from dttui.errors import UsageError
-from dttui.services import event_log, jobs, removal
-from dttui.services.controller.control import ensure_controller
-from dttui.services.event_log import EventLog
-from dttui.services.jobs import JobDirectory
+from dttui.jobs import JobDirectory, event_log, removal
+from dttui.jobs.event_log import EventLog
+from dttui.launch.control import ensure_controller
 
 DAY_S = 86_400.0
 
@@ -31,7 +30,7 @@ def finish(
     directory = jobs.create(name)
     data = {"state": state.value, "exit_code": 0}
     with monkeypatch.context() as then:
-        then.setattr("dttui.moments.time.time", lambda: ended_at)
+        then.setattr("dttui.timestamps.time.time", lambda: ended_at)
         log = EventLog(directory.events)
         log.add(EventKind.JOB_STATE, "", data=data)
         if state.is_final:
@@ -172,7 +171,7 @@ def test_of_the_events_those_of_the_kinds_that_are_asked_for_are_read_and_what_o
 def test_a_directory_that_another_job_has_is_neither_taken_nor_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(["aaaa", "aaaa", "bbbb"])
     monkeypatch.setattr(secrets, "token_hex", lambda _count: next(drawn))
-    monkeypatch.setattr("dttui.services.jobs.time.strftime", lambda _format: "1121-000000")
+    monkeypatch.setattr("dttui.jobs.directory.time.strftime", lambda _format: "1121-000000")
     first = jobs.create("same")
     first.document.write_text("job")
     assert jobs.create("same").job_id == "same-1121-000000-bbbb"

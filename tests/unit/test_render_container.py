@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dttui.services.render.scripts import render_scripts
-from dttui.services.render.writing import write
+from dttui.export.scripts import render_scripts
+from dttui.export.writing import write
 from dttui.spec.container import Container
 from dttui.spec.models import Run
 from tests.unit.test_render_scripts import ejected, finish, start

@@ -15,14 +15,14 @@ import yaml
 from kubeflow_trainer_api import models
 
 from dttui.errors import UsageError
+from dttui.export import kubernetes
+from dttui.export import run_script as run_script_module
+from dttui.export.contents import Export
+from dttui.export.kubernetes import render_kubernetes
+from dttui.export.writing import write
 from dttui.inventory import Inventory
 from dttui.inventory.models import CpuResources, GpuResources, Resources
 from dttui.planning.models import PlannedNode
-from dttui.services.render import kubernetes
-from dttui.services.render import run_script as run_script_module
-from dttui.services.render.ejection import Ejection
-from dttui.services.render.kubernetes import render_kubernetes
-from dttui.services.render.writing import write
 from dttui.spec.container import Container
 from dttui.spec.models import CpuRequest, Node, NodeResources, Recovery, ResourceDefaults, Run
 from tests.integration.headless import dttui_here, shell_job
@@ -44,7 +44,7 @@ Manifests = dict[str, list[dict[str, Any]]]
 """By file, the documents in it."""
 
 
-def manifests(made: Ejection) -> Manifests:
+def manifests(made: Export) -> Manifests:
     """Render, and check every document by the models of its API: what they do not know does not come back."""
     files = {file.path: file.text for file in render_kubernetes(made) if file.path.endswith(".yaml")}
     found = {path: list(yaml.safe_load_all(text)) for path, text in files.items()}
@@ -336,9 +336,9 @@ def test_the_script_of_a_node_is_made_once_however_many_kinds_of_pods_there_are(
     made_for: list[str] = []
     run_script = run_script_module.run_script
 
-    def counted(ejection: Ejection, node: PlannedNode) -> str:
+    def counted(export: Export, node: PlannedNode) -> str:
         made_for.append(node.name)
-        return run_script(ejection, node)
+        return run_script(export, node)
 
     monkeypatch.setattr(kubernetes, "run_script", counted)
     render_kubernetes(ejected(tmp_path, A, B, C, run=RUN))

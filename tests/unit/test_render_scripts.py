@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dttui.export.contents import Export, export_job, plan_to_export
+from dttui.export.plain import plain_command
+from dttui.export.run_script import run_script
+from dttui.export.scripts import render_scripts
+from dttui.export.slurm import render_slurm
+from dttui.export.writing import write
 from dttui.frameworks import frameworks
-from dttui.frameworks.parts.bundle import PlannedProcess, fill
+from dttui.frameworks.bundle import PlannedProcess, fill
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
+from dttui.launch.submit import Submission
 from dttui.planning.models import Bindings, NodeBinding, Plan
 from dttui.planning.planner import bind
-from dttui.services.launch.submit import Submission
-from dttui.services.render.ejection import Ejection, eject, plan_to_eject
-from dttui.services.render.plain import plain_command
-from dttui.services.render.run_script import run_script
-from dttui.services.render.scripts import render_scripts
-from dttui.services.render.slurm import render_slurm
-from dttui.services.render.writing import write
 from dttui.spec.models import Checkpoint, DatasetRef, Recovery, Run
 from tests.job_strategies import TEXTS
 from tests.unit.seed_cluster import SEED, environment, make_job
@@ -51,11 +51,11 @@ def submission(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **field
     return Submission(make_job(*nodes, **fields), inventory, base)
 
 
-def ejected(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **fields: Any) -> Ejection:
+def ejected(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **fields: Any) -> Export:
     made = submission(tmp_path, *nodes, inventory=inventory, **fields)
-    plan = plan_to_eject(made)
+    plan = plan_to_export(made)
     assert plan.errors == ()
-    return eject(made, plan, tmp_path / "out")
+    return export_job(made, plan, tmp_path / "out")
 
 
 def rendered(tmp_path: Path, *nodes: str, inventory: Inventory = SEED, **fields: Any) -> Path:
@@ -117,7 +117,7 @@ def test_a_process_gets_the_words_the_variables_and_the_files_that_dttui_would_g
     out = rendered(tmp_path, "b", "a", inventory=SIMULATED, **fields)
     code, said = finish(start(out, INTERFACE="lo", ATTEMPT=""))
     assert code == 0, said
-    made = plan_to_eject(submission(tmp_path, "b", "a", inventory=SIMULATED, **fields))
+    made = plan_to_export(submission(tmp_path, "b", "a", inventory=SIMULATED, **fields))
     node = bound(made, out).nodes[0]
     assert len(node.processes) == 2
     for process in node.processes:
@@ -337,7 +337,7 @@ def test_the_readme_names_the_nodes_that_end_only_when_told_to(tmp_path: Path) -
     assert "Nodes that only serve the others, `node1`, never end by themselves." in text
 
 
-def readme_of(made: Ejection) -> str:
+def readme_of(made: Export) -> str:
     return next(file.text for file in render_scripts(made) if file.path == "README.md")
 
 
@@ -447,7 +447,7 @@ def test_every_node_knows_the_port_of_every_other_where_each_needs_one(tmp_path:
             assert done.stdout.splitlines() == [f"{port} {ports}"] * node.slots
 
 
-def with_ports(made: Ejection) -> Ejection:
+def with_ports(made: Export) -> Export:
     """Return the same of a framework that has every node reserve a port, and whose processes tell them all."""
     tell = {"argv": ("sh", "-c", 'echo "$@"', "sh", "${MASTER_PORT}", "${NODE0_PORT}", "${NODE1_PORT}")}
     nodes = [
@@ -478,7 +478,7 @@ def test_a_rendered_directory_inside_the_working_directory_is_no_part_of_it(tmp_
     made = submission(tmp_path, "a", inventory=SIMULATED, run=Run(script="train.py", workdir="."))
     out = made.base / "out"
     for _time in range(2):
-        write(out, render_scripts(eject(made, plan_to_eject(made), out)))
+        write(out, render_scripts(export_job(made, plan_to_export(made), out)))
     assert os.listdir(out / "work") == ["train.py"]
 
 

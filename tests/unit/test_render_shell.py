@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dttui.services.render.shell import IPV6_MARK, Shell, default_text, lines_of
+from dttui.export.shell import IPV6_MARK, Shell, default_text, lines_of
 
 VALUES = {"PORT": "29500", "WHERE": "/a b/$x"}
 SHELL = Shell(VALUES)

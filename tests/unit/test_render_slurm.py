@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dttui.export.slurm import render_slurm
+from dttui.export.writing import write
 from dttui.inventory import Inventory
 from dttui.inventory.models import CpuResources, Environment, GpuResources, Resources
-from dttui.services.render.slurm import render_slurm
-from dttui.services.render.writing import write
 from dttui.spec.models import CpuRequest, Node, NodeResources, ResourceDefaults, Run
 from tests.unit.seed_cluster import GB, SEED, environment
 from tests.unit.test_render_scripts import SIMULATED, ejected, with_ports

@@ -12,8 +12,8 @@ import yaml
 
 from dttui.cli import main
 from dttui.errors import UsageError
-from dttui.services.render.rendered import Rendered
-from dttui.services.render.writing import foreign_files, is_taken, write
+from dttui.export.rendered import Rendered
+from dttui.export.writing import foreign_files, is_taken, write
 
 DEMO_NODE = "llm-training-env"
 

@@ -12,14 +12,14 @@ import pytest
 from dtagent.protocol.events import Metric
 from dtagent.protocol.telemetry import HostSample
 
+from dttui import jobs
+from dttui.engine.copies import metric_copy, sample_copy
+from dttui.engine.copies.log_copy import Cursor
+from dttui.engine.copies.metric_copy import Place, append_metric, read_metrics
+from dttui.engine.copies.sample_copy import SampleCopy
 from dttui.files import thin_out, write_atomic
-from dttui.services import jobs
-from dttui.services.curves import curves
-from dttui.services.follow import JobFollower
-from dttui.services.gang import metric_copy, sample_copy
-from dttui.services.gang.log_copy import Cursor
-from dttui.services.gang.metric_copy import Place, append_metric, read_metrics
-from dttui.services.gang.sample_copy import SampleCopy
+from dttui.jobs.curves import curves
+from dttui.jobs.following import JobFollower
 from tests.unit.test_follow import plan_for
 
 MOST_BYTES, RECENT_BYTES = 80_000, 20_000

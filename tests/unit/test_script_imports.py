@@ -13,8 +13,8 @@ import pytest
 from dttui.frameworks.megatron_lm import TRAINING_LOOP_FINDING
 from dttui.frameworks.registry import frameworks
 from dttui.inventory.models import GpuResources, Inventory, Resources
-from dttui.services.launch.script_imports import MOST_FILES, check_imports, imports_of
-from dttui.services.launch.submit import Submission, make_local_plan
+from dttui.launch.script_imports import MOST_FILES, check_imports, imports_of
+from dttui.launch.submit import Submission, make_local_plan
 from dttui.spec.models import Model, Run
 from tests.unit.seed_cluster import environment, make_job
 from tests.unit.test_preflight_run import INVENTORY, NAMES

@@ -16,21 +16,21 @@ from dtagent.errors import RpcError
 from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui import jobs
+from dttui.engine import start as gang_start
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes import node_start
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_start import NodeStart
+from dttui.engine.start import GangStart
 from dttui.errors import AgentError, HostUnreachableError, UsageError
 from dttui.inventory.models import Environment
-from dttui.services import jobs
-from dttui.services.agents.client import AgentClient
-from dttui.services.event_log import EventLog
-from dttui.services.gang import node_start
-from dttui.services.gang import start as gang_start
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.node_start import NodeStart
-from dttui.services.gang.start import GangStart
-from dttui.services.launch import sending
-from dttui.services.launch.sending import Bundle, make_bundle, send
-from dttui.services.launch.upload import Upload, UploadFile, survey
+from dttui.jobs.event_log import EventLog
+from dttui.rpc.client import AgentClient
 from dttui.transport.questions import Nobody
+from dttui.workdir import sending
+from dttui.workdir.selection import Upload, UploadFile, survey
+from dttui.workdir.sending import Bundle, make_bundle, send
 from tests.fake_transport import FakeConnection, FakeTransport
 from tests.unit.test_follow import plan_for
 

@@ -21,7 +21,7 @@ from dttui.inventory.demo import demo_inventory
 from dttui.inventory.reader import parse_inventory
 from dttui.planning.planner import plan
 from dttui.spec import DocumentError, parse_document, parse_job
-from dttui.spec.dialects.importing import translate_file
+from dttui.spec.importing import translate_file
 from dttui.spec.json_text import blank_comments
 from dttui.spec.models import Job
 

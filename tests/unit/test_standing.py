@@ -7,11 +7,11 @@ import random
 import pytest
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
+from dttui import jobs
 from dttui.cli import main
-from dttui.services import jobs
-from dttui.services.event_log import NO_ROOM, EventLog
-from dttui.services.standing import KINDS, trouble_of
-from dttui.services.view import APART
+from dttui.jobs.event_log import NO_ROOM, EventLog
+from dttui.jobs.standing import KINDS, trouble_of
+from dttui.jobs.view import APART
 from tests.unit.test_view import NODES, make_view
 
 NOW = 300.0

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from dttui.services.telemetry import WATCHED, Selection, decode_frame
+from dttui.rpc.sample_rows import WATCHED, Selection, decode_frame
 
 TEN_FIELDS = (
     "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w", "power_limit_w",

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from dttui import locations
+from dttui.compose.templates import Template, choose_template, job_text, made_for, read_templates
 from dttui.frameworks import frameworks, get_framework
 from dttui.i18n import set_language
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.planner import plan
-from dttui.services.templates import Template, choose_template, job_text, made_for, read_templates
 from dttui.spec import parse_job
 from tests.integration.headless import dttui_here
 

@@ -10,15 +10,15 @@ import pytest
 from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import AttemptKey, FormedGroup, NodeState, NodeStatus, Numbering
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_record import Shared
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.rendezvous import together
+from dttui.engine.rendezvous.together import TogetherWatch
 from dttui.inventory.models import Environment
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import together
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_record import Shared
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.together import TogetherWatch
-from dttui.services.view import APART, JobView
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.view import APART, JobView
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.test_follow import plan_for

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from dttui.errors import HostKeyError, UsageError
+from dttui.fleet.trust import trust_host
 from dttui.inventory.models import Environment
-from dttui.services.trust import trust_host
 from dttui.transport.base import Prompt, Prompter
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports

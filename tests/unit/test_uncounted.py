@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from dttui.cli.estimate_text import advice_lines, estimate_lines
+from dttui.compose.estimates import DraftCost
 from dttui.frameworks import frameworks
 from dttui.planning.advising import advise_job
 from dttui.planning.cost.estimate import Estimate
@@ -17,7 +18,6 @@ from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.costing import cost
 from dttui.planning.roster import make_roster
 from dttui.planning.uncounted import CLASSES, COUNTED, SECTIONS, Uncounted, class_of, not_counted
-from dttui.services.compose.estimates import DraftCost
 from dttui.spec.deepspeed_keys import OptimizerType
 from dttui.spec.models import Job
 from dttui.tui import estimate_sections

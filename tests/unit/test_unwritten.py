@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dtagent.protocol import rpc
 
-from dttui.services.unwritten import Unwritten, unwritten_events
+from dttui.jobs.unwritten import Unwritten, unwritten_events
 
 SELECTABLE = 1024
 """Descriptors that select(2) can wait for."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import UsageError
-from dttui.services.launch import upload
-from dttui.services.launch.beneath import LinkError, Root
-from dttui.services.launch.gitignore import list_with_git
-from dttui.services.launch.upload import UploadFile, survey
+from dttui.workdir import selection
+from dttui.workdir.beneath import LinkError, Root
+from dttui.workdir.gitignore import list_with_git
+from dttui.workdir.selection import UploadFile, survey
 
 
 def names(directory: Path) -> list[str]:
@@ -73,7 +73,7 @@ def test_a_file_that_vanishes_while_it_is_looked_at_is_not_sent(
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "MAX_FILES", 2)
+    monkeypatch.setattr(selection, "MAX_FILES", 2)
     write(tmp_path, "a", "b", "c")
     with pytest.raises(UsageError, match=r"too large to send: more than 2 files or 2000 MB; [abc] alone has 0 MB"):
         survey(tmp_path)
@@ -266,7 +266,9 @@ def test_what_may_hold_keys_stays_here_and_what_a_script_needs_goes(tmp_path: Pa
 def test_the_reference_names_all_that_is_held_back() -> None:
     text = Path("docs/reference.md").read_text()
     section = text.partition("### What is sent")[2].partition("\n### ")[0]
-    missing = [item for item in (*upload.PRIVATE, *upload.NOT_PRIVATE) if item != ".*" and f"`{item}`" not in section]
+    missing = [
+        item for item in (*selection.PRIVATE, *selection.NOT_PRIVATE) if item != ".*" and f"`{item}`" not in section
+    ]
     assert missing == []
 
 

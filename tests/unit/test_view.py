@@ -8,8 +8,8 @@ from dtagent.protocol.events import Event, EventKind, JobState, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.inventory import Inventory
+from dttui.jobs.view import HISTORY, JobView
 from dttui.planning.planner import plan
-from dttui.services.view import HISTORY, JobView
 from tests.tui.fake_fleet import job, make_inventory
 from tests.unit.seed_cluster import environment, make_job
 

@@ -12,17 +12,17 @@ import pytest
 from dtagent.protocol.events import JobState
 from dtagent.protocol.jobs import AttemptKey, FollowReply, FollowRequest, NodeState, NodeStatus, ProcessExit
 
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_start import NodeStart
+from dttui.engine.nodes.start_requests import StartRequests
+from dttui.engine.rendezvous import arrivals
+from dttui.engine.watch import GangWatch
 from dttui.inventory.models import Environment
+from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan
-from dttui.services import jobs
-from dttui.services.event_log import EventLog
-from dttui.services.gang import rendezvous
-from dttui.services.gang.attempt_log import AttemptLog
-from dttui.services.gang.node_run import NodeRun
-from dttui.services.gang.node_start import NodeStart
-from dttui.services.gang.start_requests import StartRequests
-from dttui.services.gang.watch import GangWatch
-from dttui.services.pace import Pace
+from dttui.rpc.flow_control import FlowControl
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeTransport
 from tests.unit.test_follow import plan_for
@@ -39,7 +39,7 @@ class Host:
     hello = None
 
     def __init__(self, key: AttemptKey, node_rank: int) -> None:
-        self.pace = Pace()
+        self.flow_control = FlowControl()
         self.status = NodeStatus(key, node_rank, NodeState.PREPARED)
         self.answers: dict[str, NodeStatus] = {}
         """What a call is answered with, where that is older than the status."""
@@ -106,7 +106,7 @@ class Attempt:
 @pytest.fixture(autouse=True)
 def nothing_but_news_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the board that looks by the clock come too late for any test."""
-    monkeypatch.setattr(rendezvous, "FIRST_LOOK_S", NEVER_S)
+    monkeypatch.setattr(arrivals, "FIRST_LOOK_S", NEVER_S)
 
 
 @pytest.mark.parametrize("names", ["a", "ab", "abcd"], ids=["one node", "two", "four"])

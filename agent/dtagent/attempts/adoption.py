@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dtagent import linger
 from dtagent.attempts import history
 from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
 from dtagent.protocol.jobs import AttemptKey, NodeState
@@ -21,10 +22,10 @@ from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, removal, supervisor
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.records import LOOK_S
-from dtagent.system import linger, processes, untrusted_files
+from dtagent.system import processes, untrusted_files
 from dtagent.system.cgroup import SCOPE_PREFIX, Cgroup
-from dtagent.system.patience import PAUSE_S
 from dtagent.system.processes import ProcessId
+from dtagent.system.retry import PAUSE_S
 
 LOG = logging.getLogger("dtagent")
 SPAWN_TIMEOUT_S = 20.0

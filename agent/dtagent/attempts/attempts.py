@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 
 from dtagent.attempts import adoption, failures, grouping, history, numbering, preparation, rendezvous
 from dtagent.attempts.census import Census
+from dtagent.attempts.host_requirements import HostRequirements, look
 from dtagent.attempts.leases import Leases
 from dtagent.attempts.preparation import is_known, key_of, was_started
 from dtagent.attempts.retention import Retention
-from dtagent.attempts.surroundings import Surroundings, look
 from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
@@ -62,7 +62,7 @@ class Attempts:
         self.census = Census(root)
         self.retention = Retention(root, self.census, self.status)
 
-    def prepare(self, request: PrepareRequest, found: Surroundings | None = None) -> PrepareReply:
+    def prepare(self, request: PrepareRequest, found: HostRequirements | None = None) -> PrepareReply:
         """Make ready for an attempt; asking again gives the same answer, and keeps what was set aside from lapsing.
 
         Args:

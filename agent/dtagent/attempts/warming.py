@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from dtagent.errors import RpcError
-from dtagent.payload.forking.fitness import is_sensitive
+from dtagent.payload.forking.fork_safety import is_sensitive
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system.readings import Readings
@@ -68,7 +68,7 @@ class WarmStarts:
         return template.tell()
 
     def hand_over(self, python: str) -> socket.socket:
-        """Return the supervisor's end of a socket, at whose other end a stem will be, or a refusal lies."""
+        """Return the supervisor's end of a socket, at whose other end a fork server will be, or a refusal lies."""
         ours, theirs = socket.socketpair()
         template = self._templates.get(python)
         with theirs:
@@ -148,7 +148,7 @@ class _Template:
         return self._process.pid
 
     def fork(self, end: socket.socket) -> str:
-        """Have a stem forked that has this socket; return why that cannot be, where it cannot."""
+        """Have a fork server forked that has this socket; return why that cannot be, where it cannot."""
         if self._error or self._process.poll() is not None:
             self.is_spent = True
             return self._error or "it ended"

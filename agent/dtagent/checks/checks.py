@@ -12,7 +12,7 @@ from typing import TypeVar
 from dtagent.calls import Workers
 from dtagent.checks.images import TIMEOUT_S, look_for
 from dtagent.checks.reach import reach
-from dtagent.checks.verdicts import clear_up, judge
+from dtagent.checks.validation import clear_up, judge
 from dtagent.errors import RpcError
 from dtagent.protocol.probes import (
     MAX_LOAD_S,
@@ -28,8 +28,8 @@ from dtagent.protocol.probes import (
     ReachReply,
     ReachRequest,
     ReachTarget,
-    VerdictReply,
-    VerdictRequest,
+    ValidationReply,
+    ValidationRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system.units import MIB
@@ -38,10 +38,10 @@ MAX_SECONDS = 15.0
 MAX_PROBES = 64
 MAX_LOOKS = 64
 """Looks at paths under way; those that hang count."""
-MAX_VERDICTS = 2
+MAX_VALIDATIONS = 2
 """Each is an interpreter with a framework in it."""
-MAX_VERDICT_BYTES = 1024 * 1024
-VERDICT_LIMIT_S = 90.0
+MAX_VALIDATION_BYTES = 1024 * 1024
+VALIDATION_LIMIT_S = 90.0
 
 _Value = TypeVar("_Value")
 
@@ -54,7 +54,7 @@ class Checks:
         self._root = root
         self._probes = Workers("probe", MAX_PROBES)
         self._looks = Workers("look", MAX_LOOKS)
-        self._verdicts = Workers("verdict", MAX_VERDICTS)
+        self._validations = Workers("verdict", MAX_VALIDATIONS)
 
     async def reach(self, request: ReachRequest) -> ReachReply:
         """Connect to the targets. Raises RpcError with too many."""
@@ -83,9 +83,9 @@ class Checks:
         late = ImageReply(has_engine=True, detail=f"no answer within {TIMEOUT_S:g} s")
         return await _within(self._looks, lambda: look_for(request), TIMEOUT_S + 2.0, late)
 
-    async def verdict(self, request: VerdictRequest) -> VerdictReply:
+    async def verdict(self, request: ValidationRequest) -> ValidationReply:
         """Ask frameworks about a job. Raises RpcError for a file without a name."""
-        return await self._verdicts.run(lambda: judge(request, self._root))
+        return await self._validations.run(lambda: judge(request, self._root))
 
     async def _reach(self, target: ReachTarget, seconds: float) -> Reached:
         limit_s = seconds + 1.0 + (MAX_LOAD_S if target.load_bytes > 0 else 0.0)

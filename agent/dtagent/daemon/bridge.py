@@ -1,12 +1,11 @@
 """`dtagent connect`: carries bytes between stdio and the daemon's socket, starting the daemon when there is none.
 
 Imports as little as it can, since a person waits for it: no pathlib, no typing, no contextlib, and of this package only
-what they do not hang on. All that is out of the ordinary is for `waking`, which is imported when it is needed.
+what they do not hang on. All that is out of the ordinary is for `daemon_start`, which is imported when it is needed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import socket
@@ -14,23 +13,14 @@ import stat
 import sys
 import time
 
+from dtagent.daemon.dialling import dial, owner_of
 from dtagent.errors import AgentError
-from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.names import ERROR_LOG
 from dtagent.protocol.first_line import MAGIC, REFUSAL
 
 SILENCE_S = 60.0
 """A client that has sent nothing for so long is gone, even if its connection does not know yet."""
-KNOCK_S = 20.0
-"""How long a daemon may take to make room for a connection, where others wait for that too."""
-KNOCK_PAUSE_MS = 20
 READ_BYTES = 65536
-_CREDENTIALS = 12
-"""Bytes of `struct ucred`: pid, uid, gid."""
-_HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
-
-
-class StuckError(AgentError):
-    """There is a daemon, but it does not take the connection."""
 
 
 def connect(root: str, daemon_options: list[str]) -> int:
@@ -47,9 +37,9 @@ def connect(root: str, daemon_options: list[str]) -> int:
     try:
         channel = _dial_at_once(root)
         if channel is None:
-            from dtagent.daemon import waking
+            from dtagent.daemon import daemon_start
 
-            channel = waking.wake(root, daemon_options)
+            channel = daemon_start.wake(root, daemon_options)
     except ConnectionError:  # The client hung up meanwhile.
         return 0
     if channel is None:
@@ -69,62 +59,6 @@ def connect(root: str, daemon_options: list[str]) -> int:
         channel.close()
         if is_pipe:
             os.set_blocking(1, True)
-
-
-def dial(root: str, watched: tuple[int, ...] = (), patience_s: float | None = None) -> socket.socket | None:
-    """Return a connection to whoever listens on the socket in a directory, `None` where nobody does.
-
-    Args:
-        root: the directory; the socket's whole path may be longer than an address allows.
-        watched: descriptors whose other end is the client; while the daemon has no room, they are looked at.
-        patience_s: how long the daemon may have no room; `None` for `KNOCK_S`.
-
-    Raises:
-        StuckError: the daemon had no room for too long.
-        ConnectionResetError: the client hung up meanwhile.
-    """
-    try:
-        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    channel.setblocking(False)
-    try:
-        _knock(channel, f"/proc/self/fd/{directory}/{SOCKET}", watched, KNOCK_S if patience_s is None else patience_s)
-    except (StuckError, ConnectionResetError):
-        channel.close()
-        raise
-    except OSError:
-        channel.close()
-        return None
-    finally:
-        os.close(directory)
-    channel.setblocking(True)
-    return channel
-
-
-def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patience_s: float) -> None:
-    """Connect, which a Unix socket refuses to do later, and would wait for without end, where the queue is full."""
-    poll = select.poll()
-    for descriptor in watched:
-        poll.register(descriptor, select.POLLRDHUP)
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            return channel.connect(address)
-        except OSError as error:
-            if error.errno != errno.EAGAIN:
-                raise
-        if any(event & _HUNG_UP for _, event in poll.poll(KNOCK_PAUSE_MS)):
-            raise ConnectionResetError(errno.ECONNRESET, "the client hung up")
-        if time.monotonic() > deadline:
-            raise StuckError(f"the daemon has not taken a connection for {patience_s:g} s: it hangs, or is stopped")
-
-
-def owner_of(channel: socket.socket) -> int:
-    """Return the user id of the process at the other end."""
-    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
-    return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def _dial_at_once(root: str) -> socket.socket | None:

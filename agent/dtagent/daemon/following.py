@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from dtagent.attempts.attempts import Attempts
 from dtagent.calls import Later, Workers
-from dtagent.daemon.lookout import Look, Lookout, look_at
+from dtagent.daemon.attempt_watcher import AttemptWatcher, Look, look_at
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
 from dtagent.logs.training import Training
@@ -35,7 +35,7 @@ class Following:
         self._attempts = attempts
         self._status = status
         self._training = training
-        self._lookout = Lookout()
+        self._watcher = AttemptWatcher()
         self._workers = Workers("follow", MAX_READERS)
 
     async def follow(self, request: FollowRequest) -> Later:
@@ -50,7 +50,7 @@ class Following:
             def is_news(look: Look) -> bool:
                 return look.stamp != request.stamp or streams.has_more(look.sizes, request)
 
-            look = await self._lookout.wait(files, is_news, min(request.wait_s, MAX_WAIT_S))
+            look = await self._watcher.wait(files, is_news, min(request.wait_s, MAX_WAIT_S))
             if look is not None and look.stamp == request.stamp and streams.is_a_little(look.sizes, request):
                 await asyncio.sleep(GATHER_S)  # Else a client that asks again at once gets every line by itself.
         return lambda: self._read(files, request)

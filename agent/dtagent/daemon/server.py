@@ -18,22 +18,22 @@ from pathlib import Path
 
 from dtagent import __version__
 from dtagent.attempts.attempts import Attempts
+from dtagent.attempts.host_requirements import look
 from dtagent.attempts.idle_gpus import idle_gpus
-from dtagent.attempts.surroundings import look
 from dtagent.attempts.warming import WarmStarts
 from dtagent.calls import Later, Method, Workers
-from dtagent.checks.checks import MAX_VERDICT_BYTES, VERDICT_LIMIT_S, Checks
+from dtagent.checks.checks import MAX_VALIDATION_BYTES, VALIDATION_LIMIT_S, Checks
 from dtagent.checks.probing import Listeners
 from dtagent.daemon import error_log
-from dtagent.daemon.bridge import owner_of
 from dtagent.daemon.changes import Changes
 from dtagent.daemon.connection import READ_BYTES, Connection, LargeFrames
+from dtagent.daemon.dialling import owner_of
 from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
-from dtagent.daemon.roll_call import RollCall
+from dtagent.daemon.housekeeping import Housekeeping, watch_idleness
+from dtagent.daemon.listing import AttemptListing
 from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
-from dtagent.daemon.upkeep import Upkeep, watch_idleness
 from dtagent.errors import AgentError, RootError
 from dtagent.facts import collection
 from dtagent.facts.interpreters import Behind
@@ -58,7 +58,14 @@ from dtagent.protocol.jobs import (
     WarmRequest,
     WorkRequest,
 )
-from dtagent.protocol.probes import HushRequest, ImageRequest, ListenRequest, PathsRequest, ReachRequest, VerdictRequest
+from dtagent.protocol.probes import (
+    HushRequest,
+    ImageRequest,
+    ListenRequest,
+    PathsRequest,
+    ReachRequest,
+    ValidationRequest,
+)
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryRequest
 from dtagent.telemetry.host import HostProbe
@@ -155,7 +162,7 @@ class _Daemon:
         self._clients = 0
         self._stop = asyncio.Event()
         self._changes = Changes()
-        self._upkeep = Upkeep(root, self._attempts, self._warm_starts, self._changes)
+        self._housekeeping = Housekeeping(root, self._attempts, self._warm_starts, self._changes)
         self._large_frames = LargeFrames()
         self._facts_workers = Workers("facts", MAX_FACTS)
         self._listeners = Listeners()
@@ -164,7 +171,7 @@ class _Daemon:
         change = self._changes.in_turn
         status = change(self._attempts.status)
         following = Following(self._attempts, status, self._training)
-        roll_call = RollCall(self._attempts, self._changes)
+        listing = AttemptListing(self._attempts, self._changes)
         upload_bytes = 2 * MAX_CHUNK_BYTES  # In base64, and its path.
         self._methods = {
             "hello": Method(HelloRequest, greet),
@@ -181,7 +188,7 @@ class _Daemon:
             "start_packed": Method(PackedStartRequest, self._start_packed, max_bytes=MAX_FRAME_BYTES),
             "stop": Method(StopRequest, self._end),
             "status": Method(AttemptKey, status),
-            "attempts": Method(None, roll_call.statuses),
+            "attempts": Method(None, listing.statuses),
             "follow": Method(FollowRequest, following.follow, limit_s=MAX_WAIT_S + 15.0),
             "listen": Method(ListenRequest, self._listeners.listen),
             "warm": Method(WarmRequest, self._warm),
@@ -189,7 +196,9 @@ class _Daemon:
             "reach": Method(ReachRequest, checks.reach),
             "paths": Method(PathsRequest, checks.paths),
             "image": Method(ImageRequest, checks.image),
-            "verdict": Method(VerdictRequest, checks.verdict, limit_s=VERDICT_LIMIT_S, max_bytes=MAX_VERDICT_BYTES),
+            "verdict": Method(
+                ValidationRequest, checks.verdict, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
+            ),
             "shutdown": Method(None, self._shutdown),
         }
 
@@ -201,8 +210,8 @@ class _Daemon:
         server = await asyncio.start_unix_server(self._client, sock=listener, limit=READ_BYTES, backlog=BACKLOG)
         LOG.info("dtagent %s serves %s", __version__, self._root)
         duties = (
-            self._upkeep.remove_old(),
-            self._upkeep.expire(),
+            self._housekeeping.remove_old(),
+            self._housekeeping.expire(),
             watch_idleness(self._root, self._idle_exit_s, self._is_needed, self._finish),
             watch_training(self._training, self._sampler, self._attempts.census),
         )
@@ -248,7 +257,7 @@ class _Daemon:
         # Under no lock: a disk that hangs is not to keep everybody else's job from being prepared.
         found = await self._changes.run(lambda: look(request))
         reply = await self._changes.in_turn(partial(self._attempts.prepare, found=found), alone=True)(request)
-        self._upkeep.remove_old_soon()  # The reply does not wait for it.
+        self._housekeeping.remove_old_soon()  # The reply does not wait for it.
         return reply
 
     async def _start_packed(self, request: PackedStartRequest) -> NodeStatus:
@@ -259,7 +268,7 @@ class _Daemon:
         # Before its turn comes: an earlier call on the attempt that hangs must not keep it running.
         await self._changes.run(lambda: self._attempts.ask_to_end(request))
         status = await self._changes.in_turn(self._attempts.stop)(request)
-        self._upkeep.remove_old_soon()
+        self._housekeeping.remove_old_soon()
         return status
 
     async def _rendezvous(self, request: RendezvousRequest) -> RendezvousReply:

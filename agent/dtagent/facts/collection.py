@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from dtagent import linger
 from dtagent.facts.interpreters import Behind, examine_all
 from dtagent.protocol.telemetry import HostFacts
-from dtagent.system import linger, processes, system_facts, users
+from dtagent.system import processes, system_facts, users
 from dtagent.system.readings import Readings
 from dtagent.system.units import MIB
 from dtagent.telemetry.nvml import GpuInventory, Nvml

@@ -2,11 +2,12 @@
 
 usage: warm.py DESCRIPTOR (of the socket to the daemon)
 
-    daemon ── template (imports done, idle) ──fork──► stem of one attempt ──fork──► launcher, ranks
+    daemon ── template (imports done, idle) ──fork──► fork server of one attempt ──fork──► launcher, ranks
 
-The template forks a stem for each socket that the daemon hands it; at the other end is the attempt's supervisor. The
-stem is the parent of the launcher and the ranks, adopts what they leave, and reports how they end. Whatever speaks
-against forking is answered by exec of the same command line in the same child: what runs then would have run anyway.
+The template makes a fork server for each socket that the daemon hands it; at the other end is the attempt's
+supervisor. The fork server is the parent of the launcher and the ranks, adopts what they leave, and reports how they
+end. Whatever speaks against forking is answered by exec of the same command line in the same child: what runs then
+would have run anyway.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any
 # Run by its path, under an interpreter that does not know the agent.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from dtagent.payload.forking.appearance import show
 from dtagent.payload.forking.channel import Channel
-from dtagent.payload.forking.stem import Stem, Target
+from dtagent.payload.forking.forkserver import ForkServer, Target
+from dtagent.payload.forking.process_title import show
 
 MAX_DIRECTORIES = 64
 
 
 def main(descriptor: int) -> Target:
-    """Import, tell the daemon, and fork a stem for each socket that comes; return in a child of a stem."""
+    """Import, tell the daemon, and make a fork server for each socket that comes; return in a child of one."""
     os.set_inheritable(descriptor, False)
     daemon = Channel(socket.socket(fileno=descriptor))
     _hide()
@@ -44,12 +45,12 @@ def main(descriptor: int) -> Target:
         while daemon.descriptors:
             number = daemon.descriptors.pop(0)
             if os.fork() == 0:
-                if os.fork():  # Nobody of us is to wait for the stem: it outlives the template.
+                if os.fork():  # Nobody of us is to wait for the fork server: it outlives the template.
                     os._exit(0)
                 daemon.connection.close()
                 for other in daemon.descriptors:
                     os.close(other)
-                return Stem(Channel(socket.socket(fileno=number))).run()
+                return ForkServer(Channel(socket.socket(fileno=number))).run()
             os.wait()
             os.close(number)
 

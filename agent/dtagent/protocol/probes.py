@@ -184,7 +184,7 @@ class ImageReply:
 
 
 @dataclass(frozen=True)
-class VerdictRequest:
+class ValidationRequest:
     """Asks what a framework's own code says of what a job would give it.
 
     `${DIRECTORY}` and `${PAYLOAD}` may stand in the texts.
@@ -193,7 +193,7 @@ class VerdictRequest:
     python: str
     """Interpreter that has the framework."""
     checks: list[str]
-    """Names of `dtagent.payload.verdict`, or `module:function` of a package."""
+    """Names of `dtagent.payload.validation`, or `module:function` of a package."""
     argv: list[str] = field(default_factory=list)
     """The command that the job would start."""
     env: dict[str, str] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class VerdictRequest:
 
 
 @dataclass(frozen=True)
-class FrameworkVerdict:
+class FrameworkAnswer:
     """What one check came to; with neither text the framework has nothing against it."""
 
     refusal: str | None = None
@@ -217,9 +217,9 @@ class FrameworkVerdict:
 
 
 @dataclass(frozen=True)
-class VerdictReply:
+class ValidationReply:
     """Verdicts by check; those that do not apply to the job are left out."""
 
-    verdicts: dict[str, FrameworkVerdict] = field(default_factory=dict)
+    verdicts: dict[str, FrameworkAnswer] = field(default_factory=dict)
     unseen: str | None = None
     """Why there are none."""

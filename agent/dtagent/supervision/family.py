@@ -13,8 +13,8 @@ from pathlib import Path
 from dtagent.protocol.jobs import AttemptKey, Leftover
 from dtagent.system import proc_stat, processes
 from dtagent.system.cgroup import Cgroup
-from dtagent.system.patience import PAUSE_S
 from dtagent.system.processes import ProcessId
+from dtagent.system.retry import PAUSE_S
 
 KILL_DEADLINE_S = 10.0
 """How long to try to end all of an attempt before what is left counts as unkillable."""

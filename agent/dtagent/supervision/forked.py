@@ -1,4 +1,4 @@
-"""The one process of an attempt that a stem forks and waits for in the supervisor's stead. Standard library only."""
+"""The one process of an attempt that a fork server starts and waits for, not the supervisor. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from typing import Any
 from dtagent.protocol.jobs import ProcessSpec
 from dtagent.supervision import usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
-from dtagent.supervision.stem_client import StemClient, WarmError, usage_of
+from dtagent.supervision.forkserver_client import ForkServerClient, WarmError, usage_of
 from dtagent.system import processes
 
 END_S = 2.0
-"""How long a stem may take to end once nothing is below it."""
+"""How long a fork server may take to end once nothing is below it."""
 
 Ended = Callable[[int, "dict[str, Any] | None"], None]
 """Told the exit status of the process, below zero for a signal, and what it has used where that is known."""
 
 
 class ForkedProcess:
-    """One process, from the moment it runs to the end of the stem that forked it.
+    """One process, from the moment it runs to the end of the fork server that forked it.
 
     Args:
-        stem: that forked it.
+        forkserver: that forked it.
         pid: of the process.
         warn: told what is not as usual.
         ended: told once how the process ended.
     """
 
-    def __init__(self, stem: StemClient, pid: int, warn: Callable[[str], None], ended: Ended) -> None:
+    def __init__(self, forkserver: ForkServerClient, pid: int, warn: Callable[[str], None], ended: Ended) -> None:
         self.pid = pid
         self.id = processes.identify(pid)
-        self.keepers = (stem.id,) if stem.id is not None else ()
+        self.keepers = (forkserver.id,) if forkserver.id is not None else ()
         """Who adopts what is left below the process."""
         self.orphans: tuple[processes.ProcessId, ...] = ()
-        """The process, where the stem died before it and nobody waits for it any more."""
-        self._stem = stem
+        """The process, where the fork server died before it and nobody waits for it any more."""
+        self._forkserver = forkserver
         self._is_heard = True
         self._has_ended = False
         self._warn = warn
@@ -50,12 +50,12 @@ class ForkedProcess:
     @property
     def awaited(self) -> list[Any]:
         """What becomes readable when there is something to hear."""
-        return [self._stem.connection] if self._is_heard else []
+        return [self._forkserver.connection] if self._is_heard else []
 
     @property
     def used_below(self) -> usage.Exit:
-        """What all has used that the stem waited for; complete once it has ended."""
-        return self._stem.below
+        """What all has used that the fork server waited for; complete once it has ended."""
+        return self._forkserver.below
 
     def terminate(self) -> None:
         """Send TERM to the process and to no other: who waits for it may have done so, and its pid be anybody's."""
@@ -64,14 +64,14 @@ class ForkedProcess:
                 processes.send(self.id, signal.SIGTERM)
 
     def hear(self) -> None:
-        """Take what the stem tells; one that is gone before its time tells no more how the process ends."""
-        for body in self._stem.messages() if self._is_heard else ():
+        """Take what the fork server tells; one that is gone before its time tells no more how the process ends."""
+        for body in self._forkserver.messages() if self._is_heard else ():
             if "note" in body:
                 self._warn(f"no warm start of some processes: {body['note']}")
             elif "exit" in body and not self._has_ended:
                 self._end(int(body["exit"]), usage.of_exit(usage_of(body)))
             elif "gone" in body:
-                self._stem.connection.close()
+                self._forkserver.connection.close()
                 self._is_heard = False
                 if not self._has_ended:
                     self._warn("the process that had forked it died")
@@ -80,13 +80,13 @@ class ForkedProcess:
                 return
 
     def await_stem(self) -> None:
-        """Wait for the stem's end, which comes when nothing is below it, and see to it otherwise."""
+        """Wait for the fork server's end, which comes when nothing is below it, and see to it otherwise."""
         deadline = time.monotonic() + END_S
         while self._is_heard and (remaining_s := deadline - time.monotonic()) > 0:
             select.select(self.awaited, [], [], remaining_s)
             self.hear()
-        if self._is_heard and self._stem.id is not None:
-            processes.send(self._stem.id, signal.SIGKILL)
+        if self._is_heard and self._forkserver.id is not None:
+            processes.send(self._forkserver.id, signal.SIGKILL)
 
     def _end(self, code: int, used: dict[str, Any] | None) -> None:
         self._has_ended = True
@@ -94,7 +94,7 @@ class ForkedProcess:
 
 
 def fork(
-    stem: StemClient,
+    forkserver: ForkServerClient,
     spec: ProcessSpec,
     environment: dict[str, str],
     streams: tuple[int, int],
@@ -105,7 +105,7 @@ def fork(
     """Have a process forked that has its imports done; return `None` where it does not run: nothing of it is left then.
 
     Args:
-        stem: that is to do it.
+        forkserver: that is to do it.
         spec: of the process.
         environment: all of it.
         streams: descriptors of its stdout and stderr.
@@ -115,14 +115,14 @@ def fork(
     """
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pid = stem.start(spec.argv, environment, spec.cwd, [null, *streams], family.cgroup)
+        pid = forkserver.start(spec.argv, environment, spec.cwd, [null, *streams], family.cgroup)
     except (WarmError, OSError) as error:
-        # Not those who died alone: a stem that hangs must not start anything any more.
-        if stem.id is not None:
-            kill_all(dataclasses.replace(family, members=(stem.id,)), KILL_DEADLINE_S)
-        stem.connection.close()
+        # Not those who died alone: a fork server that hangs must not start anything any more.
+        if forkserver.id is not None:
+            kill_all(dataclasses.replace(family, members=(forkserver.id,)), KILL_DEADLINE_S)
+        forkserver.connection.close()
         warn(f"no warm start: {error}")
         return None
     finally:
         os.close(null)
-    return ForkedProcess(stem, pid, warn, ended)
+    return ForkedProcess(forkserver, pid, warn, ended)

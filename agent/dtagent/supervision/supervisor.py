@@ -23,11 +23,11 @@ from dtagent.protocol.rpc import to_wire
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
+from dtagent.supervision.forkserver_client import ForkServerClient
 from dtagent.supervision.oom_kills import OomKills
 from dtagent.supervision.records import Records
-from dtagent.supervision.stem_client import StemClient
 from dtagent.system import cgroup, processes, untrusted_files
-from dtagent.system.patience import patiently
+from dtagent.system.retry import retry_when_short
 
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVER_GRACE_S = 3.0
@@ -49,7 +49,7 @@ WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
 """What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
 
 
-def supervise(directory: Path, warm: StemClient | None = None) -> int:
+def supervise(directory: Path, warm: ForkServerClient | None = None) -> int:
     """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
 
     Args:
@@ -66,7 +66,7 @@ def supervise(directory: Path, warm: StemClient | None = None) -> int:
 
 
 class _Supervisor:
-    def __init__(self, files: AttemptFiles, request: StartRequest, warm: StemClient | None) -> None:
+    def __init__(self, files: AttemptFiles, request: StartRequest, warm: ForkServerClient | None) -> None:
         self._files = files
         self._warm = warm
         """Until a process was started by it, or could not be."""
@@ -169,8 +169,8 @@ class _Supervisor:
             return False
         self._forked = forked
         self._family = self._memory.family = dataclasses.replace(self._family, keepers=forked.keepers)
-        for stem in forked.keepers:
-            self._note("stem", pid=stem.pid, start_time=stem.start_time)
+        for forkserver in forked.keepers:
+            self._note("stem", pid=forkserver.pid, start_time=forkserver.start_time)
         self._children[forked.pid] = spec.name
         self._has_started(spec, forked.pid, forked.id)
         return True
@@ -241,7 +241,7 @@ class _Supervisor:
             self._wait_while(lambda: bool(self._children), self._wait, grace_s)
         # Without file handles nobody can be told to end: then all are killed once there are some.
         with contextlib.suppress(OSError):
-            if not self._children and (left := patiently(self._family.scan, LEFTOVER_GRACE_S)):
+            if not self._children and (left := retry_when_short(self._family.scan, LEFTOVER_GRACE_S)):
                 for process in left:
                     processes.send(process, signal.SIGTERM)
                 self._wait_while(lambda: bool(self._family.scan()), self._wait_for_all, LEFTOVER_GRACE_S)
@@ -324,7 +324,7 @@ class _Supervisor:
 
     def _note(self, event: str, **more: Any) -> None:
         """Add a record to the journal, which takes a file handle."""
-        patiently(lambda: self._records.note({"event": event, **more}), HANDLES_S)
+        retry_when_short(lambda: self._records.note({"event": event, **more}), HANDLES_S)
 
 
 def _request(path: Path) -> StartRequest:
@@ -373,4 +373,4 @@ def main(directory: Path, lock: int, warm: int | None = None) -> int:
     if warm is None:
         return supervise(directory)
     os.set_inheritable(warm, False)
-    return supervise(directory, StemClient(socket.socket(fileno=warm)))
+    return supervise(directory, ForkServerClient(socket.socket(fileno=warm)))

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from dacite import Config, DaciteError, from_dict
 
 from dtagent import __version__
-from dtagent.daemon.bridge import dial, owner_of
+from dtagent.daemon.dialling import dial, owner_of
 from dtagent.errors import AgentError
 from dtagent.facts import collection
 from dtagent.protocol import rpc

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dttui.frameworks.base import JobLayout
-from dttui.frameworks.parts.bundle import PlannedFile
+from dttui.frameworks.bundle import PlannedFile
 from dttui.frameworks.parts.environment import CONFIG_FILE
 from dttui.spec.models import DataParallel, Logging
 

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.parts.bundle import Hole, PlannedProcess, gpu_hole
+from dttui.frameworks.bundle import Hole, PlannedProcess, gpu_hole
 from dttui.i18n import _
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, error, info

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from dttui.frameworks.base import JobLayout
+from dttui.frameworks.bundle import PlannedFile
 from dttui.frameworks.parts.batches import Batches, nearest_parts, nearest_totals, solve
-from dttui.frameworks.parts.bundle import PlannedFile
 from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
 from dttui.i18n import _
 from dttui.spec.deepspeed_keys import BATCH_KEYS

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.parts.bundle import Hole, PlannedFile
+from dttui.frameworks.bundle import Hole, PlannedFile
 from dttui.frameworks.parts.nccl import network_environment
 
 CONFIG_FILE = "dttui_config.json"

@@ -6,7 +6,7 @@ import math
 import re
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.parts.bundle import Hole
+from dttui.frameworks.bundle import Hole
 from dttui.i18n import _, ngettext
 from dttui.spec.findings import Finding, info, warning
 

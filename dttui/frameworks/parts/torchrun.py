@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dttui.frameworks.base import JobLayout, NodeLayout
-from dttui.frameworks.parts.bundle import Hole, PlannedProcess
+from dttui.frameworks.bundle import Hole, PlannedProcess
 from dttui.frameworks.parts.elastic import Elastic, elastic_of
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment

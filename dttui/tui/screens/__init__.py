@@ -1,1 +1,1 @@
-"""Screens: each wires services to widgets. Its styles lie beside it."""
+"""Screens: each wires what acts to widgets. Its styles lie beside it."""

@@ -16,10 +16,10 @@ from textual.screen import Screen
 
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
+from dttui.jobs.board import IGNORABLE, Board, Cell, Changed, Check
+from dttui.jobs.view import JobView
 from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean
-from dttui.services.preflight.board import IGNORABLE, Board, Cell, Changed, Check
-from dttui.services.view import JobView
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.widgets.check_board import CheckBoard

@@ -17,30 +17,31 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
+from dttui.compose.draft import DraftPreview
 from dttui.errors import DttuiError, UsageError
+from dttui.fleet.live import Fleet
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.board import Board, Changed
+from dttui.jobs.event_log import read_events
+from dttui.launch.submit import Submission
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
-from dttui.services.compose.draft import Outlook
-from dttui.services.event_log import read_events
-from dttui.services.fleet import Fleet
-from dttui.services.jobs import JobDirectory
-from dttui.services.launch.submit import Submission
-from dttui.services.preflight.board import Board, Changed
 from dttui.spec import Job
-from dttui.tui import cost_dialogs, job_files, run_dialogs, words
+from dttui.tui import words
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
-from dttui.tui.job_files import JobFile
-from dttui.tui.job_pane import JobPane
 from dttui.tui.messages import EnvironmentToggled, FormEdited, FrameworkChosen, GpusStepped, MasterChosen
+from dttui.tui.screens import cost_dialogs, job_files, run_dialogs
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.estimate import EstimateScreen
+from dttui.tui.screens.job_files import JobFile
+from dttui.tui.screens.job_pane import JobPane
 from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingList
@@ -75,7 +76,7 @@ class JobLaunched(Message):
 
 
 class ComposeScreen(Screen[None]):
-    """Holds one ComposeState; every change goes through `_become`."""
+    """Holds one ComposeState; every change goes through `_set_state`."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -183,7 +184,7 @@ class ComposeScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show the draft, and follow the fleet."""
         self._show_page("page-environments")
-        self._become(self.state)
+        self._set_state(self.state)
         self.query_one(Tabs).can_focus = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -201,12 +202,12 @@ class ComposeScreen(Screen[None]):
 
     @on(EnvironmentToggled)
     def _toggled(self, event: EnvironmentToggled) -> None:
-        self._become(self.state.toggle(event.key))
+        self._set_state(self.state.toggle(event.key))
 
     @on(MasterChosen)
     def _master_chosen(self, event: MasterChosen) -> None:
         if event.key in self.state.selected:
-            self._become(self.state.choose_master(event.key))
+            self._set_state(self.state.choose_master(event.key))
         else:
             self.notify(_("Tick the environment first; the master is one of those ticked."), markup=False)
 
@@ -214,23 +215,23 @@ class ComposeScreen(Screen[None]):
     def _gpus_stepped(self, event: GpusStepped) -> None:
         choice = next((item for item in self.draft.choices if item.environment.name == event.key), None)
         if choice is not None:
-            self._become(self.state.step_gpus(choice, event.step))
+            self._set_state(self.state.step_gpus(choice, event.step))
         elif event.key not in self.state.selected:
             self.notify(_("Tick the environment first; all its GPUs are used unless you ask for fewer."), markup=False)
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
         if event.name != self.state.framework:
-            self._become(self.state.choose_framework(event.name))  # type: ignore[arg-type]  # a Literal and what is added to it
+            self._set_state(self.state.choose_framework(event.name))  # type: ignore[arg-type]  # a Literal and what is added to it
 
     @on(FormEdited)
     def _form_edited(self) -> None:
-        self._become(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
+        self._set_state(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
 
     @on(EnvironmentsChanged)
     def _environments_changed(self, event: EnvironmentsChanged) -> None:
         if any(key in self.state.selected for key in event.keys):
-            self._become(self.state)
+            self._set_state(self.state)
 
     @on(Tabs.TabActivated, "#pages")
     def _page_chosen(self, event: Tabs.TabActivated) -> None:
@@ -313,29 +314,29 @@ class ComposeScreen(Screen[None]):
     @work(exclusive=True, group="run")
     async def action_options(self) -> None:
         """Ask what the framework is told."""
-        self._become(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
+        self._set_state(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="run")
     async def action_container(self) -> None:
         """Ask for the image to run in."""
-        self._become(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
+        self._set_state(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_model(self) -> None:
         """Ask for the model."""
-        self._become(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
+        self._set_state(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_recommend(self) -> None:
         """Offer degrees; the model is asked for first where it is not known."""
-        if await cost_dialogs.has_model(self.app, self.draft, self._become):
+        if await cost_dialogs.has_model(self.app, self.draft, self._set_state):
             state = await cost_dialogs.offer_layouts(self.app, self.state, self._inventory, dict(self._fleet.statuses))
-            self._become(state or self.state)
+            self._set_state(state or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_estimate(self) -> None:
         """Show what the job costs; the model is asked for first where it is not known."""
-        if not await cost_dialogs.has_model(self.app, self.draft, self._become):
+        if not await cost_dialogs.has_model(self.app, self.draft, self._set_state):
             return
         outlook = await self._looked_ahead()
         if outlook.plan is not None and outlook.plan.estimate is not None:
@@ -390,7 +391,7 @@ class ComposeScreen(Screen[None]):
 
     # --- what follows from it -----------------------------------------------------------------------------------------
 
-    def _become(self, state: ComposeState, *, from_form: bool = False) -> None:
+    def _set_state(self, state: ComposeState, *, from_form: bool = False) -> None:
         self.draft.become(state, is_cost_kept=from_form)  # Nothing that the form holds is part of the cost.
         for pane in self.query(EnvironmentPane):
             asked = {choice.environment.name: choice.gpus_asked for choice in self.draft.choices}
@@ -433,8 +434,8 @@ class ComposeScreen(Screen[None]):
         await asyncio.sleep(LOOK_AHEAD_DELAY_S)
         await self._looked_ahead()
 
-    async def _looked_ahead(self) -> Outlook:
-        outlook, is_current = await self.draft.look_ahead(self._file.base)
+    async def _looked_ahead(self) -> DraftPreview:
+        outlook, is_current = await self.draft.preview_draft(self._file.base)
         if is_current and self._is_there:
             self.query_one(FindingList).show(outlook.findings)
             self._show_readiness()
@@ -460,7 +461,7 @@ class ComposeScreen(Screen[None]):
         """Take the job as its file has it now; `None` where nothing was saved or opened."""
         if state is not None:
             self._kept = state
-            self._become(state)
+            self._set_state(state)
 
     def _go_to(self, selector: str) -> None:
         """Show the page that a widget is on, and put the focus there."""

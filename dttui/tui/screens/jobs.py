@@ -18,18 +18,18 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 from textual.widgets.button import ButtonVariant
 
+from dttui import jobs
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.moments import elapsed_s
-from dttui.services import jobs, removal
-from dttui.services.jobs import JobSummary
-from dttui.services.words import listed, size_text
+from dttui.jobs import JobSummary, removal
+from dttui.timestamps import elapsed_s
 from dttui.tui import words
 from dttui.tui.commands import N_
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
+from dttui.words import listed, size_text
 
 REFRESH_S = 2.0
 MOST_NAMES = 4

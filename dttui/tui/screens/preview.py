@@ -19,13 +19,13 @@ from dttui.frameworks.parts.nccl import reason
 from dttui.i18n import _, ngettext
 from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
-from dttui.services.words import process_name
 from dttui.spec.units import format_bytes
 from dttui.tui.commands import N_
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
+from dttui.words import process_name
 
 _HOLE = re.compile(r"\$\{[A-Z_]+\}")
 

@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Button, OptionList, Static
 
+from dttui.compose.estimates import Offer
 from dttui.frameworks import get_framework
 from dttui.i18n import _
 from dttui.planning.advising import framework_of
 from dttui.planning.cost.recommend import Recommendation
 from dttui.sanitize import clean
-from dttui.services.compose.estimates import Offer
 from dttui.tui.cost_words import degrees_text, memory_range, seconds, verdict
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.cells import fit

@@ -16,19 +16,18 @@ from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
 from textual.widgets.button import ButtonVariant
 
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.models import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.moments import elapsed_s
+from dttui.jobs import JobDirectory
+from dttui.jobs.curves import speed_of
+from dttui.jobs.following import JobFollower
+from dttui.jobs.log_window import LogWindow
+from dttui.jobs.view import JobView
 from dttui.sanitize import clean
-from dttui.services.curves import speed_of
-from dttui.services.diagnosis.diagnose import diagnose
-from dttui.services.diagnosis.evidence import read_evidence
-from dttui.services.diagnosis.models import Diagnosis
-from dttui.services.follow import JobFollower
-from dttui.services.jobs import JobDirectory
-from dttui.services.log_window import LogWindow
-from dttui.services.view import JobView
-from dttui.services.words import measure_name
+from dttui.timestamps import elapsed_s
 from dttui.tui import words
 from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
@@ -46,6 +45,7 @@ from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.title_bar import TitleBar
+from dttui.words import measure_name
 
 POLL_S = 0.25
 PLOT_S = 1.0

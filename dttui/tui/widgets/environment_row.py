@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from rich.cells import cell_len
 
 from dttui.i18n import _
-from dttui.moments import elapsed_s
+from dttui.timestamps import elapsed_s
 from dttui.tui.widgets.cells import Part, Piece, bar, fit
 from dttui.tui.words import StateWord, age, duration
 

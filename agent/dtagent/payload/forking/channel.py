@@ -1,4 +1,4 @@
-"""JSON objects over a socket between daemon, template, stem and launcher; descriptors may come along."""
+"""JSON objects over a socket between daemon, template, fork server and launcher; descriptors may come along."""
 
 from __future__ import annotations
 

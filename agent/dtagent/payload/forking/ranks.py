@@ -1,4 +1,4 @@
-"""Ranks that a stem forks, as torchrun sees them: processes that can be asked, waited for and signalled."""
+"""Ranks that a fork server forks, as torchrun sees them: processes that can be asked, waited for and signalled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dtagent.payload.forking.channel import Channel
 
 
 class ForkedRank:
-    """A rank that the stem forked, in the form of `subprocess.Popen` that torchrun uses."""
+    """A rank that the fork server forked, in the form of `subprocess.Popen` that torchrun uses."""
 
     def __init__(self, ranks: Ranks, pid: int, args: Any) -> None:
         self.pid = pid
@@ -62,7 +62,7 @@ class Ranks:
         self._is_over = False
 
     def start(self, argv: tuple[str, ...], env: dict[str, str], *, session: bool) -> ForkedRank | None:
-        """Return a rank that runs; `None` where the stem is gone."""
+        """Return a rank that runs; `None` where the fork server is gone."""
         self._channel.send({"argv": list(argv), "env": env, "session": session})
         while (body := self._channel.receive()) is not None:
             if "pid" in body:
@@ -72,7 +72,7 @@ class Ranks:
         return None
 
     def wait(self, pid: int, timeout_s: float | None) -> None:
-        """Wait until there is something to be told of a rank; without the stem, until the rank has ended."""
+        """Wait until there is something to be told of a rank; without the fork server, until the rank has ended."""
         limit_s = 1.0 if timeout_s is None else min(timeout_s, 1.0)
         if not self._is_over:
             select.select([self._channel.connection], [], [], limit_s)
@@ -85,7 +85,7 @@ class Ranks:
                 os.close(handle)
 
     def code_of(self, pid: int) -> int | None:
-        """Return how a rank ended; killed, where the stem went without telling and it is not there any more."""
+        """Return how a rank ended; killed, where the fork server went without telling and it is not there any more."""
         for body in () if self._is_over else self._channel.pending():
             self._take(body)
         if pid not in self._codes and self._has_gone():

@@ -1,0 +1,157 @@
+"""Files a person opens and saves from the screen: job files, hosts to import, the job and hosts of the demo."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dttui import locations
+from dttui.errors import UsageError
+from dttui.files import write_atomic
+from dttui.i18n import _
+from dttui.inventory.demo import demo_inventory
+from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
+from dttui.inventory.writer import add_environments
+from dttui.launch.submit import Submission
+from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
+from dttui.spec.edit import edited_in_place
+from dttui.spec.format import format_job
+from dttui.spec.yaml_reader import decode, read_bytes
+
+DEMO_JOB = Path("gpt", "job.yaml")
+"""Relative to the examples."""
+
+
+def load_demo() -> tuple[Inventory, Submission]:
+    """Return the embedded cluster, and the job that is ready to launch on it."""
+    examples = locations.shipped("examples")
+    inventory = demo_inventory(locations.demo_root(), examples, sys.executable)
+    path = examples / DEMO_JOB
+    return inventory, Submission(load_job(path), inventory, path.parent)
+
+
+def open_job(path: Path, inventory: Inventory) -> Submission:
+    """Return the job of a file. Raises DocumentError with every problem and its place."""
+    full = path.expanduser()
+    loaded = load_document(full)
+    return Submission(loaded.job, inventory, full.resolve().parent, notes=loaded.notes)
+
+
+def save_job(path: Path, submission: Submission, *, opened: Path | None = None) -> Submission:
+    """Write a job file that does from where it lies what the submission does, and return it as a submission.
+
+    A directory that is sent with the job is named relative to the new file.
+
+    Args:
+        path: where to.
+        submission: the job.
+        opened: the file that it was read from. Saved there again, only what changed in the job changes in the file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    target = Path(os.path.realpath(path.expanduser()))
+    job = _moved(submission.job, submission.base, target.parent)
+    text = _edited(target, job) if _is_same_file(path, opened) else None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, dump_job(job) if text is None else text)
+    except OSError as error:
+        raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
+    return Submission(job, submission.inventory, target.parent)
+
+
+def keeps_comments(path: Path, submission: Submission, *, opened: Path | None = None) -> bool:
+    """Whether saving a job as `save_job` would leaves the comments that are in the file as they are."""
+    target = Path(os.path.realpath(path.expanduser()))
+    if not has_comments(target):
+        return True
+    job = _moved(submission.job, submission.base, target.parent)
+    return _is_same_file(path, opened) and _edited(target, job) is not None
+
+
+def format_file(path: Path, *, write: bool) -> bool:
+    """Bring a job file into its canonical form; return whether it is in another one, or was.
+
+    Raises:
+        DocumentError: it is no valid job; with every problem found.
+        UsageError: it cannot be formatted, or not be written.
+    """
+    content = read_bytes(path, str(path))
+    formatted = format_job(content, str(path))
+    changes = formatted.encode("utf-8") != content
+    if changes and write:
+        try:
+            write_atomic(Path(os.path.realpath(path)), formatted)
+        except OSError as error:
+            raise UsageError(_("cannot write {file}: {reason}").format(file=path, reason=error.strerror)) from error
+    return changes
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file of that name exists."""
+    return path.expanduser().exists()
+
+
+def fingerprint(path: Path) -> str | None:
+    """Return what tells one content of a file from another; `None` where it cannot be read."""
+    try:
+        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def is_unchanged(path: Path, opened: Path | None, known: str | None) -> bool:
+    """Whether a path is that of the opened file, and its content the one whose fingerprint was taken then."""
+    return _is_same_file(path, opened) and known is not None and fingerprint(path) == known
+
+
+def has_comments(path: Path) -> bool:
+    """Whether a file seems to have comments in it; `False` where it cannot be read."""
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return re.search(r"(^|\s)#", text, re.MULTILINE) is not None
+
+
+def importable_hosts(inventory: Inventory) -> list[Environment]:
+    """Return the hosts of ~/.ssh/config that the inventory lacks. Raises DocumentError where it cannot be read."""
+    found = import_ssh_config(locations.ssh_config_file())
+    return [item for item in found if inventory.find(item.name) is None and not is_forge(item)]
+
+
+def import_hosts(path: Path, hosts: Sequence[Environment]) -> Inventory:
+    """Add hosts to an inventory file. Raises UsageError where it cannot be written."""
+    return add_environments(path, hosts)
+
+
+def _moved(job: Job, base: Path, directory: Path) -> Job:
+    run = job.run
+    if run is None or directory == base.resolve():
+        return job
+    sent = run.workdir
+    if sent is None and run.script is not None and not posixpath.isabs(run.script):
+        sent = "."
+    if sent is None or posixpath.isabs(sent):
+        return job
+    workdir = os.path.relpath(base.resolve() / sent, directory)
+    return job.model_copy(update={"run": run.model_copy(update={"workdir": workdir})})
+
+
+def _is_same_file(path: Path, opened: Path | None) -> bool:
+    return opened is not None and os.path.realpath(path.expanduser()) == os.path.realpath(opened.expanduser())
+
+
+def _edited(path: Path, job: Job) -> str | None:
+    """Return a file's text with the job in it; `None` where it is no job file that can be edited in place."""
+    try:
+        return edited_in_place(decode(read_bytes(path, str(path)), str(path)), job)
+    except DocumentError:
+        return None

@@ -1,0 +1,90 @@
+"""A job that is being composed: what its launch would do and say now, from its state and what is known of the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui.errors import UsageError
+from dttui.fleet.live import EnvironmentStatus
+from dttui.i18n import _
+from dttui.inventory.models import Inventory
+from dttui.launch.submit import Submission, make_local_plan
+from dttui.planning.compose import ComposeState
+from dttui.planning.merged_findings import folded
+from dttui.planning.models import Finding, Plan, Severity
+from dttui.preflight.occupation import MERELY_BUSY, HostReading, check_room
+from dttui.spec.findings import errors_first, warning
+
+_COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-missing"))
+"""What `ComposeState.validate` says in words that fit the screen better."""
+
+_STAND_IN_NAME = "unnamed"
+"""For a look ahead while no name has been given; never launched."""
+
+
+@dataclass(frozen=True)
+class DraftPreview:
+    """What a draft would do."""
+
+    plan: Plan | None
+    """`None` where a field holds what no job can."""
+    findings: tuple[Finding, ...]
+    """What there is to say about it, without what is merely not filled in yet.
+
+    Errors first, then warnings: hosts that cannot be used, the job, hosts that others use, too.
+    """
+
+
+def preview_draft(
+    state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus], base: Path
+) -> DraftPreview:
+    """Return what would run if the draft were launched now. Reads the directory to be sent, and nothing else."""
+    named = state if state.task_name.strip() else replace(state, task_name=_STAND_IN_NAME)
+    try:
+        plan = make_local_plan(Submission(named.to_job(), inventory, base), facts_of(statuses))
+    except UsageError as error:
+        finding = Finding(code="field", severity=Severity.ERROR, subject="", message=error.message, hint=error.hint)
+        return DraftPreview(None, (finding,))
+    said = tuple(finding for finding in plan.findings if finding.code not in _COVERED)
+    errors = tuple(finding for finding in said if finding.severity is Severity.ERROR)
+    if not state.selected:
+        return DraftPreview(plan, errors)
+    hosts = _in_use(plan, inventory, statuses)
+    taken = [finding for finding in hosts if finding.code != MERELY_BUSY]
+    busy = [finding for finding in hosts if finding.code == MERELY_BUSY]
+    # The sort is stable: of what is equally bad, this is the order.
+    findings = errors_first([*_away(state, statuses), *taken, *said, *busy])
+    return DraftPreview(plan, tuple(folded(findings)))
+
+
+def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:
+    """Return what the agents said of their hosts, by environment name."""
+    return {key: status.facts for key, status in statuses.items() if status.facts is not None}
+
+
+def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
+    """Return what is wrong with the ticked environments now: it may be over at the launch, and forbids nothing."""
+    found = []
+    for key in state.selected:
+        status = statuses.get(key)
+        if status is None or not status.is_away:
+            continue
+        code = f"environment-{status.state.value.replace(' ', '-')}"
+        message = _("{node} cannot be used now: {reason}").format(node=key, reason=status.reason)
+        found.append(warning(code, key, message, status.hint))
+    return found
+
+
+def _in_use(plan: Plan, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
+    """Return what would be in the way if the launch were now: warnings, for the same reason."""
+    readings = {
+        key: HostReading(status.facts, status.sample)
+        for key, status in statuses.items()
+        if status.is_usable and status.facts is not None and status.sample is not None
+    }
+    found = check_room(plan, inventory, readings)
+    return [finding.model_copy(update={"severity": Severity.WARNING}) for finding in found]

@@ -1,0 +1,382 @@
+"""Why a job ended as it did, or how it stands: from what its hosts left on the login node to one first cause. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dtagent.protocol.events import JobState, NodeStanding
+
+from dttui.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
+from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
+from dttui.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
+from dttui.diagnosis.memory import weighed
+from dttui.diagnosis.models import (
+    ENDED_WITH_OTHERS,
+    Cause,
+    Confidence,
+    Diagnosis,
+    Evidence,
+    Explained,
+    Failed,
+    LogLine,
+    NodeEvidence,
+    Other,
+)
+from dttui.diagnosis.others import other_ranks, suspect
+from dttui.diagnosis.readings import Before, XidKind, read_before, xid_kind
+from dttui.diagnosis.refused import refused_by_script
+from dttui.diagnosis.unstarted import missed_rendezvous, why_unstarted
+from dttui.i18n import _, msg
+from dttui.jobs import LAUNCHER
+from dttui.jobs.view import APART
+from dttui.rpc.agent_words import agent_text
+from dttui.words import listed
+
+SHELL_SIGNAL = 128
+"""A shell exits with this plus the number of the signal that ended its child."""
+MOST_NAMES = 4
+"""Hosts that a cause names; the others are counted."""
+CLOSE_LINES = 20
+"""How near its end a log must have an exception for that to be the reason."""
+_ANYTHING = "\0"
+"""Stands for a host's name or interpreter; no text has it."""
+_GPU_DOUBT = frozenset(
+    {"cuda-error", "cuda-fault", "gpu-ecc", "gpu-lost", "nccl-error", "segfault", "aborted", "killed", "exit-code"}
+)
+"""Causes that a critical error of the GPU explains better."""
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Return why the job failed, or how it stands where it did not."""
+    explained = [Explained(item, _cause_of(item, evidence)) for item in (*evidence.failures, *_lost(evidence))]
+    explained.sort(key=_order)
+    # What an elastic job went on without is not why it failed, and its ranks have been numbered anew since.
+    decisive = [item for item in explained if not item.failure.is_survived]
+    first = decisive[0] if decisive else None
+    if first is not None and first.cause.is_consequence and missed_rendezvous(evidence) is not None:
+        first = None  # Whoever waited gave up, or was ended: it failed for want of those who did not come.
+    others = other_ranks(evidence, decisive)
+    if first is None or evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
+        cause = _of_ranks_apart(evidence) or (why_unstarted(evidence) if evidence.state is JobState.FAILED else None)
+        advice = cause.advice if cause is not None else ()
+        return Diagnosis(evidence, evidence.reason, None, tuple(explained), cause, None, others, advice)
+    also = tuple(item for item in explained if item is not first)
+    before = _before(first.failure, evidence)
+    shared = _on_all_hosts(first, decisive, evidence)
+    cause = _with_readings(shared, before, evidence)
+    if cause.code == ENDED_WITH_OTHERS:
+        # No other failure is a cause of its own, so it was not for one of them.
+        cause = _by_signal(signal.SIGTERM, _fields(first.failure, evidence), ())
+    if cause.is_consequence:
+        cause = _with_suspects(cause, decisive, others, evidence.absent_ranks)
+    # What was measured on one host is of that host.
+    is_shared = shared.is_shared and cause.code == shared.cause.code
+    first = replace(shared, cause=cause, is_shared=is_shared)
+    headline: str = first.failure.message
+    if is_shared:
+        headline = msg("on all {count} hosts alike: {what}", count=_with_ranks(evidence), what=shared.cause.words)
+    return Diagnosis(evidence, headline, first, also, cause, before, others, cause.advice)
+
+
+def _of_ranks_apart(evidence: Evidence) -> Cause | None:
+    if evidence.apart is None:
+        return None
+    message, hint = evidence.apart
+    return Cause(APART, message, (hint,) if hint else (), Confidence.CERTAIN)
+
+
+def _order(item: Explained) -> tuple[bool, bool, bool, float]:
+    """Causes before consequences, then by time; what the job survived and what could not be cleared away come last."""
+    time, failure = item.failure.time, item.failure
+    return failure.is_aftermath, failure.is_survived, item.cause.is_consequence, float("inf") if time is None else time
+
+
+def _on_all_hosts(first: Explained, explained: Sequence[Explained], evidence: Evidence) -> Explained:
+    """Name every host in a cause of which the same is to be said of several; of all, it is none's alone."""
+    of_hosts = {item.failure.node: item for item in explained[::-1] if item.cause.code == first.cause.code}
+    if len(of_hosts) == 1 or first.cause.is_consequence:
+        return first
+    anywhere = {"host": _ANYTHING, "python": _ANYTHING}
+    words = {name: _cause_of(item.failure, evidence, anywhere).words for name, item in of_hosts.items()}
+    others = [node for node in evidence.nodes if words.get(node.name) == words[first.failure.node]]
+    names = list(dict.fromkeys([first.failure.node, *(node.name for node in others)]))
+    pythons = {node.python for node in others}
+    alike = {"host": listed(names, MOST_NAMES), "python": pythons.pop() if len(pythons) == 1 else "python"}
+    cause = _cause_of(first.failure, evidence, alike)
+    # How each ended is no reason yet that they have in common.
+    is_shared = len(names) == _with_ranks(evidence) and cause.confidence is not Confidence.UNKNOWN
+    return replace(first, cause=cause, is_shared=is_shared)
+
+
+def _with_ranks(evidence: Evidence) -> int:
+    """Return on how many hosts the job has ranks."""
+    return sum(1 for node in evidence.nodes if node.ranks)
+
+
+def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | None = None) -> Cause:
+    """Return the cause of a failure; `alike` takes the place of its host's name and interpreter."""
+    if failure.is_lost or failure.is_aftermath:
+        return _cause_of_node(failure, evidence.job_id)
+    fields = {**_fields(failure, evidence), **(alike or {})}
+    printed = [line.text for line in failure.lines]
+    recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
+    found = chain(recorded, failure.traceback, printed)
+    number = _signal_of(failure)
+    spoken, said = recognise([item.text for item in found], printed, failure.exit_code)
+    if spoken is None and number is None and recorded is None and said is None:
+        spoken, said = recognise(_left_by_launcher(failure, evidence), (), failure.exit_code)
+    if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
+        confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
+        if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
+            return _told(said, failure, evidence, confidence, said.index, fields)
+        return _told(spoken, failure, evidence, confidence, found[spoken.index].index, fields)
+    if said is not None and not recorded and _is_near_end(said.index, printed):
+        return _told(said, failure, evidence, Confidence.LIKELY, said.index, fields)
+    if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
+        return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
+    if number == signal.SIGTERM and _was_stopping(failure, evidence):
+        return Cause(ENDED_WITH_OTHERS, _("It was ended because another rank had failed."), (), Confidence.LIKELY, True)
+    return _by_exit(failure, evidence) if number is None else _by_signal(number, fields, printed)
+
+
+def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> Cause:
+    code, words, advice = by_signal(number)
+    is_open = number in (signal.SIGKILL, signal.SIGTERM, signal.SIGBUS)
+    confidence = Confidence.LIKELY if is_open else Confidence.CERTAIN
+    said = tell(words, fields)
+    is_traced, place = crash_in(printed)
+    if is_traced:
+        advice = tuple(TRACED if text == UNTRACED else text for text in advice)
+    if place is not None:
+        where = _("Python was in {file}, line {line}, function {function}.")
+        name = place.file.rpartition("/")[2]
+        said += " " + where.format(file=name, line=place.line, function=place.function)
+    return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
+
+
+def _cause_of_node(failure: Failed, job_id: str) -> Cause:
+    if failure.is_aftermath:
+        stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
+        return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)
+    if failure.is_cleared:
+        cleared = (
+            _("{host} answers, and nothing of the job is left there.").format(host=failure.node),
+            _("See `dmesg` there for «Out of memory», or ask who ends processes or restarts the host."),
+        )
+        return Cause("supervisor-lost", failure.message, cleared, Confidence.CERTAIN)
+    if failure.is_agent_gone:
+        repair = (
+            _("`dttui agents deploy {host}` brings the agent back, under what may still run there.").format(
+                host=failure.node
+            ),
+            _("`dttui stop {job}` then ends what still runs there.").format(job=job_id),
+            _("Find out who removes files there; `agent_root` in the inventory names another place for the agent's."),
+        )
+        return Cause("agent-gone", failure.message, repair, Confidence.CERTAIN)
+    advice = (
+        _("`dttui envs list {host}` says whether there is a way to {host} again; what ran there may run on.").format(
+            host=failure.node
+        ),
+        _("`dttui stop {job}` clears the host once it answers again.").format(job=job_id),
+    )
+    return Cause("node-lost", failure.message, advice, Confidence.CERTAIN)
+
+
+def _by_exception(failure: Failed, text: str, index: int, is_recorded: bool) -> Cause:
+    """Return the cause for an exception that no row of the table knows: the script's own."""
+    kind = text.partition("\n")[0].partition(":")[0]
+    place = raised_at(failure.traceback) or raised_at("\n".join(line.text for line in failure.lines))
+    name = kind.rpartition(".")[2]
+    if place is None:
+        words = _("The script raised {type}.").format(type=name)
+    elif place.function in (None, "<module>"):
+        words = _("The script raised {type} in {file}, line {line}.").format(
+            type=name, file=place.file.rpartition("/")[2], line=place.line
+        )
+    else:
+        words = _("The script raised {type} in {file}, line {line}, function {function}.").format(
+            type=name, file=place.file.rpartition("/")[2], line=place.line, function=place.function
+        )
+    advice = (_("The traceback says where: put it right in the script, and launch again."),)
+    confidence = Confidence.CERTAIN if is_recorded else Confidence.LIKELY
+    return Cause("exception", words, advice, confidence, False, _lines(failure, index))
+
+
+def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
+    said = (failure.error or "").removeprefix("SystemExit:").strip()
+    if said and not said.lstrip("-").isdigit():
+        words = _("The script ended itself: {message}").format(message=said.splitlines()[0])
+        return Cause("exit-message", words, (_("The script says itself what it wants."),), Confidence.CERTAIN)
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    if node is not None and node.prefix and node.ranks_started == () and failure.process == LAUNCHER:
+        return _by_prefix(failure, node)
+    words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
+        code=failure.exit_code
+    )
+    if failure.rank is None and failure.service is None:
+        words = _("Why is not known: the launcher ended with exit code {code}.").format(code=failure.exit_code)
+    advice = (_("Read the last lines of its output: only the script knows what its exit codes mean."),)
+    return Cause("exit-code", words, advice, Confidence.UNKNOWN)
+
+
+def _by_prefix(failure: Failed, node: NodeEvidence) -> Cause:
+    """Return the cause where no rank started and all that is known to have run is `run.prefix`."""
+    words = _("run.prefix on {host} ended with exit code {code} before the script ran.").format(
+        host=node.name, code=failure.exit_code
+    )
+    if node.unseen:
+        words += " " + _("The preflight had warned of it: {message}.").format(message=node.unseen)
+    command = shlex.join([*node.prefix, node.python, "--version"])
+    advice = _("Try on {host}: {command}").format(host=node.name, command=command)
+    return Cause("prefix-failed", words, (advice,), Confidence.LIKELY)
+
+
+def _told(
+    found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int, fields: dict[str, str]
+) -> Cause:
+    """Return what a row of the table says of a failure; `index` is that of the line it was found in."""
+    known = {**fields, **found.fields}
+    lines = _lines(failure, index)
+    if found.row.code == "arguments":
+        program, what = known.get("program", _("The script")), known["what"]
+        if cause := refused_by_script(program, what, evidence, confidence, lines):
+            return cause
+    has_printed = known.get("missing", "") in map(str, evidence.last_lines)
+    rows = [SILENT_RANK if text == LATE_RANK and not has_printed else text for text in found.row.advice]
+    advice = tuple(tell(text, known) for text in rows)
+    words = tell(found.row.words, known)
+    return Cause(found.row.code, words, advice, confidence, found.row.is_consequence, lines, asked_bytes(found.fields))
+
+
+def _fields(failure: Failed, evidence: Evidence) -> dict[str, str]:
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    python = node.python if node else "python"
+    return {"host": failure.node, "rank": str(failure.rank), "python": python, "job": evidence.job_id}
+
+
+def _left_by_launcher(failure: Failed, evidence: Evidence) -> list[str]:
+    """Return the exceptions of the launcher of a rank that left nothing itself."""
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    found = exceptions_in([line.text for line in node.launcher]) if node and failure.rank is not None else []
+    return [item.text for item in found[::-1] if not item.text.startswith("torch.distributed.elastic")]
+
+
+def _signal_of(failure: Failed) -> int | None:
+    if failure.signal is not None:
+        return failure.signal
+    code = failure.exit_code or 0
+    known = {int(item) for item in signal.Signals}
+    return code - SHELL_SIGNAL if code - SHELL_SIGNAL in known and code != SHELL_SIGNAL else None
+
+
+def _was_stopping(failure: Failed, evidence: Evidence) -> bool:
+    """Whether another rank failed at the same time, so that a TERM came from its launcher or from us."""
+    others = (item for item in evidence.failures if item is not failure and not item.is_survived)
+    return any(_signal_of(item) != signal.SIGTERM for item in others)
+
+
+def _is_near_end(index: int, printed: Sequence[str]) -> bool:
+    return index < 0 or len(printed) - index <= CLOSE_LINES
+
+
+def _lines(failure: Failed, index: int) -> tuple[LogLine, ...]:
+    return failure.lines[index : index + 1] if 0 <= index < len(failure.lines) else ()
+
+
+def _lost(evidence: Evidence) -> list[Failed]:
+    """Return the nodes that were given up, or have fallen silent, and that no failure speaks of."""
+    spoken = {item.node for item in evidence.failures if item.is_lost}
+    found = []
+    for node in evidence.nodes:
+        if node.state is NodeStanding.LOST and node.name not in spoken:
+            time = node.readings[-1].time if node.readings else None
+            message = node.message if node.name in node.message else f"{node.name}: {node.message}"
+            found.append(
+                Failed(
+                    node.name,
+                    None,
+                    message,
+                    time,
+                    is_lost=True,
+                    is_agent_gone=node.is_agent_gone,
+                    is_survived=node.name in evidence.nodes_out,
+                )
+            )
+    return found
+
+
+def _before(failure: Failed, evidence: Evidence) -> Before | None:
+    node = next((item for item in evidence.nodes if item.name == failure.node), None)
+    if node is None:
+        return None
+    found = [
+        read_before(node.readings, failure.time, evidence.job_id, failure.rank, gpu)
+        for gpu in _gpus(node, failure.rank) or (None,)
+    ]
+    # Of several, the one that says most: whose error it may be, else whose memory was the fullest.
+    return max(found, key=_tells)
+
+
+def _gpus(node: NodeEvidence, rank: int | None) -> tuple[int, ...]:
+    """Return the GPUs that a rank drives: all of a node's where it is the only one there."""
+    if rank not in node.ranks:
+        return ()
+    if len(node.ranks) == 1:
+        return node.gpu_ids
+    local = node.ranks.index(rank)
+    return node.gpu_ids[local : local + 1]
+
+
+def _tells(before: Before | None) -> tuple[bool, bool, float]:
+    gpu = before.gpu if before is not None else None
+    if gpu is None:
+        return False, False, 0.0
+    return gpu.error is not None, gpu.xid is not None, (gpu.memory_peak_mib or 0) / (gpu.memory_total_mib or 1)
+
+
+def _with_readings(first: Explained, before: Before | None, evidence: Evidence) -> Cause:
+    """Return the cause, made better by what was measured: a critical error of the GPU, memory that was full."""
+    cause, failure = first.cause, first.failure
+    if before is None:
+        before = Before(0, None)
+    gpu = before.gpu
+    if gpu is not None and gpu.error and cause.code in _GPU_DOUBT:
+        words = _("GPU {index} of {host} could not be read any more: {error}.")
+        return replace(
+            cause,
+            code="gpu-lost",
+            words=words.format(index=gpu.index, host=failure.node, error=agent_text(gpu.error)),
+            advice=(tell(EXCHANGE, {}),),
+            confidence=Confidence.LIKELY,
+        )
+    if gpu is not None and gpu.xid is not None and cause.code in _GPU_DOUBT:
+        kind, meaning = xid_kind(gpu.xid)
+        words = _("GPU {index} of {host} reported Xid {number}: {meaning}.")
+        told = words.format(index=gpu.index, host=failure.node, number=gpu.xid, meaning=meaning)
+        if kind is XidKind.PROGRAM:
+            return replace(cause, words=f"{cause.words} {told}")
+        advice = tell(EXCHANGE, {})
+        return replace(cause, code="gpu-xid", words=told, advice=(advice,), confidence=Confidence.LIKELY)
+    if cause.code == "exit-code" and evidence.broken_metrics:
+        words = _("Its loss had stopped being a number: {what}")
+        return replace(
+            cause, code="not-finite", words=words.format(what=evidence.broken_metrics[0]), confidence=Confidence.LIKELY
+        )
+    return weighed(cause, failure, before)
+
+
+def _with_suspects(
+    cause: Cause, explained: Sequence[Explained], others: Sequence[Other], absent: Mapping[int, str]
+) -> Cause:
+    """Return the cause of a job in which every failure follows from another one, with whom to look at."""
+    told = suspect(cause, explained, others, absent)
+    if not told:
+        return cause
+    return replace(cause, words=f"{cause.words} {told}", confidence=min(cause.confidence, Confidence.LIKELY, key=_rank))
+
+
+def _rank(confidence: Confidence) -> int:
+    return (Confidence.UNKNOWN, Confidence.POSSIBLE, Confidence.LIKELY, Confidence.CERTAIN).index(confidence)

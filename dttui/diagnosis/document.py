@@ -1,0 +1,61 @@
+"""A diagnosis as data, for `--output json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from dttui.diagnosis.models import Diagnosis, Explained
+from dttui.diagnosis.report import MOST_LAST_LINES, signal_name
+
+
+def document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as data."""
+    evidence = diagnosis.evidence
+    return {
+        "job_id": evidence.job_id,
+        "state": evidence.state.value,
+        "reason": evidence.reason,
+        "exit_code": evidence.exit_code,
+        "attempt": evidence.attempt,
+        "is_watched": evidence.is_watched,
+        "headline": diagnosis.headline,
+        "first_failure": _failure_document(diagnosis.first) if diagnosis.first else None,
+        "cause": _cause_document(diagnosis),
+        "before": asdict(diagnosis.before) if diagnosis.before else None,
+        "failed_after": [_failure_document(item) for item in diagnosis.failed_after],
+        "lost_before": [_failure_document(item) for item in diagnosis.lost_before],
+        "ranks": [{**asdict(other), "doing": other.doing.value} for other in diagnosis.others],
+        "findings": [{"message": message, "hint": hint} for message, hint in evidence.findings],
+        "advice": list(diagnosis.advice),
+    }
+
+
+def _cause_document(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    cause = diagnosis.cause
+    if cause is None:
+        return None
+    return {**asdict(cause), "confidence": cause.confidence.value}
+
+
+def _failure_document(explained: Explained) -> dict[str, Any]:
+    failure = explained.failure
+    return {
+        "node": failure.node,
+        "rank": failure.rank,
+        "message": failure.message,
+        "time": failure.time,
+        "exit_code": failure.exit_code,
+        "signal": failure.signal,
+        "signal_name": signal_name(failure.signal) if failure.signal is not None else None,
+        "error": failure.error,
+        "traceback": failure.traceback,
+        "tail": [asdict(line) for line in failure.lines[-MOST_LAST_LINES:]],
+        "cause": {
+            "code": explained.cause.code,
+            "words": explained.cause.words,
+            "confidence": explained.cause.confidence.value,
+            "is_consequence": explained.cause.is_consequence,
+            "is_shared": explained.is_shared,
+        },
+    }

@@ -1,0 +1,398 @@
+"""Reads what a job's directory holds of its end: events, ends of logs, readings, metrics; clean and redacted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
+from dtagent.protocol.jobs import PROCESS_NAME
+from dtagent.protocol.telemetry import HostSample
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.diagnosis.exceptions import exceptions_in
+from dttui.diagnosis.models import AbsentNode, Evidence, Failed, LogLine, NodeEvidence, Rendezvous
+from dttui.diagnosis.refused import added_arguments
+from dttui.diagnosis.rounds import Rounds, rounds_of
+from dttui.jobs import LAUNCHER, JobDirectory
+from dttui.jobs.board import Check, CheckStatus
+from dttui.jobs.following import LineReader
+from dttui.jobs.log_marks import retold
+from dttui.jobs.log_masks import hidden
+from dttui.jobs.sparse_files import last_hole_end
+from dttui.jobs.view import APART, NODE_OUT, JobView, NodeView
+from dttui.planning.models import BoundPlan, Severity
+from dttui.redaction import NO_VALUES
+from dttui.sanitize import clean
+from dttui.timestamps import timestamp_or
+from dttui.words import without_log_head
+
+MOST_LINES = 60
+"""Of each stream of a rank that failed."""
+MOST_NODES = 16
+"""Nodes whose readings and launcher are looked at, those that failed first before others."""
+MOST_RANKS = 256
+"""Ranks whose last line is looked up."""
+MOST_READ = 16
+"""Failures whose logs are read, the first ones; of the others there is what was told of them."""
+MOST_CHARACTERS = 500
+"""Of a line."""
+TAIL_BYTES = 64 * 1024
+LAST_LINE_BYTES = 8 * 1024
+BLOCK_BYTES = 1024 * 1024
+COUNTED_BYTES = 64 * 1024 * 1024
+"""In a file that is longer, lines are not counted."""
+SAMPLE_BYTES = 1024 * 1024
+METRIC_BYTES = 256 * 1024
+CRASH_LINES = 20
+"""So near its end a log of a job without a controller must have an exception for the rank to count as failed."""
+PYTHON_UNKNOWN = "python-unknown"
+"""Code of a finding on an interpreter that could not be looked at."""
+REFUSED = 2
+"""Exit code of a program that does not take its arguments."""
+_OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm|process_groups)\.py|<frozen runpy>)", line \d+ in ')
+"""In what Python prints when compiled code crashes; of an exception the rank leaves these frames out itself."""
+_SAMPLE = TypeAdapter(HostSample)
+_METRIC = TypeAdapter(Metric)
+_Show = Callable[[str], str]
+
+
+def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
+    """Return what the directory holds, of the newest attempt.
+
+    It may be called on a thread, while another one lets the view take in what is new.
+
+    Args:
+        directory: the job's.
+        view: the same job, read to its newest event.
+    """
+    show = _shower(view)
+    is_watched = directory.has_controller()
+    attempt, state, reason, of_view = view.attempt, view.state, show(view.reason), dict(view.nodes)
+    events = [event for event in tuple(view.events) if event.attempt in (None, attempt)]
+    out = {str(event.data["subject"]): show(event.message) for event in events if event.data.get("code") == NODE_OUT}
+    logs = {name: directory.logs(attempt, name) for name in of_view}
+    metrics, last_lines = _metrics(directory), _last_lines(directory, logs, of_view, show)
+    failed = [event for event in events if event.kind is EventKind.RANK_FAILED]
+    told = _told_of(events)
+    rounds = rounds_of(events, attempt, {name: _offset_s(told, name) for name in of_view})
+    failures = tuple(
+        _failed(directory, attempt, event, show, rounds, reads_logs=index < MOST_READ)
+        for index, event in enumerate(failed)
+    )
+    if not state.is_final and not is_watched:
+        state = JobState.UNKNOWN
+        failures = failures or tuple(_crashed(directory, logs, of_view, show))
+    lost = [name for name, node in of_view.items() if node.state is NodeStanding.LOST]
+    rendezvous = _rendezvous(view, events, show)
+    missing = [item.name for item in rendezvous.absent if item.has_come is False] if rendezvous is not None else []
+    named = [*(item.node for item in failures), *lost, *missing, *of_view]
+    looked_at = set(list(dict.fromkeys(named))[:MOST_NODES])
+    pythons = _pythons(directory, attempt)
+    unseen = {event.data.get("subject"): show(event.message) for event in events if _is_of_unseen_python(event)}
+    nodes = []
+    for name, node in of_view.items():
+        of_node = told.get(name, {})
+        found = _node(node, of_node, pythons.get(name, node.plan.python), unseen.get(name, ""), show)
+        if name in looked_at:
+            readings = tuple(_readings(directory.samples(name), _offset_s(told, name)))
+            launcher = rounds[name].last(_tail(directory, logs[name] / f"{LAUNCHER}.err", show))
+            found = replace(found, readings=readings, launcher=launcher)
+        nodes.append(found)
+    return Evidence(
+        job_id=view.job_id,
+        state=state,
+        reason=reason,
+        exit_code=view.exit_code,
+        attempt=attempt,
+        is_watched=is_watched,
+        now=time.time(),
+        nodes=tuple(nodes),
+        failures=failures,
+        findings=tuple(
+            (show(event.message), show(str(event.data.get("hint") or "")))
+            for event in events
+            if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
+        ),
+        nodes_out=out,
+        metrics=metrics,
+        broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
+        last_lines=last_lines,
+        running_at=view.running_at,
+        rendezvous=rendezvous,
+        absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
+        apart=_apart(events, show),
+        framework=view.plan.framework if view.plan is not None else "",
+        added_arguments=added_arguments(directory, view.plan)
+        if any(item.exit_code == REFUSED for item in failures)
+        else (),
+    )
+
+
+def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
+    """Return what was last told of ranks that do not train together, and its hint."""
+    told = next((event for event in reversed(events) if event.data.get("code") == APART), None)
+    if told is None or told.data.get("severity") == Severity.INFO.value:
+        return None
+    return show(told.message), show(str(told.data.get("hint") or ""))
+
+
+def _is_of_unseen_python(event: Event) -> bool:
+    return event.kind is EventKind.FINDING and event.data.get("code") == PYTHON_UNKNOWN
+
+
+def _offset_s(told: Mapping[str, Mapping[str, object]], node: str) -> float:
+    """Return by how much a host's clock is ahead."""
+    return _number(told.get(node, {}).get("clock_offset_s"))
+
+
+def _rendezvous(view: JobView, events: Sequence[Event], show: _Show) -> Rendezvous | None:
+    """Return what was last told of who is missing at the rendezvous."""
+    told = next((event.data for event in reversed(events) if isinstance(event.data.get("missing"), dict)), None)
+    if told is None or view.plan is None:
+        return None
+    absent = []
+    for name, item in told["missing"].items():
+        reached = view.checks.get(name, {}).get(Check.MASTER)
+        has_reached = reached is not None and reached.status is CheckStatus.OK
+        absent.append(
+            AbsentNode(name, item.get("has_come"), without_log_head(show(str(item.get("said", "")))), has_reached)
+        )
+    port = told.get("port")
+    return Rendezvous(
+        _number(told.get("waited_s")),
+        view.plan.rendezvous_timeout_s,
+        view.plan.master_address,
+        port if isinstance(port, int) else None,
+        tuple(absent),
+    )
+
+
+def _absent_ranks(events: Sequence[Event]) -> Iterable[tuple[str, str]]:
+    """Return what was last told of ranks that had not come to init_process_group."""
+    told: object = {}
+    for event in events:
+        is_anew = event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RUNNING.value
+        told = {} if is_anew else event.data.get("absent_ranks", told)
+    return [(rank, str(node)) for rank, node in told.items()] if isinstance(told, dict) else []
+
+
+def _shower(view: JobView) -> _Show:
+    """Return the filter of every text: nothing that drives a terminal, no secret whose value is known here."""
+    redaction = view.redaction()
+    return lambda text: retold(redaction.text(clean(text)))
+
+
+def _node(node: NodeView, told: Mapping[str, object], python: str, unseen: str, show: _Show) -> NodeEvidence:
+    started = told.get("ranks_started")
+    return NodeEvidence(
+        name=node.plan.name,
+        ranks=node.ranks,
+        state=node.state,
+        message=show(node.message),
+        python=python,
+        gpu_ids=node.gpu_ids,
+        ranks_started=tuple(item for item in started if isinstance(item, int)) if isinstance(started, list) else None,
+        exits={name: code for name, code in _items(told.get("exits")) if isinstance(code, int)},
+        ended_at={name: float(time) for name, time in _items(told.get("ended_at")) if isinstance(time, (int, float))},
+        prefix=node.plan.prefix,
+        unseen=unseen,
+        is_agent_gone=bool(told.get("agent_gone")),
+    )
+
+
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    return ((str(name), item) for name, item in value.items()) if isinstance(value, dict) else ()
+
+
+def _told_of(events: Iterable[Event]) -> dict[str, dict[str, object]]:
+    """Return what the events told of each node, newer data over older."""
+    told: dict[str, dict[str, object]] = {}
+    for event in events:
+        if event.kind is EventKind.NODE_STATE and event.node:
+            told.setdefault(event.node, {}).update(event.data)
+    return told
+
+
+def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
+    """Return each node's interpreter as the host knows it, once it was asked."""
+    with contextlib.suppress(OSError, ValidationError):
+        bound = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes())
+        return {name: item.python for name, item in bound.bindings.nodes.items()}
+    return {}
+
+
+def _failed(
+    directory: JobDirectory,
+    attempt: int,
+    event: Event,
+    show: _Show,
+    rounds: Mapping[str, Rounds],
+    *,
+    reads_logs: bool,
+) -> Failed:
+    data = event.data
+    service = str(data["process"]) if re.fullmatch(PROCESS_NAME, str(data.get("process"))) else None
+    name = service or (LAUNCHER if event.rank is None else str(event.rank))
+    lines: list[LogLine] = []
+    if event.node and reads_logs:
+        logs = directory.logs(attempt, event.node)
+        lines = [*_tail(directory, logs / f"{name}.out", show), *_tail(directory, logs / f"{name}.err", show)]
+        lines = [line for line in lines if not _OUR_FRAME.match(line.text)]
+    if not lines:
+        lines = [LogLine("events.jsonl", None, show(str(text))[:MOST_CHARACTERS]) for text in data.get("tail", ())]
+    moment = timestamp_or(_number(data.get("time")), event.time)
+    if name == LAUNCHER and (of_node := rounds.get(event.node or "")):
+        lines = [*of_node.last(lines, moment)]
+    return Failed(
+        node=event.node or "",
+        rank=event.rank,
+        message=show(event.message),
+        time=moment or None,
+        exit_code=data.get("exit_code"),
+        signal=data.get("signal"),
+        error=show(data["error"]) if data.get("error") else None,
+        traceback=show(data["traceback"]) if data.get("traceback") else None,
+        lines=tuple(lines),
+        memory_limit_mib=data.get("memory_limit_mib"),
+        oom_kills=kills if isinstance(kills := data.get("oom_kills"), int) else None,
+        is_at_limit=data.get("at_memory_limit") is True,
+        service=service,
+        is_lost=bool(data.get("lost")),
+        is_cleared=bool(data.get("lost")) and not data.get("uncleared"),
+        is_aftermath=bool(data.get("uncleared")),
+        is_survived=bool(data.get("survived")),
+    )
+
+
+def _crashed(
+    directory: JobDirectory, logs: Mapping[str, Path], nodes: Mapping[str, NodeView], show: _Show
+) -> list[Failed]:
+    """Return the ranks whose logs end with an exception: all that a job without a controller has to tell."""
+    found: list[Failed] = []
+    for name, rank in islice(_ranks(nodes), MOST_RANKS):
+        path = logs[name] / f"{rank}.err"
+        lines = _tail(directory, path, show, counts=False)
+        raised = exceptions_in([line.text for line in lines])
+        if raised and raised[-1].index >= len(lines) - CRASH_LINES:
+            message = f"{name}, {rank}: {raised[-1].text.splitlines()[0]}"
+            if len(found) < MOST_READ:
+                lines = _tail(directory, path, show)
+            with contextlib.suppress(OSError):  # It was removed meanwhile.
+                found.append(Failed(name, rank, message, path.stat().st_mtime, lines=tuple(lines)))
+    return found
+
+
+def _ranks(nodes: Mapping[str, NodeView]) -> Iterator[tuple[str, int]]:
+    """Yield all ranks, each with its node."""
+    return ((name, rank) for name, node in nodes.items() for rank in node.ranks)
+
+
+def _readings(path: Path, offset_s: float) -> list[HostSample]:
+    samples = []
+    for line in LineReader(path, last_bytes=SAMPLE_BYTES).read():
+        with contextlib.suppress(ValidationError):
+            sample = _SAMPLE.validate_json(line)
+            samples.append(replace(sample, time=sample.time - offset_s))
+    return samples
+
+
+def _metrics(directory: JobDirectory) -> dict[int, Metric]:
+    newest = {}
+    for line in LineReader(directory.metrics, last_bytes=METRIC_BYTES).read():
+        with contextlib.suppress(ValidationError):
+            metric = _METRIC.validate_json(line)
+            newest[metric.rank] = metric
+    return newest
+
+
+def _last_lines(
+    directory: JobDirectory, logs: Mapping[str, Path], nodes: Mapping[str, NodeView], show: _Show
+) -> dict[int, LogLine]:
+    """Return the newest line of each rank: of the stream that was written to last."""
+    found: dict[int, LogLine] = {}
+    for node, rank in _ranks(nodes):
+        if len(found) >= MOST_RANKS:
+            break
+        written = []
+        for path in (logs[node] / f"{rank}.out", logs[node] / f"{rank}.err"):
+            with contextlib.suppress(OSError):
+                written.append((path.stat().st_mtime, path))
+        for _mtime, path in sorted(written, reverse=True):
+            tail = _tail(directory, path, show, LAST_LINE_BYTES, counts=False)
+            lines = [line for line in tail if line.text.strip()]
+            if lines:
+                found[rank] = lines[-1]
+                break
+    return found
+
+
+def _tail(
+    directory: JobDirectory, path: Path, show: _Show, limit_bytes: int | None = None, *, counts: bool = True
+) -> list[LogLine]:
+    """Return the last lines of a log; of a progress bar that was redrawn, its last state.
+
+    Args:
+        directory: the job's.
+        path: of the log.
+        show: the filter of every text.
+        limit_bytes: of how much of its end.
+        counts: whether to tell their numbers also in a log of which only the end is read.
+    """
+    last_bytes = limit_bytes or TAIL_BYTES
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            start = max(0, size - last_bytes)
+            before = _count_lines(path, stream, start) if counts or not start else None
+            stream.seek(start)
+            data = hidden(path, start, stream.read(last_bytes), NO_VALUES)
+    except OSError:
+        return []
+    texts = data.split(b"\n")
+    if texts and not texts[-1]:
+        texts.pop()
+    numbered = list(enumerate(texts, 1 + before)) if before is not None else [(None, text) for text in texts]
+    if start and numbered:
+        numbered.pop(0)
+    file = str(path.relative_to(directory.path))
+    return [
+        LogLine(file, number, show(text.decode(errors="replace").rstrip("\r").rpartition("\r")[2])[:MOST_CHARACTERS])
+        for number, text in numbered[-MOST_LINES:]
+    ]
+
+
+def _count_lines(path: Path, stream: BinaryIO, end: int) -> int | None:
+    """Return how many lines end before an offset; `None` where that is too far to count."""
+    if end > COUNTED_BYTES:
+        return None
+    blocks, inode, hole_end = end // BLOCK_BYTES, os.fstat(stream.fileno()).st_ino, last_hole_end(stream.fileno())
+    stream.seek(blocks * BLOCK_BYTES)
+    rest = stream.read(end - blocks * BLOCK_BYTES).count(b"\n")
+    return rest + sum(
+        _lines_in_block(path, inode, block, hole_end if block * BLOCK_BYTES < hole_end else 0)
+        for block in range(blocks)
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _lines_in_block(path: Path, inode: int, block: int, _hole_end: int) -> int:
+    """Return how many lines end in a whole block of a log: a diagnosis is made again and again.
+
+    A log only grows, but for a hole in its middle, which may come to be or become longer, and the line before it.
+    """
+    with path.open("rb") as stream:
+        stream.seek(block * BLOCK_BYTES)
+        return stream.read(BLOCK_BYTES).count(b"\n")
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,1 @@
+"""The write side of a job: its controller, and each attempt from the start to the outcome."""

@@ -1,0 +1,472 @@
+"""The controller process: owns one job on the login node, from its directory alone, and serves its clients' socket."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dtagent.protocol import rpc
+from dtagent.protocol.events import EventKind, JobState
+
+from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
+from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.attempt import Gang
+from dttui.engine.awake import run_awake
+from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
+from dttui.engine.takeover import RecoveredState, TakeOver
+from dttui.errors import CancelledError, DttuiError, ExitCode, JobFailedError, UsageError
+from dttui.files import write_atomic
+from dttui.fleet.known_hardware import known_hardware
+from dttui.i18n import msg, set_language
+from dttui.inventory.models import Inventory
+from dttui.jobs import HEARTBEAT_S, JobDirectory
+from dttui.jobs.event_log import newest_event
+from dttui.jobs.lost_nodes import unfetched_nodes
+from dttui.jobs.view import WAITS_FOR_ROOM
+from dttui.launch.login_session import take_agent
+from dttui.launch.starting import SPARE, wait_for_job
+from dttui.launch.submit import Submission, make_local_plan
+from dttui.planning.models import Plan
+from dttui.redaction import Redaction
+from dttui.spec import parse_document
+from dttui.spec.findings import Severity
+from dttui.spec.models import Job
+from dttui.transport.base import Prompt, PromptKind
+from dttui.transport.deadline import within
+from dttui.transport.routes import Transports, prepare_ssh
+
+LOG = logging.getLogger("dttui.controller")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+STOP, KILL = "stop", "kill"
+MOST_FETCHES = 8
+"""Times that logs are asked for which the end of a job did not wait for; after each the pause doubles."""
+MOST_UNREAD_BYTES = 16 << 20
+"""Of a client that does not read what it is told."""
+CLIENT_WAIT_S = 15.0
+"""How long a question waits for a client that was said to come."""
+
+
+@dataclass
+class _Watcher:
+    """A client that hears of events that are not on the disk."""
+
+    writer: asyncio.StreamWriter
+    next_seq: int
+    """Number of the event that it is told next."""
+
+
+@dataclass
+class _Question:
+    message: dict[str, Any]
+    answer: asyncio.Future[str | None]
+    writer: asyncio.StreamWriter | None = None
+    """The client it was put to."""
+
+
+class Controller:
+    """Serves the socket, passes questions to a client that can ask a person, and runs the job.
+
+    Args:
+        directory: of the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        launches: whether the job is to be started; else another controller has had it, and nothing is started.
+        seen_at: Unix time of that controller's last sign of life.
+    """
+
+    def __init__(
+        self, directory: JobDirectory, *, expects_client: bool, launches: bool = False, seen_at: float = 0.0
+    ) -> None:
+        self._directory = directory
+        self._log = WatchedLog(directory.events)
+        self._log.listeners.append(lambda _event: self._tell_unwritten())
+        self._watchers: list[_Watcher] = []
+        self._watch: EventWatch | None = None
+        self._prompting: list[asyncio.StreamWriter] = []
+        self._came = asyncio.Event()
+        self._expects_client = expects_client
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, _Question] = {}
+        self._attaching: set[asyncio.Task[None]] = set()
+        self._typed: set[str] = set()
+        """Kinds of what a person typed to let us in."""
+        self._seen_at = seen_at
+        self._launches = launches
+        self._transports = Transports()
+        self._first_failure: dict[str, object] | None = None
+        self._retry: Callable[[], None] | None = None
+        self._request_stop: Callable[[bool], None] | None = None
+        self._stop_asked: bool | None = None
+        if not directory.is_over():  # Else that stop is done, and says nothing of a look at what is left.
+            with contextlib.suppress(OSError):
+                self._stop_asked = directory.stop_request.read_text(encoding="utf-8") == KILL
+
+    async def run(self) -> None:
+        """Run the job to its end; write the outcome as the last event."""
+        server = await self._serve()
+        beating = asyncio.create_task(self._beat())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
+        try:
+            if self._directory.is_over():
+                await self._look_again()
+            else:
+                await self._run_job()
+        finally:
+            beating.cancel()
+            if self._watch is not None:
+                await self._watch.close()
+            server.close()
+            with contextlib.suppress(OSError):
+                self._directory.socket.unlink()
+
+    async def _run_job(self) -> None:
+        try:
+            state, message, code = self._earlier_end() or await self._job()
+        except Exception as error:  # The top of the process: whatever happened, it must be told.
+            LOG.exception("the controller failed")
+            state, code = JobState.FAILED, ExitCode.INTERNAL
+            if isinstance(error, DttuiError):
+                message, code = _with_hint(error), error.exit_code
+            else:
+                message = msg(
+                    "internal error: {error}; see {path}",
+                    error=f"{type(error).__name__}: {error}",
+                    path=str(self._directory.controller_log),
+                )
+            if not self._launches:
+                self._log.add(EventKind.PROGRESS, message)
+                return  # What is not known is not called a failure: the next controller may find out.
+        now = self._log.clock.now()
+        if state is JobState.SUCCEEDED and not message:
+            # Of the events' own times, so that whoever takes one from the other comes to the same figure.
+            message = msg("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
+        data = {"state": state.value, "exit_code": int(code)}
+        first = {"first_failure": self._first_failure} if self._first_failure is not None else {}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first})
+        self._log.add(EventKind.OUTCOME, message, time=now, data=data)
+        await self._write_late()
+
+    async def _write_late(self) -> None:
+        """Once there is room, write what could not be written, and fetch the logs that the end did not wait for."""
+        message = msg("the job is over; what is missing in {path} is written once there is room, unless this "
+                       "controller ends before", path=str(self._directory.path))  # fmt: skip
+        fetches, is_told = 0, False
+        while not self._log.flush() or self._has_late_logs():
+            if fetches == MOST_FETCHES and self._log.flush():
+                return
+            if not is_told:
+                is_told = True
+                self._log.add(EventKind.PROGRESS, message, data={WAITS_FOR_ROOM: True})
+            if self._log.flush() and self._directory.has_room():
+                await self._look_again()
+                fetches += 1
+            await asyncio.sleep(HEARTBEAT_S * 2**fetches)
+
+    def _has_late_logs(self) -> bool:
+        """Whether there are logs on hosts that would be here with room for them; a forced stop leaves them there."""
+        return not self._stop_asked and bool(unfetched_nodes(self._directory.read_events(EventKind.FINDING)))
+
+    def _earlier_end(self) -> tuple[JobState, str, int] | None:
+        """Return how the job ended where another controller had already found out, and died before it was done."""
+        last = newest_event(self._directory.events, EventKind.JOB_STATE)
+        state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
+        if last is None or not state.is_final:
+            return None
+        code = last.data.get("exit_code")
+        return state, last.message, code if isinstance(code, int) else ExitCode.JOB_FAILED
+
+    async def _beat(self) -> None:
+        """Show that the controller is there, and runs."""
+        while True:
+            try:
+                os.utime(self._directory.lock)
+            except FileNotFoundError:
+                os._exit(1)  # The job was removed: nobody can reach this process, nor can it write anything.
+            except OSError as error:
+                LOG.warning("cannot show a sign of life: %s", error)
+            self._log.flush()
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        """Put a question to a client that can ask a person; `None` where there is none."""
+        if not self._prompting and self._expects_client:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(self._came.wait(), CLIENT_WAIT_S)
+        if not self._prompting:
+            return None
+        number = next(self._numbers)
+        message = {
+            "method": "prompt",
+            "id": number,
+            "kind": prompt.kind.value,
+            "host": prompt.host,
+            "text": prompt.text,
+            "secret": prompt.secret,
+            "fingerprint": prompt.fingerprint,
+            "user": prompt.user,
+            "said": prompt.said,
+        }
+        question = _Question(message, asyncio.get_running_loop().create_future())
+        self._questions[number] = question
+        try:
+            self._put(question)
+            return await question.answer
+        finally:
+            del self._questions[number]
+
+    def _put(self, question: _Question) -> None:
+        """Put a question to the client that came last; without one there is no answer."""
+        if not self._prompting:
+            question.answer.set_result(None)
+            return
+        question.writer = self._prompting[-1]
+        question.writer.write(rpc.encode(question.message))
+
+    async def _job(self) -> tuple[JobState, str, int]:
+        launch = self._directory.read_launch()
+        set_language(launch.language)
+        inventory, base, file = launch.inventory, launch.base, launch.file
+        try:
+            if not self._launches:
+                return JobState.SUCCEEDED, await self._take_over(inventory, base), ExitCode.OK
+            text = self._directory.document.read_text(encoding="utf-8")
+            loaded = parse_document(text, file or str(self._directory.document))
+            plan = Plan.model_validate_json(self._directory.plan.read_bytes())
+            self._hide(plan.secrets)
+            watch = self._begin_watch(loaded.job, base)
+            hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
+            gang = Gang(
+                self._directory,
+                self._log,
+                self._transports,
+                self,
+                inventory=inventory,
+                plan=plan,
+                replan=lambda known, facts: make_local_plan(
+                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware
+                ),
+                base=base,
+                secrets={name: os.environ[name] for name in plan.secrets},
+                ignored=frozenset(launch.ignored),
+                alerts=watch.alerts,
+            )
+            self._retry = gang.retry_now
+            self._take_stops(lambda force: gang.request_stop(force=force))
+            said = await gang.run()
+        except CancelledError as error:
+            return JobState.CANCELLED, error.message, error.exit_code
+        except JobFailedError as error:
+            self._first_failure = error.first_failure
+            return JobState.FAILED, _with_hint(error), error.exit_code
+        except DttuiError as error:
+            return JobState.FAILED, _with_hint(error), error.exit_code
+        return JobState.SUCCEEDED, said, ExitCode.OK
+
+    async def _take_over(self, inventory: Inventory, base: Path) -> str:
+        recovered = RecoveredState.read(self._directory, self._seen_at)
+        self._hide(recovered.plan.secrets)
+        alerts = AlertWatch()
+        with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
+            text = self._directory.document.read_text(encoding="utf-8")
+            alerts = self._begin_watch(parse_document(text, str(self._directory.document)).job, base).alerts
+        job = TakeOver(
+            self._directory,
+            self._log,
+            recovered,
+            inventory,
+            self._transports,
+            self,
+            alerts,
+            {name: os.environ[name] for name in recovered.plan.secrets if name in os.environ},
+        )
+        self._retry = job.retry_now
+        self._take_stops(lambda force: job.request_stop(force=force))
+        return await job.run()
+
+    async def _look_again(self) -> None:
+        """End what is left on hosts that were lost when the job ended."""
+        try:
+            launch = self._directory.read_launch()
+        except UsageError as error:
+            self._log.add(EventKind.PROGRESS, _with_hint(error))
+            return
+        set_language(launch.language)
+        forced = asyncio.Event()
+        self._take_stops(lambda force: forced.set() if force else None)
+        await clean_up_lost_hosts(self._directory, self._log, launch.inventory, self._transports, self, forced=forced)
+
+    def _hide(self, names: Sequence[str]) -> None:
+        """Keep the values of secrets out of all that is written from now on; say of which ones that cannot be done."""
+        self._log.redaction = Redaction.of_names(names)
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(RedactingFormatter(self._log.redaction))
+        unknown = [name for name in names if name not in os.environ]
+        if unknown:
+            data = {
+                "code": "secret-unknown",
+                "severity": Severity.WARNING.value,
+                "subject": "run.secrets",
+                "hint": msg("Where a controller has died, export them before `dttui attach`."),
+            }
+            message = msg(
+                "the values of {names} are not known here any more: logs and events may show them from now on",
+                names=", ".join(unknown),
+            )
+            self._log.add(EventKind.FINDING, message, data=data)
+
+    def _begin_watch(self, job: Job, base: Path) -> EventWatch:
+        """Let alerts and the job's own program hear of what happens from now on."""
+        names = job.run.secrets if job.run is not None else ()
+        secrets = [os.environ[name] for name in names if name in os.environ]
+        self._watch = EventWatch(self._log, job, self._directory, base, secrets)
+        return self._watch
+
+    def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
+        self._request_stop = request_stop
+        if self._stop_asked is not None:
+            request_stop(self._stop_asked)
+
+    def _stop(self, force: bool) -> None:
+        self._stop_asked = force or bool(self._stop_asked)
+        if not self._directory.is_over():
+            with contextlib.suppress(OSError):  # A full disk must not keep the job from being stopped.
+                write_atomic(self._directory.stop_request, KILL if self._stop_asked else STOP)
+        if self._request_stop is not None:
+            self._request_stop(force)
+
+    async def _serve(self) -> asyncio.Server:
+        with contextlib.suppress(FileNotFoundError):
+            self._directory.socket.unlink()
+        descriptor = os.open(self._directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        mask = os.umask(0o177)
+        try:
+            # Through the descriptor, since the directory's path may be longer than a socket address allows.
+            path = f"/proc/self/fd/{descriptor}/{self._directory.socket.name}"
+            return await asyncio.start_unix_server(self._client, path, limit=rpc.MAX_FRAME_BYTES)
+        finally:
+            os.umask(mask)
+            os.close(descriptor)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                self._take(rpc.decode(line), writer)
+        except (rpc.FrameError, ConnectionError, ValueError, KeyError) as error:
+            LOG.warning("client dropped: %s", error)
+        except asyncio.CancelledError:
+            pass  # The job is over and the loop is closing; there is nobody above to pass it on to.
+        finally:
+            self._forget(writer)
+            writer.close()
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        """Put what a client that left was asked to another one."""
+        self._prompting = [other for other in self._prompting if other is not writer]
+        self._watchers = [other for other in self._watchers if other.writer is not writer]
+        for question in self._questions.values():
+            if question.writer is writer and not question.answer.done():
+                self._put(question)
+
+    async def _attach(self, agent_socket: str) -> None:
+        """Try silent hosts at once, with the ssh-agent of a client that came where there is no other."""
+        await asyncio.to_thread(take_agent, agent_socket)  # An agent that is stuck answers late.
+        if self._retry is not None:
+            self._retry()
+
+    def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        method = message.get("method")
+        if method == "attach":
+            if message.get("prompts"):
+                self._prompting.append(writer)
+                self._came.set()
+            attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", ""))))
+            self._attaching.add(attaching)
+            attaching.add_done_callback(self._attaching.discard)
+        elif method == "watch":
+            watcher = _Watcher(writer, 0)
+            self._watchers.append(watcher)
+            self._tell_unwritten()
+            writer.write(rpc.encode({"method": "told"}))
+        elif method == "stop":
+            self._stop(bool(message.get("force")))
+            writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
+        elif method == "credentials":
+            reply = {"method": "reply", "id": message.get("id"), "kinds": sorted(self._typed)}
+            writer.write(rpc.encode(reply))
+        elif method == "answer":
+            question = self._questions.get(message["id"])
+            if question is not None and not question.answer.done():
+                question.answer.set_result(message["value"])
+                if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
+                    self._typed.add(question.message["kind"])
+
+    def _tell_unwritten(self) -> None:
+        """Tell who watches what the disk has not taken, each event once."""
+        for watcher in list(self._watchers):
+            for line in self._log.unwritten(watcher.next_seq):
+                watcher.writer.write(rpc.encode({"method": "event", "line": line}))
+            watcher.next_seq = self._log.end
+            if watcher.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
+                self._watchers.remove(watcher)  # It is stopped, and will ask anew.
+                watcher.writer.close()
+
+
+class RedactingFormatter(logging.Formatter):
+    """Writes records of the controller's own log without the values of secrets, in tracebacks too."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__(LOG_FORMAT)
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        return self._redaction.text(super().format(record))
+
+
+def _with_hint(error: DttuiError) -> str:
+    return msg("{message}. {hint}", message=error.message, hint=error.hint) if error.hint else error.message
+
+
+def main(argv: list[str]) -> int:
+    """Own the job whose directory is given; return 1 where another controller has it.
+
+    With `--launch` the job is started. Else another controller has had it, and nothing is started: the job is followed
+    from where that one left it, and of a job that is over the lost hosts are looked at again. A spare one is told its
+    job later.
+    """
+    if argv == [SPARE]:
+        prepare_ssh()
+        told_later = wait_for_job()
+        if told_later is None:
+            return 0
+        argv = told_later
+    os.umask(0o077)
+    logging.basicConfig(format=LOG_FORMAT, level=logging.WARNING)
+    parser = argparse.ArgumentParser(prog="dttui.engine")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--launch", action="store_true")
+    parser.add_argument("--expects-client", action="store_true")
+    parser.add_argument("--lock", type=int)
+    parser.add_argument("--seen-at", type=float, default=0.0)
+    options = parser.parse_args(argv)
+    directory = JobDirectory(options.directory)
+    os.chdir(directory.path)  # So that it can be told whose process this is.
+    lock = options.lock if options.lock is not None else directory.claim()
+    if lock is None:
+        return 1
+    os.set_inheritable(lock, False)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    controller = Controller(
+        directory, expects_client=options.expects_client, launches=options.launch, seen_at=options.seen_at
+    )
+    run_awake(controller.run())
+    return 0

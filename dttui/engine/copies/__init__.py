@@ -1,0 +1,1 @@
+"""What comes from hosts, kept in the job's directory within bounds: logs, metrics, samples."""

@@ -1,0 +1,1 @@
+"""One node of an attempt, seen from the login node: its start, its conversation, its end."""

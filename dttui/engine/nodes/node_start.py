@@ -1,0 +1,147 @@
+"""The start of one node, seen from the login node: prepared, held, given its files, started, each asked for safely."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from dtagent.protocol.jobs import (
+    NodeState,
+    NodeStatus,
+    PrepareReply,
+    PrepareRequest,
+)
+from dtagent.protocol.rpc import ErrorCode
+
+from dttui.engine.nodes.node_run import RETRY_S, NodeRun, is_undecided
+from dttui.engine.nodes.start_requests import StartRequests
+from dttui.errors import AgentError, HostError, HostUnreachableError
+from dttui.i18n import _
+from dttui.workdir.sending import Bundle, send
+
+PREPARE_DEADLINE_S = 30.0
+START_DEADLINE_S = 40.0
+RENEW_S = 15.0
+"""Between two words to a host that keeps what it has set aside; it does so for 60 s."""
+CONTENTION_S = 8.0
+"""How long a job that goes first waits for one that gives way."""
+CONTENTION_RETRY_S = 0.3
+SEND_PATIENCE_S = 30.0
+"""How long files may make no way."""
+
+
+class NodeStart:
+    """Takes one node from connected to started."""
+
+    def __init__(self, node: NodeRun) -> None:
+        self.node = node
+        self._request: PrepareRequest | None = None
+
+    @property
+    def name(self) -> str:
+        """The environment's."""
+        return self.node.name
+
+    async def prepare(
+        self, master_address: str, port_range: tuple[int, int], preferred_port: int | None
+    ) -> PrepareReply:
+        """Make the host ready, within a deadline of its own. Raises HostError."""
+        planned = self.node.planned
+        declared = self.node.environment.resources.gpu
+        is_counted = planned.simulated and declared is not None
+        self._request = PrepareRequest(
+            key=self.node.key,
+            node_rank=planned.node_rank,
+            python=planned.python,
+            master_address=master_address,
+            reserve_port=planned.node_rank == 0 or planned.port_range is not None,
+            port_range=planned.port_range or port_range,
+            cuda_slots=planned.cuda_slots,
+            required_paths=list(planned.required_paths),
+            simulated_slots=planned.slots if is_counted else 0,
+            simulated_total=declared.count if planned.simulated and declared is not None else 0,
+            preferred_port=preferred_port if planned.node_rank == 0 else None,
+            is_behind_prefix=bool(planned.prefix),
+        )
+        deadline = asyncio.get_running_loop().time() + CONTENTION_S
+        while True:
+            try:
+                reply = await self.node.retry_until_deadline("prepare", self._request, PrepareReply, PREPARE_DEADLINE_S)
+                self._refuse_old_agent()
+                return reply
+            except AgentError as error:
+                # Another job is being prepared on the same hosts, and gives way.
+                if error.code != ErrorCode.CONTENDED or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(CONTENTION_RETRY_S)
+
+    def _refuse_old_agent(self) -> None:
+        """Raise AgentError where the agent would leave what ends by nothing, is open to all, or is not seen."""
+        hello = self.node.client.hello if self.node.client is not None else None
+        processes = self.node.planned.processes
+        if any(item.is_service for item in processes) and not (hello is not None and hello.ends_services):
+            message = _("{host}: its agent is too old for this framework: it would never end what only serves others")
+        elif any(item.engine_words for item in processes) and not (hello is not None and hello.removes_containers):
+            message = _("{host}: its agent is too old for containers: it would never remove one")
+        elif self.node.shared.is_elastic and not (hello is not None and hello.seals_rendezvous):
+            message = _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
+        elif self.node.shared.requires_group and not (hello is not None and hello.tells_groups):
+            message = _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
+        else:
+            return
+        hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)
+        raise AgentError(self.name, message.format(host=self.name), hint)
+
+    async def hold(self) -> None:
+        """Keep what was set aside on the host from lapsing, until cancelled. That it has lapsed the start will tell."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            if self._request is not None:
+                with contextlib.suppress(HostError):
+                    await self.node.retry_until_deadline("prepare", self._request, PrepareReply, RENEW_S)
+
+    async def send(self, bundle: Bundle, on_progress: Callable[[int, int], None]) -> int:
+        """Have the host lay out the job's files; return the bytes that had to be sent.
+
+        Raises:
+            HostError: it cannot be reached, or does not take them.
+            UsageError: a file changed meanwhile.
+        """
+        heard = asyncio.get_running_loop().time()
+
+        def went_on(sent: int, left: int) -> None:
+            nonlocal heard
+            heard = asyncio.get_running_loop().time()
+            on_progress(sent, left)
+
+        while True:
+            try:
+                return await send(await self.node.connect(), self.node.key, bundle, went_on)
+            except HostUnreachableError:
+                await self.node.drop_link()
+                if asyncio.get_running_loop().time() - heard > SEND_PATIENCE_S:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def start(self, requests: StartRequests) -> None:
+        """Start what is bound, within a deadline of its own. Raises HostError."""
+        deadline = asyncio.get_running_loop().time() + START_DEADLINE_S
+        while True:
+            try:
+                client = await self.node.connect()
+                call = requests.call(self.name, client)
+                self.node.learn(await client.call(call.method, call.request, NodeStatus, brings=call.brings))
+                return
+            except HostError as error:
+                if isinstance(error, AgentError) and error.code is not None and not is_undecided(error):
+                    raise
+            # Whether it was heard is unknown: that is asked, and only what was not started is started again.
+            await self.node.drop_link()
+            left_s = max(1.0, deadline - asyncio.get_running_loop().time())
+            status = await self.node.retry_until_deadline("status", self.node.key, NodeStatus, left_s)
+            if status.state is not NodeState.PREPARED:
+                self.node.learn(status)
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise HostUnreachableError(self.name, _("{host}: it does not start").format(host=self.name))

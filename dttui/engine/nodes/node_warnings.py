@@ -1,0 +1,82 @@
+"""What a watch has to say of a node beside its state: alarming reports, trouble with records, output that was cut."""
+
+from __future__ import annotations
+
+from dttui.engine.alerts.metric_watch import alert_message
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.i18n import msg, nmsg
+from dttui.planning.models import Severity
+from dttui.rpc.agent_words import agent_text
+from dttui.spec.findings import info, warning
+
+MOST_WARNINGS = 20
+"""Of one node's agent that are passed on."""
+MOST_WARNING_CHARACTERS = 500
+
+
+class NodeWarnings:
+    """Tells of each node what is new."""
+
+    def __init__(self, log: AttemptLog) -> None:
+        self._log = log
+        self._warned: dict[str, set[str]] = {}
+        """Node → what its agent warned of."""
+
+    def tell(self, node: NodeRun) -> None:
+        """Tell what is new of a node."""
+        self._tell_metrics(node)
+        self._tell_warnings(node)
+        self._tell_cuts(node)
+
+    def _tell_metrics(self, node: NodeRun) -> None:
+        """Tell of alarming reports, and of those that nobody can plot: at the first, and all of them at the end."""
+        alerts, node.record.alerts = node.record.alerts, []
+        for alert in alerts:
+            data = {**alert.data, "severity": Severity.WARNING.value}
+            message = alert_message(node.name, alert)
+            self._log.alert(node.name, alert.rank, message, **data)
+        metrics = node.record.metrics
+        found = {}
+        if node.record.trainer.skipped_bytes:
+            found["metrics-skipped"] = msg(
+                "{host} printed more than could be searched for metrics; some may be missing", host=node.name
+            )
+        if metrics.unreadable and (node.is_over or not self._log.has_told("metrics-unreadable", node.name)):
+            found["metrics-unreadable"] = nmsg(
+                "{count} line of metrics of {host} could not be read: {line}",
+                "{count} lines of metrics of {host} could not be read; the first: {line}",
+                metrics.unreadable,
+                host=node.name,
+                line=metrics.first_unreadable,
+            )
+        for code, message in found.items():
+            self._log.tell(warning(code, node.name, message))
+        if node.record.trainer.unread_lines and node.is_over:
+            message = nmsg(
+                "of what {host} printed, {count} line was not read for metrics: where many come, an even choice is",
+                "of what {host} printed, {count} lines were not read for metrics: where many come, an even choice is",
+                node.record.trainer.unread_lines,
+                host=node.name,
+            )
+            self._log.tell(info("metrics-sampled", node.name, message))
+
+    def _tell_warnings(self, node: NodeRun) -> None:
+        """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
+        warned = self._warned.setdefault(node.name, set())
+        for whole in node.status.warnings if node.status is not None else ():
+            text = agent_text(whole[:MOST_WARNING_CHARACTERS])
+            if text not in warned and len(warned) < MOST_WARNINGS:
+                warned.add(text)
+                self._log.tell(
+                    warning("agent-records", node.name, msg("{host}: {message}", host=node.name, message=text))
+                )
+
+    def _tell_cuts(self, node: NodeRun) -> None:
+        """Tell of each rank whose output has passed the cap."""
+        streams = node.status.cut_logs if node.status is not None else ()
+        for rank in node.ranks:
+            if f"{rank}.out" in streams or f"{rank}.err" in streams:
+                message = msg("the output of rank {rank} on {host} passed its cap", rank=rank, host=node.name)
+                hint = msg("The host keeps its beginning and its end; monitoring.log_cap sets how much.")
+                self._log.tell(warning("log-cut", f"{node.name}, {rank}", message, hint))

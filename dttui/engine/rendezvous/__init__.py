@@ -1,0 +1,1 @@
+"""How ranks come together: who arrived, which process groups they formed, elastic rounds."""

@@ -1,0 +1,445 @@
+"""Watching one attempt from its start to its end: what the nodes say is told, and a failure ends all that need it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dtagent.protocol.events import EventKind, JobState, NodeStanding
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
+
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.models import Diagnosis
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.failure_words import GivenUp, why_failed, why_not_stopped
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_warnings import NodeWarnings
+from dttui.engine.nodes.stop_order import StopLevel, StopOrder
+from dttui.engine.outcome import FoundFailure, ending, last_words, rank_failures, stopped_on_request
+from dttui.engine.rendezvous import tampering
+from dttui.engine.rendezvous.arrivals import RendezvousBoard
+from dttui.engine.rendezvous.elastic import Membership
+from dttui.engine.rendezvous.process_group import ProcessGroupBoard
+from dttui.engine.rendezvous.together import TogetherWatch
+from dttui.engine.start import GRACE_S, MOST_NAMES
+from dttui.errors import CancelledError, ExitCode, HostError, JobFailedError
+from dttui.i18n import Message, msg, nmsg
+from dttui.jobs import JobDirectory
+from dttui.jobs.lost_nodes import LOG_REST
+from dttui.planning.models import BoundPlan, Finding, Plan
+from dttui.spec.findings import warning
+from dttui.timestamps import elapsed_s
+from dttui.words import listed
+
+STOP_DEADLINE_S = GRACE_S + 30.0
+"""How long the nodes have to end once told to; whoever cannot be reached by then is lost."""
+FORCED_STOP_DEADLINE_S = 8.0
+GONE_STOP_DEADLINE_S = 5.0
+"""Where all that is left to be told are hosts that answer and have no agent any more."""
+
+
+class GangWatch:
+    """Follows the nodes of an attempt that was started.
+
+    Args:
+        directory: of the job.
+        log: of the attempt.
+        nodes: in order of rank.
+        changed: set whenever there may be something new about a node.
+        secrets: values that no event may hold.
+    """
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        log: AttemptLog,
+        nodes: Sequence[NodeRun],
+        changed: asyncio.Event,
+        secrets: Iterable[str],
+    ) -> None:
+        self._directory = directory
+        self._log = log
+        self._nodes = nodes
+        self._changed = changed
+        self._secrets = tuple(secrets)
+        self._state = JobState.LAUNCHING
+        self._is_stopping = False
+        self._force = False
+        self._cancelled = False
+        self._late: Message | None = None
+        """Who did not join in time, or that ranks do not train together, once that ends the attempt."""
+        self._late_hint = ""
+        self._looking: asyncio.Task[Message | None] | None = None
+        self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
+        self._broken: dict[str, str] = {}
+        """Node → why it could no longer be followed."""
+        self._unstopped: dict[str, str] = {}
+        """Node that could be reached and did not end → why."""
+        self._node_warnings = NodeWarnings(log)
+        self._has_ended_services = False
+        """Whether it was told that services end."""
+        self._silent: set[str] = set()
+        """Nodes that were told to be silent, and not yet to be back."""
+        self._plan: Plan | None = None
+        """Of the attempt, once it was started."""
+        self._membership: Membership | None = None
+        """Of an elastic attempt, who takes part."""
+
+    def request_stop(self, *, force: bool) -> None:
+        """Stop the job: gracefully, or at once."""
+        self._force = self._force or force
+        self._is_stopping = True
+        for node in self._nodes:
+            node.hurries = self._force
+        self._changed.set()
+
+    async def run(self, bound: BoundPlan) -> str:
+        """Follow the nodes to their end; return what there is to say of a good one, empty where that is nothing.
+
+        Raises:
+            JobFailedError: it failed, or what became of a part of it is not known.
+            CancelledError: it was stopped on request.
+        """
+        self._plan = bound.plan
+        size, least = bound.plan.world_size, bound.plan.min_nodes
+        if least is not None:
+            self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
+        self._enter(JobState.RENDEZVOUS, nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
+        limit_s = bound.plan.rendezvous_timeout_s
+        board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
+        followers = [asyncio.create_task(node.follow()) for node in self._nodes]
+        samplers = [asyncio.create_task(node.record_samples()) for node in self._nodes]
+        for follower in followers:
+            follower.add_done_callback(lambda _task: self._changed.set())
+        groups = ProcessGroupBoard(
+            self._nodes, self._log, bound.bindings.master_port, bound.plan.framework, bound.own_ports
+        )
+        group_watch: asyncio.Task[None] | None = None
+        together = TogetherWatch(bound.plan, self._members, self._log)
+        stop_deadline: float | None = None
+        try:
+            while any(map(_is_watched, self._nodes, followers)):
+                due_s = [self._membership.wait_s if self._membership is not None else None, together.wait_s]
+                waits_s = [board.wait_s] if self._is_waiting else [item for item in due_s if item is not None]
+                await self._wait_for_change(stop_deadline, min(waits_s, default=None))
+                self._give_up_broken(followers)
+                self.report()
+                if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
+                    self._enter(JobState.RUNNING, message)
+                if self._state is JobState.RUNNING and group_watch is None:
+                    group_watch = asyncio.create_task(groups.watch())
+                self._look_at(board)
+                if self._state is JobState.RUNNING and (apart := together.look()) and together.is_required:
+                    self._late, self._late_hint = apart.message, apart.why
+                # Once all are told to end, a node that has ended is not out: launchers end with 143 then.
+                is_ending = (
+                    self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
+                )
+                if is_ending:
+                    self._stop_all()
+                    if group_watch is not None:
+                        group_watch.cancel()
+                else:
+                    self._end_services()
+                if is_ending or self._has_left_some_behind(followers):
+                    grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+                    if all(node.is_over or node.agent_gone for node in self._nodes):
+                        grace_s = GONE_STOP_DEADLINE_S
+                    now = asyncio.get_running_loop().time
+                    stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
+                    if now() > stop_deadline:
+                        self._give_up_rest(followers)
+                        stop_deadline = None  # It was for none of those of whom now only logs are still to come.
+        finally:
+            await asyncio.gather(*(order.close() for order in self._orders.values()))
+            boards = [task for task in (group_watch, self._looking) if task is not None]
+            tasks: list[asyncio.Task[Any]] = [*followers, *samplers, *boards]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.report()
+        self._log.flush()
+        self._conclude()
+        ended = self._membership.outcome() or "" if self._membership is not None else ""
+        if (apart := together.end()) is None:
+            return ended
+        if together.is_required:
+            raise JobFailedError(apart.message, apart.why)
+        return msg("{what}; {why}", what=ended, why=apart.whole) if ended else apart.whole
+
+    def _members(self) -> Sequence[NodeRun]:
+        """The nodes whose ranks are to train together."""
+        return self._membership.members if self._membership is not None else self._nodes
+
+    def _new_round(self, size: int) -> Message | None:
+        """Return what to tell once all ranks run; of an elastic attempt, once all of a new round do."""
+        if self._membership is not None:
+            self._membership.learn()
+            return self._membership.new_round()
+        if self._state is JobState.RENDEZVOUS and all(node.has_all_ranks for node in self._nodes):
+            return nmsg("the rank runs", "all {count} ranks run", size)
+        return None
+
+    def _is_broken(self) -> bool:
+        """Whether the attempt cannot go on; where it can, nodes that are out of it are told to end."""
+        if self._membership is None:
+            return any(self._has_failed(node) for node in self._nodes)
+        found = self._membership.newly_out(self._broken)
+        for node in found:
+            self._orders[node.name].give(StopLevel.STOP, insists=True)
+        if found and self._state is JobState.RUNNING and self._membership.end is None:
+            hosts = listed(list(self._membership.out), MOST_NAMES)
+            self._enter(JobState.RUNNING, msg("torchrun starts all ranks again, without {hosts}", hosts=hosts))
+        return self._membership.end is not None
+
+    def _has_failed(self, node: NodeRun) -> bool:
+        return node.has_failed or node.is_lost or node.name in self._broken
+
+    def _has_left_some_behind(self, followers: Sequence[asyncio.Task[None]]) -> bool:
+        """Whether all that is left of an elastic attempt are nodes that are out; of those, give up who is silent."""
+        if self._membership is None:
+            return False
+        for node in self._membership.left_behind():
+            self._orders[node.name].give(StopLevel.STOP, insists=True)
+        if not all(node.is_over for node in self._membership.members):
+            return False
+        for node, follower in zip(self._nodes, followers, strict=True):
+            if not node.is_over and node.silent_since is not None:
+                node.is_lost = True
+                follower.cancel()
+        return True
+
+    @property
+    def _is_waiting(self) -> bool:
+        return self._state is JobState.RENDEZVOUS
+
+    def _look_at(self, board: RendezvousBoard) -> None:
+        """Let the board ask the nodes beside this: one that does not answer must not hold up a stop or a failure."""
+        if self._looking is not None and self._looking.done():
+            late, self._looking = self._looking.result(), None
+            if self._is_waiting and not self._is_stopping:
+                self._late = late
+        if self._is_waiting and self._late is None and not self._is_stopping and self._looking is None:
+            self._looking = asyncio.create_task(board.look())
+            self._looking.add_done_callback(self._wake_for)
+
+    def _wake_for(self, look: asyncio.Task[Message | None]) -> None:
+        """Have it noticed at once that a look has found who is too late, or has failed."""
+        if not look.cancelled() and (look.exception() is not None or look.result() is not None):
+            self._changed.set()
+
+    def _enter(self, state: JobState, message: str) -> None:
+        self._state = state
+        self._log.enter(state, message)
+
+    async def _wait_for_change(self, stop_deadline: float | None, wait_s: float | None) -> None:
+        timeout = wait_s if stop_deadline is None else max(0.1, stop_deadline - asyncio.get_running_loop().time())
+        change = asyncio.create_task(self._changed.wait())
+        try:
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the change.
+            await asyncio.wait({change}, timeout=timeout)
+        finally:
+            change.cancel()
+        self._changed.clear()
+
+    def _stop_all(self) -> None:
+        """Have every node told. Called after each change: a host that was silent hears of the stop when it is back."""
+        if self._state is not JobState.STOPPING:
+            needed = self._needed
+            failed = next((node.name for node in needed if self._has_failed(node)), None)
+            why = msg("a failure on {host} ends all", host=failed) if failed else msg("stopping on request")
+            over = self._membership.end if self._membership is not None else None
+            self._enter(JobState.STOPPING, self._late or over or why)
+            self._cancelled = failed is None and over is None and self._late is None
+        for node in self._nodes:
+            order = self._orders[node.name]
+            if node.name not in self._broken:
+                order.give(StopLevel.KILL if self._force else StopLevel.STOP)
+            if order.refusal and not node.is_over:
+                message = msg("{reason}; it is told to stop again", reason=order.refusal)
+                self._log.tell(warning("stop-refused", node.name, message))
+
+    def _end_services(self) -> None:
+        """Have the services end of nodes that run nothing else, once all other nodes have ended well."""
+        serving = [node for node in self._nodes if node.serves_only and not node.is_over]
+        if not serving or not all(node.has_succeeded for node in self._nodes if not node.serves_only):
+            return
+        if not self._has_ended_services:
+            self._has_ended_services = True
+            hosts = listed([node.name for node in serving], MOST_NAMES)
+            self._log.progress(msg("all others have ended well; services end on {hosts}", hosts=hosts))
+        for node in serving:
+            self._orders[node.name].give(StopLevel.SERVED)
+
+    def _give_up_rest(self, followers: list[asyncio.Task[None]]) -> None:
+        for node, follower in zip(self._nodes, followers, strict=True):
+            if node.is_over:
+                continue
+            reason = self._broken.get(node.name) or msg("could not be reached; what runs there is unknown")
+            if node.agent_gone:
+                reason = msg("{why}; what runs there is unknown", why=node.agent_gone)
+            order = self._orders[node.name]
+            if node.silent_since is None and node.name not in self._broken and (order.refusal or order.is_heard):
+                why = order.refusal or msg("{host} did not end in time", host=node.name)
+                self._unstopped[node.name] = why
+                reason = msg("{reason}; what runs there is unknown", reason=why)
+            node.is_lost = True
+            follower.cancel()  # What it waits for may take longer than the node is given.
+            self._log.note(node.name, NodeStanding.LOST, reason, agent_gone=bool(node.agent_gone))
+
+    def _give_up_broken(self, followers: list[asyncio.Task[None]]) -> None:
+        """Give up nodes whose logs and status can no longer be followed; what runs there is still told to end."""
+        for node, follower in zip(self._nodes, followers, strict=True):
+            error = _error_of(follower)
+            if error is None or node.is_over:
+                continue
+            order = self._orders[node.name]
+            if node.name not in self._broken:
+                self._broken[node.name] = (
+                    error.message if isinstance(error, HostError) else f"{type(error).__name__}: {error}"
+                )
+                order.give(StopLevel.KILL, insists=True)
+            if not order.is_under_way:
+                node.is_lost = True
+                self._log.note(node.name, NodeStanding.LOST, self._broken[node.name])
+
+    def report(self) -> None:
+        """Say what is new about each node."""
+        for node in self._nodes:
+            if node.is_lost or (node.silent_since is not None and self._is_out(node)):
+                continue
+            if node.silent_since is not None:
+                seconds = elapsed_s(node.heard_at, node.silent_since)
+                message = msg("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
+                if node.needs_person:
+                    message = msg(
+                        "{why}. `dttui attach {job}` lets you answer, and brings the keys of your ssh-agent",
+                        why=node.needs_person,
+                        job=self._directory.job_id,
+                    )
+                standing = NodeStanding.UNKNOWN
+                if node.agent_gone:
+                    standing = NodeStanding.AGENT_GONE
+                    message = msg(
+                        "{why}; what runs there goes on, and nobody sees it. `dttui agents deploy {host}` brings the "
+                        "agent back",
+                        why=node.agent_gone,
+                        host=node.name,
+                    )
+                self._silent.add(node.name)
+                self._log.note(node.name, standing, message, heard_at=node.heard_at)
+            elif node.status is not None:
+                if node.name in self._silent:
+                    self._silent.discard(node.name)
+                    self._log.news(node.name, msg("{host} is back", host=node.name))
+                self._log.note(
+                    node.name, _standing(node.status), ending(node.status, node.told_to_end_at), **last_words(node)
+                )
+            if node.disk_trouble:
+                message = msg("what comes from {host} cannot be kept here: {reason}; it is fetched again",
+                               host=node.name, reason=node.disk_trouble)  # fmt: skip
+                self._log.tell(warning("copy-behind", node.name, message))
+            self._node_warnings.tell(node)
+            if node.is_cut_short:
+                self._log.tell(log_rest(self._directory.job_id, node))
+
+    def _conclude(self) -> None:
+        """Raise what says how the attempt ended; return when every rank ended well of every node that was needed."""
+        members = self._membership
+        if members is not None and members.has_succeeded and not self._cancelled:
+            return
+        # Whoever stopped all wants to know of what may run anywhere; else what was survived is not why it failed.
+        decisive = {node.name for node in (self._nodes if self._cancelled else self._needed)}
+        failures = rank_failures(self._directory, self._nodes, self._secrets)
+        if members is not None:
+            survived = members.survived
+            failures = [
+                replace(item, data={**item.data, "survived": True}) if item.node in survived else item
+                for item in failures
+            ]
+            failures.sort(key=lambda failure: failure.node in survived)
+        lost = [node.name for node in self._nodes if node.is_lost and node.name in decisive]
+        uncleared = [item for item in failures if item.data.get("uncleared") and item.node in decisive]
+        if self._cancelled and not lost and not uncleared:
+            raise CancelledError(stopped_on_request(self._needed))
+        if self._cancelled:  # What came of a stop is not why the job failed; what may still run is.
+            failures = [item for item in failures if item.data.get("uncleared") or item.data.get("lost")]
+        for failure in failures:
+            self._tell_failure(failure)
+        disturbed = tampering.why_ended(self._nodes, even_mended=self._late is not None)
+        if self._late is not None:
+            late = msg("{what}; {why}", what=self._late, why=disturbed) if disturbed else self._late
+            raise JobFailedError(late, self._late_hint)
+        given_up = [
+            GivenUp(name, self._broken.get(name, ""), self._unstopped.get(name, ""), bool(node.agent_gone))
+            for node in self._nodes
+            if (name := node.name) in decisive and (node.is_lost or name in self._broken)
+        ]
+        found, job_id = self._diagnosed(), self._directory.job_id
+        first = found.first.as_data if found is not None and found.first is not None else None
+        if self._cancelled and given_up:
+            raise JobFailedError(*why_not_stopped(given_up, job_id), first_failure=first)
+        failures = [item for item in failures if item.node in decisive]
+        if failures or given_up:
+            over = disturbed or (members.end if members is not None else None)
+            raise JobFailedError(*why_failed(found, failures, given_up, over, job_id), first_failure=first)
+        unwell = next((node for node in self._needed if not node.has_succeeded), None)
+        if unwell is not None:
+            raise JobFailedError(msg("{host} did not end well", host=unwell.name))
+
+    def _diagnosed(self) -> Diagnosis | None:
+        """Return why the job failed by what is recorded of it, as every reader of the job finds it."""
+        if self._plan is None:
+            return None
+        view = self._log.view(self._directory.job_id, self._plan)
+        try:
+            evidence = read_evidence(self._directory, view)
+            return diagnose(replace(evidence, state=JobState.FAILED, exit_code=int(ExitCode.JOB_FAILED)))
+        except OSError:  # What cannot be read says nothing; the failures themselves are known.
+            return None
+
+    @property
+    def _needed(self) -> list[NodeRun]:
+        """The nodes but for those that an elastic attempt has survived."""
+        survived = self._membership.survived if self._membership is not None else set()
+        return [node for node in self._nodes if node.name not in survived]
+
+    def _is_out(self, node: NodeRun) -> bool:
+        return self._membership is not None and node.name in self._membership.out
+
+    def _tell_failure(self, failure: FoundFailure) -> None:
+        fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
+        self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
+
+
+def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
+    """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
+    why = msg("the stop was forced: the rest of the logs of {host} was not fetched", host=node.name)
+    hint = msg("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
+    if node.disk_trouble:
+        why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
+                   host=node.name, reason=node.disk_trouble)  # fmt: skip
+        hint = msg("It is fetched once there is room, as long as the host keeps it.")
+    return warning(LOG_REST, node.name, message or why, hint)
+
+
+def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:
+    """Whether something is still to come from a node, or to be done about one that broke."""
+    return not follower.done() or (_error_of(follower) is not None and not node.is_over)
+
+
+def _error_of(follower: asyncio.Task[None]) -> BaseException | None:
+    return follower.exception() if follower.done() and not follower.cancelled() else None
+
+
+def _standing(status: NodeStatus) -> NodeStanding:
+    """Return what a person is told of a node: of the ends, whether it was a failure or our own stop."""
+    if status.state is NodeState.ENDED and status.end_reason is EndReason.STOPPED:
+        return NodeStanding.STOPPED
+    if status.state is NodeState.ENDED and any(item.exit_code != 0 for item in status.exits):
+        return NodeStanding.FAILED
+    return NodeStanding(status.state.value)

@@ -1,0 +1,55 @@
+"""The table of targets: what a job can be rendered for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dttui.errors import UsageError
+from dttui.export.contents import Export
+from dttui.export.kubernetes import check_kubernetes, render_kubernetes
+from dttui.export.rendered import Rendered
+from dttui.export.scripts import render_scripts
+from dttui.export.slurm import render_slurm
+from dttui.i18n import _
+from dttui.spec.findings import Finding, error
+from dttui.spec.problems import did_you_mean
+
+
+def _nothing(_export: Export) -> list[Finding]:
+    return []
+
+
+def _refuse_elastic(export: Export) -> list[Finding]:
+    """Return an error for a job that is to go on without nodes that are lost, where one ends all."""
+    if export.plan.min_nodes is None:
+        return []
+    message = _("this target ends all of a job with its first node, and the job is elastic")
+    hint = _("Leave elastic out, or render for scripts.")
+    path = ("framework_options", "elastic")
+    return [error("framework-option", "framework_options.elastic", message, hint, path=path)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A way to run a job without dttui."""
+
+    render: Callable[[Export], list[Rendered]]
+    """Makes the files of a directory; raises UsageError where the job cannot be had so."""
+    check: Callable[[Export], list[Finding]] = _nothing
+    """Returns what the files leave out of the job; with an error, none are written."""
+
+
+TARGETS: Mapping[str, Target] = {
+    "scripts": Target(render_scripts),
+    "slurm": Target(render_slurm, _refuse_elastic),
+    "kubernetes": Target(render_kubernetes, lambda export: [*check_kubernetes(export), *_refuse_elastic(export)]),
+}
+
+
+def get_target(name: str) -> Target:
+    """Return the target of that name. Raises UsageError where there is none."""
+    if name not in TARGETS:
+        listed = _("Targets there are: {names}.").format(names=", ".join(TARGETS))
+        raise UsageError(_('no target "{name}"').format(name=name), did_you_mean(name, TARGETS) or listed)
+    return TARGETS[name]

@@ -1,0 +1,326 @@
+"""`dttui agents deploy` and `upgrade`: bring the agent of this dttui to hosts, without root.
+
+What runs on a host goes on under the version that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+import dtagent
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dttui.errors import AgentError, HostError, RefusedError, UsageError
+from dttui.fleet.deployment.channel import Program, ask_host
+from dttui.fleet.deployment.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
+from dttui.fleet.deployment.refusals import elsewhere
+from dttui.fleet.deployment.wheel_source import ARCHITECTURES, WheelSource
+from dttui.fleet.deployment.wheels import Requirement, Wheel, lock_text
+from dttui.i18n import _
+from dttui.inventory.models import Environment
+from dttui.rpc.client import AgentClient
+from dttui.sanitize import clean
+from dttui.transport.base import Connection, Prompter, Transport
+from dttui.transport.deadline import Deadline
+
+ROOM_BYTES = 16 * 1024**2
+"""Room that a host must have: 5 MiB at the most while installing, as measured, and some for the agent to work with."""
+
+_LAYOUT = "1"
+"""Changes when a version's directory is laid out in another way."""
+_Answer = TypeVar("_Answer", bound=BaseModel)
+
+
+class Outcome(str, Enum):
+    """What became of the agent on a host."""
+
+    INSTALLED = "installed"
+    UPGRADED = "upgraded"
+    DOWNGRADED = "downgraded"
+    REPAIRED = "repaired"
+    UP_TO_DATE = "up-to-date"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """An agent as it is on a host now."""
+
+    host: str
+    """Key of the environment."""
+    changed: bool
+    """Whether anything was installed; a daemon that runs an older version has to make way then."""
+    version: str
+    digest: str
+    """Names this version, of these wheels, on the host."""
+    python_version: str
+    directory: str
+    """Its virtual environment on the host."""
+    seconds: float
+    bytes_sent: int
+    replaced: str | None = None
+    """Digest of the other version that was in use before; `None` where there was none."""
+    version_before: str | None = None
+    """What was there before; `None` where nothing was, or nothing that ran."""
+    running: tuple[str, ...] = ()
+    """Jobs that go on under the version before."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it came to."""
+        if not self.changed:
+            return Outcome.UP_TO_DATE
+        if self.replaced is None:
+            return Outcome.REPAIRED if self.version_before == self.version else Outcome.INSTALLED
+        is_back = self.version_before is not None and _is_newer(self.version_before, self.version)
+        return Outcome.DOWNGRADED if is_back else Outcome.UPGRADED
+
+
+class HostProbe(BaseModel):
+    """What the probe saw."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: str
+    python: str
+    implementation: str
+    free_threaded: bool
+    executable: str
+    has_venv: bool
+    architecture: str
+    libc: str
+    free_bytes: int
+    executable_mount: bool
+    current: str | None
+    version: str | None
+    broken: str
+
+
+class _Installed(BaseModel):
+    """What the installation says at its end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    directory: str
+
+
+async def deploy(
+    connection: Connection,
+    *,
+    source: WheelSource,
+    on_progress: Callable[[str], None] = lambda message: None,
+    room_bytes: int = ROOM_BYTES,
+    only_upgrade: bool = False,
+    allow_downgrade: bool = True,
+    deadline: Deadline | None = None,
+) -> Deployment:
+    """Install the agent on one host, or find that it is there and works.
+
+    Args:
+        connection: the way to the host; stays open.
+        source: where the wheels come from; may be shared by several deployments.
+        on_progress: told what is being done, in the person's language.
+        room_bytes: what must be free in the file system of the agent's root.
+        only_upgrade: change nothing where there is no agent.
+        allow_downgrade: replace a newer version too.
+        deadline: stands still while the wheels are fetched.
+
+    Raises:
+        AgentError: the host cannot have the agent, or the wheels cannot be had; with `only_upgrade` it has none.
+        RefusedError: the host has a newer version, and nobody allowed to replace it.
+        HostUnreachableError: the link is gone.
+    """
+    started = time.monotonic()
+    environment = connection.environment
+    name = environment.name
+    try:
+        on_progress(_("looking at the host"))
+        answer = await ask_host(connection, {"action": "probe", "root": environment.agent_root})
+        sent = answer.sent_bytes
+        host = decode(name, HostProbe, answer.result)
+        if only_upgrade and host.current is None:
+            message = _("{host}: there is no agent on this host").format(host=name)
+            raise AgentError(name, message, _("Install it: dttui agents deploy {host}").format(host=name))
+        digest = agent_digest(source, host.architecture)
+        if host.current == digest and host.version is not None:
+            directory = f"{host.root}/agents/{digest}"
+            seconds = time.monotonic() - started
+            return Deployment(name, False, host.version, digest, host.python, directory, seconds, sent)
+        if not allow_downgrade and host.version is not None and _is_newer(host.version, dtagent.__version__):
+            message = _("{host}: has dtagent {there}, which is newer than {here} of this dttui")
+            message = message.format(host=name, there=clean(host.version), here=dtagent.__version__)
+            raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
+        _refuse_unsuitable(name, host)
+        _refuse_without_room(name, host, room_bytes)
+        if host.current == digest:
+            reason = (clean(host.broken).strip().splitlines() or [""])[-1]
+            on_progress(_("repairing the agent: {reason}").format(reason=reason))
+        on_progress(_("fetching wheels for {architecture}").format(architecture=host.architecture))
+        with deadline.paused() if deadline is not None else contextlib.nullcontext():
+            wheels = await source.wheels(host.architecture)
+        request = installation_request(digest, environment.agent_root, wheels)
+        contents = [wheel.content for wheel in wheels]
+        answer = await ask_host(connection, request, contents, lambda step: on_progress(_describe(step)))
+        installed = decode(name, _Installed, answer.result)
+    except UsageError as error:
+        raise AgentError(name, f"{name}: {error.message}", error.hint) from error
+    return Deployment(
+        host=name,
+        changed=True,
+        version=installed.version,
+        digest=digest,
+        python_version=host.python,
+        directory=installed.directory,
+        seconds=time.monotonic() - started,
+        bytes_sent=sent + answer.sent_bytes,
+        replaced=host.current if host.current != digest else None,
+        version_before=host.version or (installed.version if host.current == digest else None),
+    )
+
+
+async def deploy_all(
+    environments: Sequence[Environment],
+    transport: Transport,
+    prompter: Prompter,
+    *,
+    source: WheelSource,
+    on_progress: Callable[[str, str], None] = lambda host, message: None,
+    only_upgrade: bool = False,
+    allow_downgrade: bool = True,
+    deadline_s: float = DEADLINE_S,
+    concurrency: int = CONCURRENCY,
+) -> list[Deployment | HostError]:
+    """Deploy to several hosts at a time; return how each ended, in their order.
+
+    Args:
+        environments: the hosts.
+        transport: how to reach them.
+        prompter: asked for passwords and new host keys while connecting.
+        source: where the wheels come from.
+        on_progress: told a host's name and what is being done there.
+        only_upgrade: change nothing where there is no agent.
+        allow_downgrade: replace newer versions too.
+        deadline_s: for each host; see `on_each`.
+        concurrency: how many hosts at a time.
+    """
+
+    async def act(visit: Visit) -> Deployment:
+        done = await deploy(
+            visit.connection,
+            source=source,
+            on_progress=visit.say,
+            only_upgrade=only_upgrade,
+            allow_downgrade=allow_downgrade,
+            deadline=visit.deadline,
+        )
+        return await _take_over(visit, done) if done.changed else done
+
+    return await on_each(
+        environments, transport, prompter, act,
+        on_progress=on_progress, deadline_s=deadline_s, concurrency=concurrency,
+    )  # fmt: skip
+
+
+class _Retired(BaseModel):
+    """What the end of a daemon left."""
+
+    model_config = ConfigDict(frozen=True)
+
+    had_daemon: bool
+    running: list[dict[str, Any]]
+
+
+async def _take_over(visit: Visit, done: Deployment) -> Deployment:
+    """End the daemon of the version before, and let the new one take over what it watched. Jobs do not notice."""
+    request = {"action": "retire", "root": visit.connection.environment.agent_root}
+    answer = await ask_host(visit.connection, request, program=Program.AGENTS)
+    retired = decode(visit.host, _Retired, answer.result)
+    if retired.had_daemon:
+        visit.say(_("letting the new version take over"))
+        client = await AgentClient.over(visit.connection)
+        await client.leave()
+    return replace(done, running=tuple(sorted({clean(str(item.get("job"))) for item in retired.running})))
+
+
+def _is_newer(one: str, other: str) -> bool:
+    """Whether one version of the agent comes after another."""
+    numbers = [tuple(int(part) for part in re.findall(r"\d+", version)[:4]) for version in (one, other)]
+    return numbers[0] > numbers[1]
+
+
+def decode(name: str, model: type[_Answer], result: dict[str, Any]) -> _Answer:
+    """Return what a program on a host answered. Raises AgentError where that makes no sense."""
+    try:
+        return model.model_validate(result, strict=True)
+    except ValidationError as error:
+        raise AgentError(name, _("{host}: the host's answer makes no sense").format(host=name)) from error
+
+
+def _refuse_unsuitable(name: str, host: HostProbe) -> None:
+    """Raise AgentError where the pinned wheels would not run."""
+    other = _("Name another Python in the inventory: python: /path/to/python3")
+    problem, hint = "", ""
+    if host.architecture not in ARCHITECTURES:
+        problem = _("there is no agent for {architecture}, only for {supported}").format(
+            architecture=clean(host.architecture), supported=", ".join(ARCHITECTURES)
+        )
+    elif not host.libc.startswith("glibc"):
+        problem = _("its C library is not glibc (musl?); the agent's wheels need glibc")
+        hint = _("Use an image that is based on glibc, such as Debian, Ubuntu or Rocky Linux.")
+    elif host.implementation != "cpython" or host.free_threaded:
+        problem = _("{python} is not a usual CPython").format(python=clean(host.executable))
+        hint = other
+    elif not host.has_venv:
+        problem = _("{python} lacks the venv module").format(python=clean(host.executable))
+        hint = _("Install it (Debian and Ubuntu: python3-venv), or name another Python in the inventory: python: PATH")
+    elif not host.executable_mount:
+        problem = _("{path} is mounted noexec, so the agent cannot run from it").format(path=clean(host.root))
+        hint = elsewhere()
+    if problem:
+        raise AgentError(name, f"{name}: {problem}", hint)
+
+
+def _refuse_without_room(name: str, host: HostProbe, room_bytes: int) -> None:
+    if host.free_bytes < room_bytes:
+        raise AgentError(
+            name,
+            _("{host}: {free:.1f} MiB are free for {path}, and {needed:.1f} MiB are needed").format(
+                host=name, free=host.free_bytes / 1024**2, needed=room_bytes / 1024**2, path=clean(host.root)
+            ),
+            elsewhere(_("Make room there and deploy again.")),
+        )
+
+
+def agent_digest(source: WheelSource, architecture: str) -> str:
+    """Name the version that belongs on a host: what would be installed.
+
+    The wheels are for any Python. Which one runs them does not count: it is that of the first installation for as long
+    as it works, whatever the inventory calls the interpreter of jobs since.
+    """
+    parts = [_LAYOUT, source.fingerprint(architecture)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def installation_request(digest: str, root: str | None, wheels: Sequence[Wheel]) -> dict[str, Any]:
+    """Return what the program is asked to do with the wheels that follow, in their order."""
+    wanted: list[Requirement] = [wheel.requirement for wheel in wheels if wheel.project != "pip"]
+    files = [{"name": wheel.file_name, "size": len(wheel.content), "sha256": wheel.sha256} for wheel in wheels]
+    return {"action": "install", "root": root, "digest": digest, "files": files, "requirements": lock_text(wanted)}
+
+
+def _describe(step: str) -> str:
+    steps = {
+        "receive": _("sending wheels"),
+        "venv": _("making a virtual environment"),
+        "install": _("installing"),
+        "check": _("checking that the agent runs"),
+        "switch": _("switching to the new version"),
+    }
+    return steps.get(step, clean(step))

@@ -1,0 +1,168 @@
+"""The live state of an inventory's environments: one conversation each, kept up, so that a screen only has to look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
+
+from dttui.errors import AgentError, AuthenticationError, BrokenProtocolError, HostError, HostKeyError
+from dttui.fleet.states import EnvironmentState
+from dttui.inventory.models import Environment
+from dttui.rpc.agent_words import agent_text
+from dttui.rpc.client import AgentClient
+from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
+from dttui.transport.deadline import within
+
+FACTS_TIMEOUT_S = 60.0
+TELEMETRY_WAIT_S = 10.0
+RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Between attempts to reach a host, growing."""
+RETRIES_PER_S = 100
+"""Of all hosts together, on average at most: each takes about a millisecond."""
+MOST_WITHOUT_AGENT_S = 20.0
+"""Longest between attempts where only the agent is missing: one may be deployed meanwhile."""
+
+
+@dataclass(frozen=True)
+class EnvironmentStatus:
+    """What is known of one environment now."""
+
+    environment: Environment
+    state: EnvironmentState = EnvironmentState.CONNECTING
+    reason: str = ""
+    hint: str = ""
+    facts: HostFacts | None = None
+    sample: HostSample | None = None
+    since: float = 0.0
+    """Unix time at which it came into this state."""
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Jobs of dttui that run there."""
+        return tuple(self.sample.ranks) if self.sample else ()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a job could start there."""
+        return self.state in (EnvironmentState.IDLE, EnvironmentState.BUSY)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a job could not start there now, as far as is known."""
+        return not self.is_usable and self.state is not EnvironmentState.CONNECTING
+
+
+class Fleet:
+    """Watches environments until it is closed; reads are instant."""
+
+    def __init__(self, environments: Iterable[Environment], transport: Transport, prompter: Prompter) -> None:
+        self._transport = transport
+        self._prompter = prompter
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._settled = asyncio.Event()
+        """Set once none is pending."""
+        self.statuses: dict[str, EnvironmentStatus] = {
+            item.name: EnvironmentStatus(item, since=time.time()) for item in environments
+        }
+        """By name, in the inventory's order."""
+        self.pending = set(self.statuses)
+        """Those of which it is not known yet whether they are well."""
+
+    def start(self) -> None:
+        """Begin to watch all environments."""
+        for key in self.statuses:
+            self._tasks[key] = asyncio.create_task(self._watch(key))
+
+    def retry(self, key: str) -> None:
+        """Try to reach an environment again now."""
+        if key in self._tasks and self.statuses[key].state is not EnvironmentState.IDLE:
+            self._tasks[key].cancel()
+            self._tasks[key] = asyncio.create_task(self._watch(key))
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait until each environment is known to be well or not, or the time is up."""
+        if self.pending:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await within(self._settled.wait(), timeout_s)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _watch(self, key: str) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._follow(key)
+                failures = 0
+            except HostError as error:
+                known = self.statuses[key].sample is not None
+                failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
+                self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
+            delay_s = retry_delay_s(failures, self.statuses[key].state)
+            await asyncio.sleep(max(delay_s, len(self.statuses) / RETRIES_PER_S))
+            failures += 1
+
+    async def _follow(self, key: str) -> None:
+        environment = self.statuses[key].environment
+        # The transport paces: how many dial and log in at a time is nothing that one who looks can know.
+        client = await AgentClient.connect(environment, self._transport, self._prompter, CONNECT_TIMEOUT_S)
+        try:
+            request = FactsRequest([environment.python or "python3"])
+            facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
+            self._set(key, self.statuses[key].state, facts=facts)
+            after: int | None = None
+            while True:
+                samples = await client.telemetry(after, TELEMETRY_WAIT_S)
+                if samples:
+                    after = samples[-1].seq
+                    state, reason = _judge(samples[-1])
+                    self._set(key, state, reason=reason, hint="", sample=samples[-1])
+        finally:
+            with contextlib.suppress(HostError):
+                await client.close()
+
+    def _set(self, key: str, state: EnvironmentState, **changes: object) -> None:
+        before = self.statuses[key]
+        since = before.since if state is before.state else time.time()
+        after = replace(before, state=state, since=since, **changes)  # type: ignore[arg-type]  # named fields
+        self.statuses[key] = after
+        if key in self.pending and not _is_pending(after):
+            self.pending.discard(key)
+            if not self.pending:
+                self._settled.set()
+
+
+def retry_delay_s(failures: int, state: EnvironmentState) -> float:
+    """Return how long to wait after an attempt and so many failures before it."""
+    delay_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+    return min(delay_s, MOST_WITHOUT_AGENT_S) if state is EnvironmentState.NO_AGENT else delay_s
+
+
+def _is_pending(status: EnvironmentStatus) -> bool:
+    return status.state is EnvironmentState.CONNECTING or (status.is_usable and status.sample is None)
+
+
+def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
+    broken = [f"GPU {gpu.index}: {agent_text(gpu.error)}" for gpu in sample.gpus if gpu.error]
+    if broken:
+        return EnvironmentState.UNHEALTHY, "; ".join(broken)
+    if sample.ranks:
+        return EnvironmentState.BUSY, ", ".join(sample.ranks)
+    users = {process.user or "?" for gpu in sample.gpus for process in gpu.processes or ()}
+    return (EnvironmentState.BUSY, ", ".join(sorted(users))) if users else (EnvironmentState.IDLE, "")
+
+
+def _state_of(error: HostError) -> EnvironmentState:
+    if isinstance(error, AgentError):
+        return EnvironmentState.NO_AGENT
+    if isinstance(error, (HostKeyError, AuthenticationError)):
+        return EnvironmentState.REFUSED
+    return EnvironmentState.UNREACHABLE

@@ -1,0 +1,316 @@
+"""Following a job by its directory, live or after the end: every client reads the same files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from dtagent.protocol.events import Event, EventKind, Metric
+from dtagent.protocol.telemetry import HostSample
+from pydantic import TypeAdapter, ValidationError
+
+from dttui.jobs.directory import JobDirectory
+from dttui.jobs.event_log import parse_event
+from dttui.jobs.log_masks import hidden
+from dttui.jobs.log_times import start_since
+from dttui.jobs.metrics import MAX_LINE_BYTES
+from dttui.jobs.sparse_files import kept_parts, missing_notice, next_kept, read_kept
+from dttui.jobs.unwritten import ANSWER_S, Unwritten
+from dttui.jobs.view import JobView
+from dttui.planning.models import Plan
+from dttui.redaction import NO_VALUES, Redaction
+
+_METRIC = TypeAdapter(Metric)
+_SAMPLE = TypeAdapter(HostSample)
+READ_BYTES = 1 << 20
+KEPT_LINES = 16
+"""Newest lines that a reader remembers, to find its place in a file that took the place of the one before."""
+NEWEST_BYTES = 16 * 1024
+"""At the end of a file, where its newest line nearly always is whole."""
+_Version = tuple[int, int, int]
+"""A file's inode, time and size: it is read again once one of them is another."""
+
+
+class LineReader:
+    """Whole new lines of a file that grows."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        last_bytes: int | None = None,
+        last_lines: int | None = None,
+        since: float | None = None,
+        redaction: Redaction | None = None,
+    ) -> None:
+        """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time.
+
+        Of a copy of a log what is secret is left out, where there is a `redaction`.
+        """
+        self._path = path
+        self._redaction = redaction
+        self._offset = 0
+        self._inode: int | None = None
+        self._newest: list[bytes] = []
+        self._last_bytes = last_bytes
+        self._last_lines = last_lines
+        self._since = since
+        self.is_untimed = False
+        """Whether all of it was read although lines since a time were wanted, as none of them carries one."""
+
+    def read(self, *, to_the_end: bool = False) -> list[bytes]:
+        """Return the complete lines that came since the last call, at most about 1 MiB of them.
+
+        With `to_the_end` nothing more will be written, and what follows the last newline is a line too.
+        """
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
+            self._find_again(stream)
+            if self._last_bytes is not None:
+                self._skip(stream, self._last_bytes)
+            if self._last_lines is not None:
+                self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
+                self._last_lines = None
+            if self._since is not None:
+                start, self.is_untimed = start_since(stream, self._since)
+                self._offset = max(self._offset, start)
+                self._since = None
+            size = os.fstat(stream.fileno()).st_size
+            start, data = read_kept(stream.fileno(), self._offset, READ_BYTES)
+            dropped = self._dropped(stream, start)
+            self._offset = start
+            whole = data[: data.rfind(b"\n") + 1]
+            is_last = len(data) < READ_BYTES and (to_the_end or start + len(data) < size)
+            if data != whole and (is_last or (not whole and len(data) == READ_BYTES)):
+                whole = data + b"\n"
+                self._offset -= 1
+            self._offset += len(whole)
+            if self._redaction is not None and whole:
+                whole = hidden(self._path, start, whole, self._redaction)
+            lines = dropped + whole.split(b"\n")[:-1]
+            short = [line for line in lines[-KEPT_LINES:] if len(line) <= MAX_LINE_BYTES]
+            self._newest = (self._newest + short)[-KEPT_LINES:]
+            return lines
+        return []
+
+    def _dropped(self, stream: BinaryIO, start: int) -> list[bytes]:
+        """Return what tells of bytes that were dropped before they could be read; of others the file itself tells."""
+        if start == self._offset or next_kept(stream.fileno(), max(0, self._offset - 1)) < self._offset:
+            return []
+        return [missing_notice(start - self._offset).encode()]
+
+    def _skip(self, stream: BinaryIO, last_bytes: int) -> None:
+        self._last_bytes = None
+        start = os.fstat(stream.fileno()).st_size - last_bytes
+        if start > 0:
+            data = os.pread(stream.fileno(), READ_BYTES, start)
+            self._offset = start + (data.find(b"\n") + 1 or len(data))
+
+    def _find_again(self, stream: BinaryIO) -> None:
+        """Go on where this was, in a file that took the place of the one before: the same, with lines left out."""
+        inode = os.fstat(stream.fileno()).st_ino
+        if self._inode not in (None, inode):
+            self._offset, data = 0, b"\n" + stream.read()
+            for line in reversed(self._newest):  # Those behind the newest one that is still there were left out.
+                found = data.rfind(b"\n" + line + b"\n")
+                if found >= 0:
+                    self._offset = found + len(line) + 1
+                    break
+        self._inode = inode
+
+
+def newest_line(path: Path) -> bytes | None:
+    """Return the last complete line of a file, `None` where there is none."""
+    for last_bytes in (NEWEST_BYTES, READ_BYTES):
+        if lines := LineReader(path, last_bytes=last_bytes).read():
+            return lines[-1]
+    return None
+
+
+def _version(path: Path) -> _Version | None:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
+
+
+class JobFollower:
+    """Keeps a JobView up to date from a job's files."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self.directory = directory
+        self.view = JobView(directory.job_id)
+        self._events = LineReader(directory.events)
+        self._metrics = LineReader(directory.metrics)
+        self._sample_versions: dict[str, _Version] = {}
+        self._plan_version: _Version | None = None
+        self._unwritten = Unwritten(directory.socket)
+        self._ahead: list[Event] = []
+        """What was told and is behind everything in the file."""
+        self._taken: dict[int, float] = {}
+        """Number → time of what was told and not read in the file yet."""
+
+    def catch_up(self) -> list[Event]:
+        """Read all that is there by now, and what the controller could not write down; return what was new."""
+        new = self._read_all()
+        if not self.is_over:
+            self._ahead += self._unwritten.read(ANSWER_S)
+            new += self._read_all()
+        return new
+
+    def _read_all(self) -> list[Event]:
+        new: list[Event] = []
+        while found := self.poll():
+            new += found
+        return new
+
+    def poll(self) -> list[Event]:
+        """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
+        self._read_plan()
+        # Before the file is read: what the controller has told since is behind all that is in the file by then.
+        self._ahead += self._unwritten.read()
+        new = []
+        for line in self._events.read():
+            event = parse_event(line)
+            if event is not None and self._taken.pop(event.seq, None) != event.time:
+                self.view.apply(event)
+                new.append(event)
+        if not new:
+            for event in self._ahead:
+                self._taken[event.seq] = event.time
+                self.view.apply(event)
+                new.append(event)
+            self._ahead = []
+        for line in self._metrics.read():
+            new.extend(self._metric(line))
+        for name, node in self.view.nodes.items():
+            path = self.directory.samples(name)
+            version = _version(path)
+            if version is not None and version != self._sample_versions.get(name):
+                self._sample_versions[name] = version
+                with contextlib.suppress(ValidationError):
+                    node.sample = _SAMPLE.validate_json(newest_line(path) or b"")
+        return new
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last event has been read."""
+        return self.view.exit_code is not None
+
+    def _read_plan(self) -> None:
+        """Take over the plan where it is new: the controller writes it again once it knows the hosts."""
+        with contextlib.suppress(OSError, ValidationError):
+            version = _version(self.directory.plan)
+            if version is None or version == self._plan_version:
+                return
+            plan = Plan.model_validate_json(self.directory.plan.read_bytes())
+            self._plan_version = version
+            before = self.view.nodes
+            self.view.set_plan(plan)
+            for name, node in self.view.nodes.items():
+                if name in before:
+                    self.view.nodes[name] = replace(before[name], plan=node.plan)
+
+    def _metric(self, line: bytes) -> list[Event]:
+        try:
+            metric = _METRIC.validate_json(line)
+        except ValidationError:
+            return []
+        self.view.add_metric(metric)
+        data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
+        return [
+            Event(
+                -1,
+                metric.time or 0.0,
+                EventKind.METRIC,
+                "",
+                self.view.attempt,
+                None,
+                metric.rank,
+                {**data, **metric.extra},
+            )
+        ]
+
+
+class LogFollower:
+    """New bytes of a job's log files, by node and stream."""
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        attempt: int,
+        *,
+        last_lines: int | None = None,
+        since: float | None = None,
+        redaction: Redaction | None = NO_VALUES,
+    ) -> None:
+        """Read all, or of the files that are there at the first look only the last lines, or those since a time.
+
+        With `None` for a `redaction` the lines are as they were printed.
+        """
+        self._directory = directory
+        self._redaction = redaction
+        self._attempt = attempt
+        self._last_lines = last_lines
+        self._since = since
+        self._readers: dict[tuple[str, str], LineReader] = {}
+
+    def poll(self, nodes: list[str], *, to_the_end: bool = False) -> list[tuple[str, str, list[bytes]]]:
+        """Return (node, stream, new whole lines) of every stream that has some; stream is `3.out`, `launcher.err`.
+
+        With `to_the_end` the job is over, and a last line may lack its newline.
+        """
+        found = []
+        for node in nodes:
+            with contextlib.suppress(FileNotFoundError):
+                for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
+                    reader = self._readers.get((node, path.name))
+                    if reader is None:
+                        reader = LineReader(
+                            path, last_lines=self._last_lines, since=self._since, redaction=self._redaction
+                        )
+                        self._readers[node, path.name] = reader
+                    lines = reader.read(to_the_end=to_the_end)
+                    if lines:
+                        found.append((node, path.name, lines))
+        self._last_lines = self._since = None
+        return found
+
+    def is_untimed(self, node: str, stream: str) -> bool:
+        """Tell whether a file was read whole although lines since a time were wanted, as none of them carries one."""
+        reader = self._readers.get((node, stream))
+        return reader is not None and reader.is_untimed
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """Return the last lines of a copy of a log, without what is secret; empty where there is no file."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.seek(max(0, path.stat().st_size - 64 * 1024))
+            return hidden(path, start, stream.read(), NO_VALUES).decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def _start_of_last(stream: BinaryIO, lines: int, *, to_the_end: bool) -> int:
+    """Return where the last so many lines begin; 0 where there are no more. With `to_the_end` one may be unfinished."""
+    descriptor, wanted = stream.fileno(), lines + 1
+    size = os.fstat(descriptor).st_size
+    if to_the_end and size:
+        wanted -= os.pread(descriptor, 1, size - 1) != b"\n"
+    for start, end in reversed(kept_parts(descriptor)):
+        position = end
+        while position > start:
+            length = min(READ_BYTES, position - start)
+            position -= length
+            block = os.pread(descriptor, length, position)
+            found = block.count(b"\n")
+            if found >= wanted:
+                index = length
+                for _each in range(wanted):
+                    index = block.rfind(b"\n", 0, index)
+                return position + index + 1
+            wanted -= found
+    return 0

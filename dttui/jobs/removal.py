@@ -1,0 +1,124 @@
+"""Removing jobs that are over from this login node: their directories here. What they left on hosts is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.events import EventKind, JobState
+
+from dttui import jobs, locations
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.jobs.directory import JobDirectory, JobSummary
+from dttui.jobs.lost_nodes import lost_nodes
+
+_AWAY = ".removed-"
+"""Beginning of the name of a directory that is being removed; no job has such a one."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A job that can be removed."""
+
+    job: JobSummary
+    directory: JobDirectory
+    size_bytes: int
+    """What its directory takes on the disk."""
+    lost: tuple[str, ...]
+    """Nodes of which nobody knows what of the job runs there; without the directory nobody can look again."""
+
+
+def choose(names: Sequence[str], *, force: bool = False) -> list[Removal]:
+    """Return the jobs that are named, each by what `jobs.find` takes.
+
+    Args:
+        names: of jobs that are over.
+        force: also jobs of which nobody knows what has become.
+
+    Raises:
+        NoSuchJobError: there is none, or several.
+        UsageError: one runs, or may run; nothing is to be removed then.
+    """
+    directories = {found.path: found for found in map(jobs.find, names)}
+    return [_removal(directory, jobs.summarize(directory), force=force) for directory in directories.values()]
+
+
+def choose_finished(*, before: float | None = None, keep: int = 0) -> list[Removal]:
+    """Return the jobs that are over, without the newest ones.
+
+    Args:
+        before: Unix time by which they had ended.
+        keep: how many of those that ended last stay.
+    """
+    over = [job for job in jobs.list_jobs() if job.state.is_final]
+    over.sort(key=lambda job: job.ended_at or 0.0, reverse=True)
+    root = locations.jobs_directory()
+    return [
+        _removal(JobDirectory(root / job.job_id), job)
+        for job in over[keep:]
+        if before is None or (job.ended_at or 0.0) < before
+    ]
+
+
+def remove(removal: Removal) -> None:
+    """Remove a job's directory.
+
+    Raises:
+        UsageError: somebody began to look after the job again, or it cannot be removed.
+    """
+    directory = removal.directory
+    _remove_rests()
+    away = directory.path.with_name(_AWAY + directory.job_id)
+    try:
+        lock = directory.claim()
+        if lock is None:
+            raise _runs(directory.job_id)
+        try:
+            directory.path.rename(away)  # From here on it is no job's, whatever happens.
+        finally:
+            os.close(lock)
+        shutil.rmtree(away)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            _("cannot remove {path}: {reason}").format(path=error.filename or directory.path, reason=reason)
+        ) from error
+
+
+def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -> Removal:
+    if directory.has_controller():
+        raise _runs(job.job_id)
+    if not job.state.is_final and not force:
+        raise UsageError(
+            _("what has become of job {id} is not known, and it may still run").format(id=job.job_id),
+            _("`dttui attach {id}` finds out; --force removes it here, whatever runs on its hosts.").format(
+                id=job.job_id
+            ),
+        )
+    hosts = tuple(lost_nodes(directory.read_events(EventKind.NODE_STATE))) if job.state is JobState.FAILED else ()
+    return Removal(job, directory, _size_bytes(directory.path), hosts)
+
+
+def _runs(job_id: str) -> UsageError:
+    return UsageError(_("job {id} runs").format(id=job_id), f"dttui stop {job_id}")
+
+
+def _remove_rests() -> None:
+    """Remove what a removal that was broken off has left."""
+    with contextlib.suppress(OSError):
+        for path in locations.jobs_directory().glob(f"{_AWAY}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _size_bytes(directory: Path) -> int:
+    total = 0
+    for folder, _folders, files in os.walk(directory):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total

@@ -1,0 +1,370 @@
+"""A job as a person sees it, reduced from its events, metrics and samples. Pure: no files, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
+from dtagent.protocol.telemetry import HostSample
+
+from dttui.i18n import _, ngettext
+from dttui.jobs.board import Cell, Check, cells_from_data
+from dttui.jobs.curves import spread
+from dttui.jobs.event_log import NO_ROOM
+from dttui.planning.models import Plan, PlannedNode
+from dttui.redaction import Redaction
+from dttui.spec.findings import Severity
+from dttui.timestamps import elapsed_s
+from dttui.words import listed
+
+MOST_NAMES = 4
+HISTORY = 2000
+"""Points of a metric that are kept for a plot, at most."""
+
+
+WAITS_FOR_ROOM = "waits_for_room"
+"""In the data of progress: the controller of a job that is over only waits until the disk has room."""
+NODE_OUT = "node-out"
+"""Code of a finding on a node without which an elastic job goes on."""
+APART = "process-group"
+"""Code of a finding on ranks that do not train together; one that only informs takes it back."""
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """A GPU and the rank that drives it. Of a simulated GPU, use and memory are those of the rank's process."""
+
+    rank: int
+    simulated: bool
+    utilization_percent: float | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A node that has not all its ranks, long after the start."""
+
+    has_come: bool | None
+    """Whether its launcher has reached the rendezvous; `None` where that is not known."""
+    said: str
+    """Last line of its launcher's stderr."""
+
+
+@dataclass
+class NodeView:
+    """One node of the job."""
+
+    plan: PlannedNode
+    state: NodeStanding = NodeStanding.WAITING
+    message: str = ""
+    word: str = ""
+    """What its state is called, where only another version knows it."""
+    sample: HostSample | None = None
+    gpu_ids: tuple[int, ...] = ()
+    checkpoints: str | None = None
+    """Absolute path of `DTTUI_CHECKPOINT_DIR` on the host, once it is known."""
+    usage: dict[str, float] | None = None
+    """`user_cpu_s`, `system_cpu_s` and `peak_memory_mib` of all processes there, once they have ended."""
+    heard_at: float | None = None
+    """Unix time of the last word from a host that has fallen silent; `None` while it talks."""
+    absence: Absence | None = None
+    """What is known of a node that the others wait for; `None` while nobody does."""
+    numbered: tuple[int, ...] = ()
+    """Its ranks, in order of local rank, where torchrun has numbered them by itself."""
+    earlier_ranks: frozenset[int] = frozenset()
+    """Ranks that it had in this attempt before they were numbered anew."""
+    is_agent_gone: bool = False
+    """Of one that is lost: the host itself answers."""
+    is_out: bool = False
+    """Whether an elastic job has gone on without it."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its global ranks, in order of local rank: as they are, or as planned where that is not known yet."""
+        return () if self.is_out else self.numbered or self.plan.ranks
+
+    @property
+    def logged_ranks(self) -> tuple[int, ...]:
+        """Ranks that have logs of this attempt."""
+        return tuple(sorted({*(self.numbered or self.plan.ranks), *self.earlier_ranks}))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the job runs there any more, as far as is known."""
+        return self.state.is_over
+
+    def silence_s(self, now: float) -> float | None:
+        """Return for how long at Unix time `now` nothing has come from the host; `None` while it talks."""
+        return None if self.heard_at is None or self.is_over else elapsed_s(self.heard_at, now)
+
+    def slots(self, job_id: str) -> list[SlotView]:
+        """Return the node's slots with their newest readings; all GPUs of a node with one rank are that rank's."""
+        ranks = {item.rank: item for item in (self.sample.ranks.get(job_id, []) if self.sample else [])}
+        gpus = {gpu.index: gpu for gpu in (self.sample.gpus if self.sample else [])}
+        slots = []
+        drivers = self.ranks
+        if len(drivers) == 1:
+            drivers *= max(1, len(self.gpu_ids))
+        for local_rank, rank in enumerate(drivers):
+            gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
+            process = ranks.get(rank)
+            if gpu is not None:
+                slots.append(
+                    SlotView(
+                        rank, False, gpu.utilization_percent, gpu.memory_used_mib, gpu.memory_total_mib,
+                        gpu.temperature_c, gpu.power_w, gpu.error,
+                    )
+                )  # fmt: skip
+            else:
+                total = self.sample.memory_total_mib if self.sample and process else None
+                use = process.cpu_percent if process else None
+                memory = process.memory_used_mib if process else None
+                slots.append(SlotView(rank, self.plan.simulated, use, memory, total))
+        return slots
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank that broke."""
+
+    node: str
+    rank: int | None
+    message: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    traceback: str | None
+    tail: tuple[str, ...]
+    """Last lines of its stderr."""
+    time: float
+    """Unix time, the login node's clock."""
+
+
+@dataclass
+class JobView:
+    """Everything a screen or a printer shows of a job."""
+
+    job_id: str
+    plan: Plan | None = None
+    state: JobState = JobState.PENDING
+    reason: str = ""
+    progress: str = ""
+    """How far the state is that the job is in; empty where that says nothing."""
+    trouble: str = ""
+    """What keeps the login node's disk from taking what is told of the job; empty where it takes it."""
+    waits_for_room: bool = False
+    """Whether all that the controller of a job that is over still does is to wait until the disk has room."""
+    apart: str = ""
+    """That the ranks do not train together, while that is so; empty where nothing speaks for it."""
+    attempt: int = 0
+    started_at: float | None = None
+    """Unix time of the first event."""
+    has_started: bool = False
+    """Whether the processes of an attempt were started everywhere."""
+    running_at: float | None = None
+    """Unix time at which all ranks ran."""
+    ended_at: float | None = None
+    exit_code: int | None = None
+    """What `--apply` exits with, once the job is over."""
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    findings: list[Event] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    """The first cause comes first."""
+    checks: dict[str, dict[Check, Cell]] = field(default_factory=dict)
+    """Node → what the preflight has come to there."""
+    metrics: list[Metric] = field(default_factory=list)
+    """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
+    _numbers: list[int] = field(default_factory=list)
+    """The how manieth report each of them was."""
+    _reports: int = 0
+
+    def set_plan(self, plan: Plan) -> None:
+        """Take over the plan; nodes appear in order of rank."""
+        self.plan = plan
+        self.nodes = {node.name: NodeView(node) for node in plan.nodes}
+
+    def apply(self, event: Event) -> None:
+        """Take one event in."""
+        if event.kind is not EventKind.PREFLIGHT:  # Of no words; the board shows it.
+            self.events.append(event)
+        self.started_at = self.started_at or event.time
+        if event.attempt is not None and event.attempt != self.attempt:
+            self.attempt, self.apart = event.attempt, ""
+            for node in self.nodes.values():
+                node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
+        if event.kind is EventKind.JOB_STATE:
+            self.state = JobState(event.data.get("state"))
+            self.reason, self.progress = event.message, ""
+            for node in self.nodes.values():
+                node.absence = None
+            self.has_started = self.has_started or self.state in (JobState.RENDEZVOUS, JobState.RUNNING)
+            if self.state is JobState.RUNNING:
+                self.running_at = self.running_at or event.time
+            elif self.state is JobState.UNKNOWN:
+                self.lose(event.data.get("since", event.time), event.message)
+        elif event.kind is EventKind.NODE_STATE and event.node in self.nodes:
+            node = self.nodes[event.node]
+            node.state = NodeStanding(event.data.get("state"))
+            node.message = event.message
+            node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
+            node.checkpoints = event.data.get("checkpoints", node.checkpoints)
+            node.usage = event.data.get("usage")
+            node.is_agent_gone = bool(event.data.get("agent_gone"))
+            if event.data.get("has_checkpoints") is False:
+                node.checkpoints = None
+            said = event.data.get("state")
+            # Of a state that only another version knows nothing follows; least of all silence.
+            node.word = "" if said in (None, node.state.value) else str(said)
+            is_silent = said == NodeStanding.UNKNOWN.value
+            node.heard_at = event.data.get("heard_at", event.time) if is_silent else None
+        elif event.kind is EventKind.RANKS and event.node in self.nodes:
+            node = self.nodes[event.node]
+            node.earlier_ranks |= set(node.numbered)
+            node.numbered = tuple(event.data.get("ranks", ()))
+        elif event.kind is EventKind.PREFLIGHT and event.node is not None:
+            self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
+        elif event.kind is EventKind.PROGRESS:
+            self._go_on(event)
+        elif event.kind is EventKind.FINDING:
+            self.findings.append(event)
+            subject = event.data.get("subject")
+            if event.data.get("code") == NO_ROOM:
+                self.trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
+            if event.data.get("code") == APART:
+                self.apart = "" if event.data.get("severity") == Severity.INFO.value else event.message
+            if event.data.get("code") == NODE_OUT and subject in self.nodes:
+                self.nodes[subject].is_out = True
+        elif event.kind is EventKind.RANK_FAILED:
+            self._fail(event)
+        elif event.kind is EventKind.OUTCOME:
+            self.ended_at = max(event.time, self.started_at)
+            self.exit_code = int(event.data["exit_code"])
+            for node in self.nodes.values() if not self.has_started else ():
+                node.checkpoints = None
+
+    def redaction(self) -> Redaction:
+        """Return what leaves out the job's secrets where its texts are shown, as far as their values are known here."""
+        return Redaction.of_names(self.plan.secrets if self.plan is not None else ())
+
+    def lose(self, since: float, reason: str) -> None:
+        """Take in that since a Unix time nothing is known of the job, nor of the nodes that were not over by then."""
+        self.state, self.reason = JobState.UNKNOWN, reason
+        for node in self.nodes.values():
+            if not node.is_over:
+                node.state, node.message, node.heard_at = NodeStanding.UNKNOWN, "", node.heard_at or since
+
+    def add_metric(self, metric: Metric) -> None:
+        """Take one report in; only one rank's are kept, since all ranks report the same step."""
+        if self.metrics and metric.rank > self.metrics[-1].rank:
+            return
+        if self.metrics and metric.rank < self.metrics[-1].rank:
+            self.metrics.clear()
+            self._numbers.clear()
+        if self.metrics and metric.step is not None and metric.step == self.metrics[-1].step:
+            metric = _joined(self.metrics.pop(), metric)
+            self._numbers.pop()
+        self.metrics.append(metric)
+        self._reports += 1
+        self._numbers.append(self._reports)
+        if len(self.metrics) > HISTORY:
+            older = len(self.metrics) - HISTORY // 4
+            kept = spread(self._numbers[:older], older // 2)
+            self.metrics[:older] = [self.metrics[index] for index in kept]
+            self._numbers[:older] = [self._numbers[index] for index in kept]
+
+    @property
+    def newest_metric(self) -> Metric | None:
+        """The last report."""
+        return self.metrics[-1] if self.metrics else None
+
+    def silences(self, now: float) -> dict[str, float]:
+        """Return the nodes that have fallen silent, and for how many seconds at Unix time `now`."""
+        if self.state.is_final:
+            return {}
+        return {name: seconds for name, node in self.nodes.items() if (seconds := node.silence_s(now)) is not None}
+
+    def headline(self, now: float) -> str:
+        """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""
+        if self.state.is_final:
+            return self.progress or self.reason
+        gone = [name for name, node in self.nodes.items() if node.state is NodeStanding.AGENT_GONE]
+        silences = self.silences(now)
+        shown = {} if self.state is JobState.UNKNOWN else silences
+        told = disturbance(gone, shown, "" if silences else self.trouble)
+        return told or self.progress or (self.apart if self.state is JobState.RUNNING else "") or self.reason
+
+    def places(self, directory: str) -> tuple[str, ...]:
+        """Return lines that tell where to find what the job left, as far as is known.
+
+        Args:
+            directory: the job's, on the login node.
+        """
+        lines = [_("logs: {path}").format(path=directory)]
+        known = [(name, node.checkpoints) for name, node in self.nodes.items() if node.checkpoints]
+        if known:
+            line = _("checkpoints: {host}:{path}").format(host=known[0][0], path=known[0][1])
+            others = len(known) - 1
+            more = ngettext("and {count} more node", "and {count} more nodes", others).format(count=others)
+            lines.append(f"{line} {more}" if others else line)
+        cut = [event.message for event in self.findings if event.data.get("code") == "log-cut"]
+        lines += [f"⚠ {message}" for message in dict.fromkeys(cut)]
+        return tuple(lines)
+
+    def _go_on(self, event: Event) -> None:
+        """Take in how far the launch or the rendezvous is; other progress is for the list of events alone."""
+        self.waits_for_room = self.waits_for_room or bool(event.data.get(WAITS_FOR_ROOM))
+        if "ready_nodes" in event.data or "missing" in event.data or "absent_ranks" in event.data:
+            self.progress = "" if event.data.get("absent_ranks") == {} else event.message
+        missing = event.data.get("missing")
+        if isinstance(missing, dict):
+            for name, node in self.nodes.items():
+                told = missing.get(name)
+                node.absence = Absence(told.get("has_come"), str(told.get("said", ""))) if told is not None else None
+
+    def _fail(self, event: Event) -> None:
+        data = event.data
+        self.failures.append(
+            Failure(
+                node=event.node or "",
+                rank=event.rank,
+                message=event.message,
+                exit_code=data.get("exit_code"),
+                signal=data.get("signal"),
+                error=data.get("error"),
+                traceback=data.get("traceback"),
+                tail=tuple(data.get("tail", ())),
+                time=float(data.get("time", event.time)),
+            )
+        )
+
+
+def _joined(earlier: Metric, later: Metric) -> Metric:
+    """Return what two reports say of one step: a trainer may use several lines for it."""
+    known = {name: value for name, value in vars(later).items() if value is not None and name != "extra"}
+    return replace(earlier, **known, extra={**earlier.extra, **later.extra})
+
+
+def disturbance(gone: Sequence[str], silences: Mapping[str, float], trouble: str) -> str:
+    """Return in words what keeps a job that goes on from being watched; empty where nothing does.
+
+    Args:
+        gone: nodes that answer, but have no agent any more.
+        silences: nodes that have fallen silent → for how many seconds.
+        trouble: what keeps the login node's disk from taking what is told.
+    """
+    if gone:
+        text = _("the agent of {hosts} is gone: `dttui agents deploy {names}` brings it back")
+        return text.format(hosts=listed(gone, MOST_NAMES), names=" ".join(gone[:MOST_NAMES]))
+    if not silences:
+        return trouble
+    name, seconds = max(silences.items(), key=lambda item: item[1])
+    if len(silences) == 1:
+        return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
+    text = _("no word from {count} hosts; from {host} for {seconds:.0f} s")
+    return text.format(count=len(silences), host=name, seconds=int(seconds))

@@ -1,0 +1,136 @@
+"""Starting the controller of a job as a process of its own, detached from this terminal and session.
+
+Its interpreter may be started ahead, so that its imports are done while the job is still being read and planned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from dttui.launch.login_session import own_scope
+
+if TYPE_CHECKING:
+    from dttui.jobs import JobDirectory
+
+SPARE = "--spare"
+"""Argument of a controller that is told its job on a socket, which is its stdin."""
+MESSAGE_BYTES = 64 * 1024
+TAKING_S = 20.0
+"""How long it may need for its imports until it has taken the job."""
+_TAKEN = b"y"
+
+
+class SpareController:
+    """A controller that has no job yet; it ends by itself where none comes, and where this process dies.
+
+    Raises:
+        OSError: this host starts no more processes.
+    """
+
+    def __init__(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                _spawn([SPARE], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            except BaseException:
+                self._link.close()
+                raise
+
+    def __enter__(self) -> SpareController:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._link.close()
+
+    def take(self, arguments: list[str], lock: int, log: int) -> bool:
+        """Give it a job, by its command line and descriptors; return whether it has taken it.
+
+        One that has not will not: as long as nobody hears it say so, it cannot.
+        """
+        self._link.settimeout(TAKING_S)
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._link, [json.dumps(arguments).encode()], [lock, log])
+            return self._link.recv(1) == _TAKEN
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_RD)
+            return self._link.recv(1) == _TAKEN  # It came at the last moment.
+        return False
+
+
+def wait_for_job() -> list[str] | None:
+    """In a spare: wait for a job and take over its descriptors; return its command line, `None` where none comes."""
+    with socket.socket(fileno=os.dup(0)) as link:
+        message, descriptors, _flags, _address = socket.recv_fds(link, MESSAGE_BYTES, 2)
+        if not message:
+            return None
+        lock, log = descriptors
+        try:
+            link.send(_TAKEN)
+        except OSError:
+            return None  # Nobody waits for that any more: another one has the job.
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+    arguments: list[str] = json.loads(message)
+    return [*arguments, f"--lock={lock}"]
+
+
+def start_controller(
+    directory: JobDirectory,
+    lock: int | None,
+    *,
+    launches: bool = False,
+    expects_client: bool = False,
+    spare: SpareController | None = None,
+) -> None:
+    """Start the controller process of a job, detached from this terminal and session.
+
+    Args:
+        directory: the job.
+        lock: what claiming the job gave; it is handed on, and closed here.
+        launches: whether the controller is the first, and starts the job.
+        expects_client: whether a client that can ask a person is about to attach.
+        spare: to be used, where it is still there.
+
+    Raises:
+        OSError: it was not started.
+    """
+    arguments = [str(directory.path), *["--launch"] * launches, *["--expects-client"] * expects_client]
+    with contextlib.ExitStack() as opened:
+        if lock is not None:
+            opened.callback(os.close, lock)
+            if not launches:
+                arguments.append(f"--seen-at={os.fstat(lock).st_mtime}")
+            os.utime(lock)  # It gives its first sign of life now, however long it takes to start.
+        log = os.open(directory.controller_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        opened.callback(os.close, log)
+        if lock is None:
+            _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        elif spare is None or not spare.take(arguments, lock, log):
+            arguments.append(f"--lock={lock}")
+            _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
+
+
+def _spawn(arguments: list[str], **options: Any) -> None:
+    process = subprocess.Popen(
+        [*own_scope(), sys.executable, "-m", "dttui.engine", *arguments],
+        cwd="/",
+        start_new_session=True,
+        **options,
+    )
+    # Where this process is still there at the controller's end, somebody has to take note of it; where there can be no
+    # thread, Popen does so at its next start of a process.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=process.wait, name="controller", daemon=True).start()

@@ -1,0 +1,301 @@
+"""Submitting a job: check what can be checked here, write its directory, and leave it to a controller of its own."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.telemetry import HostFacts
+
+from dttui import jobs
+from dttui.errors import UsageError
+from dttui.files import write_atomic
+from dttui.fleet.known_hardware import KnownHardware, known_hardware
+from dttui.frameworks.megatron_lm import TRAINING_LOOP, TRAINING_LOOP_FINDING
+from dttui.i18n import _, language
+from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.jobs.launch_file import LaunchFile
+from dttui.launch.command_line import files_of
+from dttui.launch.same_job import find_running, identity
+from dttui.launch.script_imports import check_imports, is_without
+from dttui.launch.starting import SpareController, start_controller
+from dttui.planning.models import Finding, Plan
+from dttui.planning.planner import plan as make_plan
+from dttui.redaction import MIN_LENGTH, is_known
+from dttui.spec import dump_job
+from dttui.spec.findings import error, errors_first, info, warning
+from dttui.spec.models import Job, Run
+from dttui.spec.places import with_places
+from dttui.words import listed
+from dttui.workdir.selection import UploadFile, check_script, survey
+
+MAX_NAMES = 5
+"""Files that a finding names; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to launch: what `--apply` and the TUI hand over alike."""
+
+    job: Job
+    inventory: Inventory
+    base: Path
+    """Directory that the job's relative paths start from: that of its file."""
+    text: str | None = None
+    """The job file as written, comments and all; made from the job where there is none."""
+    file: str | None = None
+    """What the person calls the file that `text` is of."""
+    notes: tuple[Finding, ...] = ()
+    """What that file says and the job has no place for, where it is of another form than a job file."""
+    ignored: tuple[str, ...] = ()
+    """Codes of errors that the preflight is to ignore."""
+
+
+def make_local_plan(
+    submission: Submission, facts: dict[str, HostFacts] | None = None, hardware: KnownHardware | None = None
+) -> Plan:
+    """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets.
+
+    Findings tell their place in the job's file where the submission comes with one.
+
+    Args:
+        submission: the job.
+        facts: what the agents said of their hosts.
+        hardware: what is known of GPUs and links; read now where it is not given.
+
+    Raises:
+        UsageError: what is known of GPUs and links cannot be read.
+    """
+    known = hardware or known_hardware(lenient=True)
+    job = _with_sent_script(submission.job, submission.base)
+    plan = make_plan(job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time())
+    found = [*plan.findings, *known.findings, *submission.notes]
+    if plan.upload is not None:
+        directory = Path(os.path.normpath(submission.base / plan.upload))
+        found.extend(_check_upload(job.run, directory))
+        if plan.framework and job.run is not None:
+            found.extend(check_imports(plan.framework, job.run, directory))
+            found = [item for item in found if not _is_of_another_script(item, job.run, directory)]
+    elif job.run is not None and job.run.workdir is None and job.run.command is not None:
+        found.extend(_check_command_alone(job.run.command))
+    for index, name in enumerate(plan.secrets):
+        if name not in os.environ:
+            found.append(
+                error(
+                    "secret-missing",
+                    "run.secrets",
+                    _("the environment variable {name} is not set").format(name=name),
+                    _("Export it before starting dttui."),
+                    path=("run", "secrets", index),
+                )
+            )
+        elif not is_known(os.environ[name]):
+            found.append(
+                warning(
+                    "secret-short",
+                    "run.secrets",
+                    _("the value of {name} is too short to be left out of logs and events").format(name=name),
+                    _("It takes at least {count} characters that are not blank.").format(count=MIN_LENGTH),
+                    path=("run", "secrets", index),
+                )
+            )
+        elif os.environ[name] in (submission.text or dump_job(submission.job)):
+            found.append(
+                warning(
+                    "secret-written",
+                    "run.secrets",
+                    _("the value of {name} is also written in the job's file").format(name=name),
+                    _("Take it out there: what the file holds is kept, sent and shown as it is."),
+                    path=("run", "secrets", index),
+                )
+            )
+    found.extend(_check_program(submission))
+    findings = errors_first(found)
+    if submission.text is not None and submission.file is not None:
+        findings = with_places(findings, submission.text, submission.file)
+    return plan.model_copy(update={"findings": findings})
+
+
+def submit(
+    submission: Submission, plan: Plan, *, expects_client: bool, spare: SpareController | None = None
+) -> JobDirectory:
+    """Write the job's directory and start its controller, which outlives this process.
+
+    Args:
+        submission: the job.
+        plan: its plan, without errors.
+        expects_client: whether a client that can ask a person is about to attach.
+        spare: a controller that was started ahead.
+
+    Raises:
+        UsageError: the plan has errors, or the directory cannot be written.
+    """
+    if plan.errors:
+        raise UsageError(plan.errors[0].message, plan.errors[0].hint)
+    inventory = _chosen(submission, plan)
+    launch = LaunchFile(
+        identity=identity(submission.job, plan, inventory, submission.base),
+        inventory=inventory,
+        base=submission.base,
+        file=submission.file,
+        language=language(),
+        ignored=submission.ignored,
+    )
+    directory = jobs.create(submission.job.name)
+    lock: int | None = None
+    try:
+        lock = directory.claim()  # From the first, so that nobody takes the job for one whose controller has died.
+        write_atomic(directory.document, submission.text or dump_job(submission.job))
+        write_atomic(directory.plan, plan.model_dump_json(indent=2))
+        write_atomic(directory.launch, launch.model_dump_json())
+    except BaseException as fault:
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(directory.path, ignore_errors=True)
+        if not isinstance(fault, OSError):
+            raise
+        raise UsageError(
+            _("cannot write to {path}: {reason}").format(path=directory.path, reason=fault.strerror),
+            _("Free some room, or set XDG_STATE_HOME to a directory you may write to."),
+        ) from fault
+    try:
+        start_controller(directory, lock, launches=True, expects_client=expects_client, spare=spare)
+    except OSError as fault:  # Whatever else comes, Ctrl-C say: a controller may have the job by then.
+        shutil.rmtree(directory.path, ignore_errors=True)
+        message = _("the controller of the job cannot be started: {reason}")
+        raise UsageError(message.format(reason=fault.strerror or str(fault))) from fault
+    return directory
+
+
+def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
+    """Return the job that was submitted so before and still runs, `None` where there is none."""
+    return find_running(identity(submission.job, plan, _chosen(submission, plan), submission.base))
+
+
+def _chosen(submission: Submission, plan: Plan) -> Inventory:
+    """Return the inventory of the environments that the job uses."""
+    chosen = {node.name for node in plan.nodes}
+    environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
+    return submission.inventory.model_copy(update={"environments": environments})
+
+
+def _is_of_another_script(finding: Finding, run: Run, directory: Path) -> bool:
+    """Whether a finding is about a framework's own training loop, which the script that is sent does not run."""
+    return finding.code == TRAINING_LOOP_FINDING and is_without(TRAINING_LOOP, run, directory)
+
+
+def _check_program(submission: Submission) -> list[Finding]:
+    """Return whether there is the program that events are told to; it runs here, and not on the hosts."""
+    monitoring = submission.job.monitoring
+    if monitoring.on_event is None:
+        return []
+    subject, name = "monitoring.on_event", monitoring.on_event[0]
+    found = find_program(name, submission.base)
+    if found is None:
+        message = _("there is no program {name} here that could be run").format(name=name)
+        return [
+            error("on-event-missing", subject, message, _("Give its path, relative to the job file, or chmod +x it."))
+        ]
+    message = _("events start {program} on this machine: {kinds}")
+    return [info("on-event", subject, message.format(program=found, kinds=", ".join(monitoring.on_event_kinds)))]
+
+
+def _with_sent_script(job: Job, base: Path) -> Job:
+    """Write an absolute script that lies in the directory to be sent relative to that: the hosts have it elsewhere."""
+    run = job.run
+    if run is None or run.script is None or run.workdir is None:
+        return job
+    if not posixpath.isabs(run.script) or posixpath.isabs(run.workdir):
+        return job
+    folder, name = os.path.split(os.path.normpath(run.script))
+    relative = os.path.relpath(f"{os.path.realpath(folder)}/{name}", os.path.realpath(base / run.workdir))
+    if relative.split("/")[0] == "..":
+        return job
+    return job.model_copy(update={"run": run.model_copy(update={"script": relative})})
+
+
+def _check_command_alone(command: Sequence[str]) -> list[Finding]:
+    """Return the files of a command that starts in an empty directory, since the job has no `workdir`."""
+    return [
+        warning(
+            "command-missing",
+            "run.command",
+            _("run.command needs {file}, and nothing is sent without run.workdir").format(file=file),
+            _("Add `workdir: .` below run, which sends the directory of the job file."),
+        )
+        for file in files_of(command)
+        if not posixpath.isabs(file)
+    ]
+
+
+def _check_command(command: Sequence[str], directory: Path, sent: Mapping[str, UploadFile]) -> list[Finding]:
+    """Return which files of a command are not among what is sent, or cannot be executed."""
+    findings = []
+    for file in (path for path in files_of(command) if not posixpath.isabs(path)):
+        found = sent.get(os.path.normpath(file))
+        if found is None and (directory / file).is_file():
+            message = _("{file} of run.command is among what is not sent").format(file=file)
+            hint = _("Give it another name or place.")
+        elif found is None:
+            message = _("run.command needs {file}, which is not in {path}").format(file=file, path=directory)
+            hint = _("Write its path relative to workdir; where the job makes it first, ignore command-missing.")
+        elif file == command[0] and not found.executable:
+            message = _("{file} of run.command is not executable").format(file=file)
+            hint = _("Run `chmod +x {path}`, or write the interpreter before it.").format(path=directory / file)
+        else:
+            continue
+        findings.append(warning("command-missing", "run.command", message, hint))
+    return findings
+
+
+def _check_upload(run: Run | None, directory: Path) -> list[Finding]:
+    subject = "run.workdir"
+    if not directory.is_dir():
+        message = _("there is no directory {path} here").format(path=directory)
+        return [error("workdir-missing", subject, message, _("Write the path relative to the job file."))]
+    if Path("~").expanduser().resolve().is_relative_to(directory.resolve()):
+        message = _("{path} would be sent to every host, your home directory included").format(path=directory)
+        return [error("workdir-home", subject, message, _("Put the job and what it runs into a directory of its own."))]
+    own_script = run.script if run is not None and not posixpath.isabs(run.script or "/") else None
+    if own_script is not None and (missing := check_script(own_script, directory)):
+        return missing
+    try:
+        upload = survey(directory)
+    except UsageError as refusal:
+        return [error("workdir-too-large", subject, refusal.message, refusal.hint)]
+    findings = []
+    if upload.misnamed:
+        message = _("names of files must be UTF-8, and at most 255 bytes long: {names}").format(
+            names=listed(upload.misnamed, MAX_NAMES)
+        )
+        findings.append(error("file-name", subject, message, _("Rename them, or keep them elsewhere.")))
+    if upload.left_out:
+        message = _("not sent to the hosts: {names}").format(names=listed(upload.left_out, MAX_NAMES))
+        hint = _(
+            "Hidden files, *.env, private keys, what .gitignore names and links that lead elsewhere stay here; "
+            "secrets go in run.secrets."
+        )
+        findings.append(info("not-sent", subject, message, hint))
+    sent = {file.relative: file for file in upload.files}
+    if own_script is not None and os.path.normpath(own_script) not in sent:
+        message = _("the script {script} is among what is not sent").format(script=own_script)
+        findings.append(error("script-not-sent", "run.script", message, _("Give it another name or place.")))
+    if run is not None and run.script is not None and own_script is None:
+        message = _("the script {script} is not in {path}, which is sent: it must be at this path on every host")
+        make = warning if os.path.isfile(run.script) else info  # Where it is here, it was likely to be sent.
+        hint = _("To send it, put it there, or set run.workdir to a directory that holds it.")
+        findings.append(make("script-on-hosts", "run.script", message.format(script=run.script, path=directory), hint))
+    if run is not None and run.command is not None:
+        findings.extend(_check_command(run.command, directory, sent))
+    return findings
+
+
+def find_program(name: str, directory: Path) -> str | None:
+    """Return where a program is that `on_event` names; `None` where there is none that can be run."""
+    return shutil.which(str(directory / Path(name).expanduser()) if "/" in name else name)

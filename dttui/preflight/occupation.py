@@ -1,0 +1,112 @@
+"""Whether hosts have room for a job now, and who is in the way. Pure: facts and samples in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
+
+from dttui.i18n import _, joined, ngettext
+from dttui.inventory.models import Inventory
+from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.rpc.agent_words import agent_text
+from dttui.spec.findings import error, warning
+from dttui.words import listed
+
+BUSY_CPU_PERCENT = 80.0
+"""Above it, and with a load of more than one a CPU, a host counts as busy."""
+MERELY_BUSY = "host-busy"
+"""Code of a warning that others use a host, which has room all the same."""
+MAX_NAMES = 8
+"""Holders that a finding names; the others are counted."""
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """What an agent says of its host now."""
+
+    facts: HostFacts
+    sample: HostSample
+
+
+def check_room(plan: Plan, inventory: Inventory, readings: Mapping[str, HostReading]) -> list[Finding]:
+    """Return an error for each node with fewer free GPUs than the job uses there, a warning where it is merely busy.
+
+    Of simulated GPUs every rank of another job of dttui takes one, or all of its node's. A host without a reading, or
+    whose driver does not say who uses its GPUs, is not complained of.
+    """
+    found = []
+    for node in plan.nodes:
+        reading = readings.get(node.name)
+        environment = inventory.find(node.name)
+        declared = environment.resources.gpu if environment is not None else None
+        if reading is not None:
+            slots = declared.count if node.simulated and declared is not None else 0
+            found.append(_too_few(node, reading.sample, slots) or _busy(node, reading))
+    return [finding for finding in found if finding is not None]
+
+
+def count_free(sample: HostSample, slots: int) -> tuple[int, int]:
+    """Return how many GPUs are free, and of how many.
+
+    Args:
+        sample: what the host does.
+        slots: number of simulated GPUs; 0 where they are not.
+    """
+    if slots:
+        taken = sum(max(1, sum(rank.simulated_gpus or 1 for rank in ranks)) for ranks in sample.ranks.values())
+        return max(0, slots - taken), slots
+    return sum(not _holders(gpu, sample) for gpu in sample.gpus), len(sample.gpus)
+
+
+def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | None:
+    """Compare what is free with what the job uses; `slots` is the number of simulated GPUs."""
+    free, _every = count_free(sample, slots)
+    if slots:
+        who = [_("job {id}").format(id=job) for job in sample.ranks]
+        wanted = node.slots
+    else:
+        held = {gpu.index: _holders(gpu, sample) for gpu in sample.gpus}
+        who = [
+            _("GPU {index}: {who}").format(index=index, who=joined(", ", names))
+            for index, names in held.items()
+            if names
+        ]
+        wanted = node.cuda_slots
+    if free >= wanted or not who:
+        return None
+    message = ngettext(
+        "{node} has {free} free GPU and the job uses {wanted} there: {who}",
+        "{node} has {free} free GPUs and the job uses {wanted} there: {who}",
+        free,
+    ).format(node=node.name, free=free, wanted=wanted, who=listed(who, MAX_NAMES))
+    hint = _("Wait until they are free, use fewer GPUs there, or choose another environment.")
+    return error("gpus-taken", node.name, message, hint)
+
+
+def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
+    sample = reading.sample
+    reasons = [_("job {id}").format(id=job) for job in sample.ranks]
+    for gpu in sample.gpus:
+        reasons += [name for name in _holders(gpu, sample) if name not in reasons]
+    cpus = reading.facts.cpu_count
+    if (sample.cpu_percent or 0.0) > BUSY_CPU_PERCENT and (sample.load1 or 0.0) > cpus:
+        told = _("CPU {percent:.0f}%, load {load:.1f} on {cpus} CPUs")
+        reasons.append(told.format(percent=sample.cpu_percent, load=sample.load1, cpus=cpus))
+    if not reasons:
+        return None
+    message = _("{node}: in use: {reason}").format(node=node.name, reason=listed(reasons, MAX_NAMES))
+    return warning(MERELY_BUSY, node.name, message, _("The job shares the host, and may be slower."))
+
+
+def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:
+    """Name what keeps a GPU from being used: jobs of dttui, other processes with user and pid, its own error."""
+    jobs = {rank.pid: job for job, ranks in sample.ranks.items() for rank in ranks}
+    names = [agent_text(gpu.error)] if gpu.error else []
+    for process in gpu.processes or ():
+        if process.pid in jobs:
+            names.append(_("job {id}").format(id=jobs[process.pid]))
+        else:
+            names.append(_("{user} (pid {pid})").format(user=process.user or "?", pid=process.pid))
+    return list(dict.fromkeys(names))

@@ -1,0 +1,161 @@
+"""Checks of the hosts' software before anything is started there. Pure: facts in, findings and differences out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+
+from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
+
+from dttui.frameworks import get_framework
+from dttui.frameworks.bundle import holes_in
+from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
+from dttui.frameworks.parts.prefix import is_watched
+from dttui.i18n import _, joined
+from dttui.jobs.board import CheckStatus, Drift, Judgement, drift_of
+from dttui.planning.models import Finding, Plan, PlannedNode
+from dttui.rpc.agent_words import agent_text
+from dttui.spec.findings import error, warning
+
+_Told = Callable[[HostFacts, PythonFacts], str | None]
+
+
+def check_logout(node: PlannedNode, facts: HostFacts) -> list[Finding]:
+    """Name a host that ends a job when a connection is lost; with simulated GPUs it is the person's own session."""
+    if node.simulated or not facts.logout_kills:
+        return []
+    message = _("{host}: systemd would kill the job there as soon as the connection is lost").format(host=node.name)
+    hint = _("Run there once: {command}").format(command=f"loginctl enable-linger {facts.user}")
+    return [error("logout-kills", node.name, message, hint)]
+
+
+def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
+    """Return what to ask of a node's host: of its interpreter behind the words that the job puts before it."""
+    if not node.prefix:
+        return FactsRequest([node.python])
+    # Only a start fills holes, and who looks on would look at what is asked.
+    if any(holes_in(word) for word in node.prefix) or is_watched(node.prefix):
+        return FactsRequest()
+    process = next(iter(node.processes), None)
+    told = process.env if process is not None else {}
+    env = {name: told[name] for name in plan.own_variables if name in told and not holes_in(told[name])}
+    cwd = process.cwd if process is not None and not holes_in(process.cwd) else "/"
+    return FactsRequest([node.python], list(node.prefix), env, cwd)
+
+
+def python_of(node: PlannedNode, facts: HostFacts) -> PythonFacts | None:
+    """Return what a host says of a node's interpreter: of the one that the job will start."""
+    told = (item for item in facts.pythons if item.path == node.python and tuple(item.prefix or ()) == node.prefix)
+    return next(told, None)
+
+
+def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement:
+    """Say whether a host has the interpreter and packages of the job."""
+    name, python = node.name, python_of(node, facts)
+    if python is None or python.error:
+        reason = agent_text(python.error) if python and python.error else _("nothing is known of it")
+        if node.prefix:
+            return _unseen(node, reason)
+        message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)
+        hint = (
+            _("Set `python` of this environment in the inventory.")
+            if plan.python is None
+            else _("Correct run.python of the job, or leave it out: then `python` of the environment counts.")
+        )
+        return Judgement(node.python, (error("python-missing", name, message, hint),))
+    wanted = get_framework(plan.framework).requires
+    told = [f"Python {python.version}", *(f"{name} {python.packages.get(name, '–')}" for name in wanted)]
+    if python.torch_cuda and "torch" in wanted:
+        told.append(f"CUDA {python.torch_cuda}")
+    if python.nccl and plan.backend == "nccl" and _may_use_torch(plan):
+        told.append(f"NCCL {python.nccl}")
+    if facts.driver_version:
+        told.append(_("driver {version}").format(version=facts.driver_version))
+    hint = (
+        _("Install it there, or name an interpreter that has it: `python` of this environment, or run.python.")
+        if plan.python is None
+        else _("Install it there, or name another interpreter by run.python of the job, or none.")
+    )
+    text = _("{host}: {python} has no {package}")
+    findings = tuple(
+        error("package-missing", name, text.format(host=name, python=python.path, package=package), hint)
+        for package in wanted
+        if package not in python.packages
+    )
+    return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
+
+
+def _unseen(node: PlannedNode, reason: str) -> Judgement:
+    """Say that nobody could look behind the prefix, which may be ready only when the job starts."""
+    message = _("{host}: the interpreter behind run.prefix could not be looked at: {reason}")
+    hint = _("Try there: {command}").format(command=shlex.join([*node.prefix, node.python, "--version"]))
+    found = warning("python-unknown", node.name, message.format(host=node.name, reason=reason), hint)
+    return Judgement(node.python, (found,), CheckStatus.UNKNOWN)
+
+
+def _check_nccl(plan: Plan, node: PlannedNode, python: PythonFacts) -> tuple[Finding, ...]:
+    """Name an NCCL that would find no algorithm at all where it is told that of one collective."""
+    asked = next((process.env["NCCL_ALGO"] for process in node.processes if "NCCL_ALGO" in process.env), "")
+    if plan.backend != "nccl" or ":" not in asked or python.nccl is None or version(python.nccl) >= PER_COLLECTIVE:
+        return ()
+    message = _("{host}: NCCL {version} does not take NCCL_ALGO={value}").format(
+        host=node.name, version=python.nccl, value=asked
+    )
+    key = "run.env.NCCL_ALGO" if "NCCL_ALGO" in plan.own_variables else "communication.allreduce.algorithm"
+    hint = _("Leave {key} out, or install NCCL {least} there: torch 2.7 brings a newer one.")
+    hint = hint.format(key=key, least=".".join(map(str, PER_COLLECTIVE)))
+    return (error("nccl-too-old", node.name, message, hint),)
+
+
+def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]:
+    """Return what is not the same on all nodes that told it: who has what most have, and who differs."""
+    packages = [*(("torch",) if _may_use_torch(plan) else ()), *get_framework(plan.framework).requires]
+    items: dict[str, _Told] = {}
+    if plan.container is None:
+        items = {
+            "Python": lambda _host, python: python.version,
+            **{package: _package(package) for package in packages},
+        }
+    if plan.container is None and _may_use_torch(plan):
+        items["CUDA"] = lambda _host, python: python.torch_cuda
+        items["ROCm"] = lambda _host, python: python.torch_rocm
+        if plan.backend == "nccl":
+            items["NCCL"] = lambda _host, python: python.nccl
+    if plan.backend == "nccl":
+        items["driver"] = lambda host, _python: host.driver_version
+    pairs = {
+        node.name: (facts[node.name], python)
+        for node in plan.nodes
+        if node.name in facts and (python := python_of(node, facts[node.name])) and not python.error
+    }
+    found = []
+    for item, tell in items.items():
+        values = {name: value for name, pair in pairs.items() if (value := tell(*pair)) is not None}
+        if item in ("CUDA", "ROCm"):  # A build without it differs from one with it.
+            values = {name: tell(*pair) or _("none") for name, pair in pairs.items() if pair[1].packages.get("torch")}
+        if len(set(values.values())) > 1:
+            found.append(drift_of(item, values))
+    return tuple(found)
+
+
+def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
+    """Return a finding a difference; of NCCL, whose versions do not talk to each other, it is an error."""
+    found = []
+    for item in drift:
+        told = joined(", ", (f"{name}: " + value for value, names in item.others.items() for name in names))
+        message = _("the hosts have different versions of {package}: most {usual}, {others}").format(
+            package=item.item, usual=item.usual, others=told
+        )
+        make = error if item.item == "NCCL" else warning
+        code = "nccl-drift" if item.item == "NCCL" else "drift"
+        found.append(make(code, item.item, message, _("Install the same version everywhere.")))
+    return found
+
+
+def _may_use_torch(plan: Plan) -> bool:
+    """Whether torch, and the CUDA and NCCL that it is built with, can matter: TensorFlow brings its own."""
+    return plan.framework != "tensorflow"
+
+
+def _package(name: str) -> _Told:
+    return lambda _host, python: python.packages.get(name)

@@ -1,0 +1,1 @@
+"""The client of an agent over a transport: requests out, answers checked and bounded."""

@@ -1,1 +1,0 @@
-"""Use cases, headless: fleet, launch, controller, following, deployment."""

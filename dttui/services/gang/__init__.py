@@ -1,1 +1,0 @@
-"""One attempt of a job on all its nodes: started together, watched, taken over, and how it ended."""

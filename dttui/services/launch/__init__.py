@@ -1,1 +1,0 @@
-"""Submitting a job: its directory on the login node, and the files that go to its hosts."""

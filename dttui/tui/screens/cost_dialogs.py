@@ -1,0 +1,63 @@
+"""Questions about what a draft costs: which model it trains, which degrees it should have. They change a state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from textual.app import App
+
+from dttui.compose.estimates import DraftCost, Statuses, advise, model_of, with_layout, with_model
+from dttui.errors import UsageError
+from dttui.i18n import _
+from dttui.inventory.models import Inventory
+from dttui.planning.compose import ComposeState
+from dttui.tui.draft_watch import DraftWatch
+from dttui.tui.screens.job_files import tell
+from dttui.tui.screens.model import ModelDialog
+from dttui.tui.screens.recommend import RecommendDialog
+
+
+async def ask_for_model(app: App[Any], state: ComposeState) -> ComposeState | None:
+    """Ask for the model; return the draft with it, `None` where it stays as it is. In a worker."""
+    model = await app.push_screen_wait(ModelDialog(model_of(state)))
+    return None if model is None else with_model(state, model)
+
+
+async def has_model(app: App[Any], draft: DraftWatch, become: Callable[[ComposeState], None]) -> bool:
+    """Whether the size of the draft's model is known, after asking for it where it is not. In a worker.
+
+    Args:
+        app: where to ask.
+        draft: what is known of the draft.
+        become: takes the draft with the model in it.
+    """
+    for may_ask in (True, False):
+        cost = await draft.cost_now()
+        if cost.absence is None or not cost.absence.lacks_model:
+            return True
+        if may_ask:
+            become(await ask_for_model(app, draft.state) or draft.state)
+    return False
+
+
+async def offer_layouts(
+    app: App[Any], state: ComposeState, inventory: Inventory, statuses: Statuses
+) -> ComposeState | None:
+    """Offer the best degrees; return the draft with those chosen, `None` where it stays as it is. In a worker."""
+    try:
+        offer = await asyncio.to_thread(advise, state, inventory, statuses)
+    except UsageError as error:
+        tell(app, error)
+        return None
+    chosen = await app.push_screen_wait(RecommendDialog(offer))
+    return None if chosen is None else with_layout(state, chosen)
+
+
+def tell_absence(app: App[Any], cost: DraftCost) -> None:
+    """Say why there is no estimate."""
+    if cost.absence is not None:
+        tell(app, UsageError(cost.absence.reason, cost.absence.remedy))
+    else:
+        tell(app, UsageError(_("Tick at least one environment")))

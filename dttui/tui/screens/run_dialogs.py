@@ -1,0 +1,48 @@
+"""Questions about how a draft runs: what its framework is told, and in which image. They change a state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from textual.app import App
+
+from dttui.errors import UsageError
+from dttui.frameworks import get_framework
+from dttui.frameworks.unavailable import Unavailable
+from dttui.i18n import _
+from dttui.planning.compose import ComposeState
+from dttui.planning.section_form import options_form, section_form
+from dttui.spec.models import Container, Job
+from dttui.tui.screens.job_files import tell
+from dttui.tui.screens.section import SectionDialog
+
+_NAME = "draft"
+"""Of a job that is only looked at."""
+
+
+async def ask_for_options(app: App[Any], state: ComposeState) -> ComposeState | None:
+    """Ask what the framework is told; return the draft with it, `None` where it stays as it is. In a worker."""
+    if state.framework is None:
+        return None
+    framework = get_framework(state.framework)
+    if isinstance(framework, Unavailable):
+        tell(app, UsageError(framework.reason, framework.hint))
+        return None
+    form = options_form(Job(name=_NAME, framework_options=dict(state.framework_options)), framework)
+    if not form.fields:
+        text = _("{framework} has no options.").format(framework=framework.label)
+        app.notify(text, markup=False)
+        return None
+    title = _("Options of {framework}").format(framework=framework.label)
+    values = await app.push_screen_wait(SectionDialog(title, form))
+    return None if values is None else state.with_options(values)
+
+
+async def ask_for_container(app: App[Any], state: ComposeState) -> ComposeState | None:
+    """Ask for the image to run in; return the draft with it, `None` where it stays as it is. In a worker."""
+    dialog = SectionDialog(_("Container"), section_form(Container, state.container))
+    values = await app.push_screen_wait(dialog)
+    if values is None:
+        return None
+    return replace(state, container=Container.model_validate(values) if values else None)

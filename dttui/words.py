@@ -1,0 +1,125 @@
+"""The names of states and measures in the person's language: words alone, without symbol or colour."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dtagent.protocol.events import JobState, NodeStanding
+
+from dttui.i18n import _, joined
+from dttui.sanitize import clean
+
+_LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names in a row, of many the first and how many more there are."""
+    shown = joined(", ", names[:most])
+    if len(names) <= most:
+        return shown
+    return _("{names} and {count} more").format(names=shown, count=len(names) - most)
+
+
+def without_log_head(text: str) -> str:
+    """Return what torch said without the time and source before it, which would take the room of the words."""
+    return _LOG_HEAD.sub("", text)
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size on a disk for a person to read: `1.2 GB`, `340 MB`, `52 kB`."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:,.0f} {name}"
+    return f"{size_bytes / 1000:.0f} kB"
+
+
+def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:
+    """Return ranks, each with its node, in a row."""
+    return listed([_("rank {rank} on {host}").format(rank=rank, host=node) for rank, node in ranks], most)
+
+
+def process_name(name: str) -> str:
+    """Return what a process of a node is called: a rank or a service by its own name."""
+    return _("launcher") if name == "launcher" else name
+
+
+def state_name(state: JobState) -> str:
+    """Return the name of a job's state as a headline has it."""
+    return {
+        JobState.PENDING: _("PENDING"),
+        JobState.PREFLIGHT: _("PREFLIGHT"),
+        JobState.LAUNCHING: _("LAUNCHING"),
+        JobState.RENDEZVOUS: _("RENDEZVOUS"),
+        JobState.RUNNING: _("RUNNING"),
+        JobState.RESTARTING: _("RESTARTING"),
+        JobState.STOPPING: _("STOPPING"),
+        JobState.SUCCEEDED: _("SUCCEEDED"),
+        JobState.FAILED: _("FAILED"),
+        JobState.CANCELLED: _("CANCELLED"),
+        JobState.UNKNOWN: _("UNKNOWN"),
+    }[state]
+
+
+def node_state_name(state: NodeStanding) -> str:
+    """Return the name of the state of a node of a job."""
+    return {
+        NodeStanding.WAITING: _("waiting"),
+        NodeStanding.CONNECTED: _("connected"),
+        NodeStanding.PREPARED: _("prepared"),
+        NodeStanding.RUNNING: _("running"),
+        NodeStanding.STOPPING: _("stopping"),
+        NodeStanding.STOPPED: _("stopped"),
+        NodeStanding.ENDED: _("ended"),
+        NodeStanding.DISCARDED: _("discarded"),
+        NodeStanding.UNKILLABLE: _("unkillable"),
+        NodeStanding.LOST: _("lost"),
+        NodeStanding.AGENT_GONE: _("agent gone"),
+        NodeStanding.FAILED: _("failed"),
+        NodeStanding.UNKNOWN: _("unknown"),
+    }[state]
+
+
+def told_state(said: object) -> str:
+    """Return the name of a job's state as an event says it; of one that only another version knows, its own word."""
+    known = said in [state.value for state in JobState]
+    return state_name(JobState(said)) if known else clean(str(said))
+
+
+def told_node_state(said: object) -> str:
+    """Return the name of the state of a node of a job as an event says it; of an unknown one its own word."""
+    known = said in [state.value for state in NodeStanding]
+    return node_state_name(NodeStanding(said)) if known else clean(str(said))
+
+
+def agent_outcome_name(outcome: str) -> str:
+    """Return the name of what became of a host's agent, or of the state it is in."""
+    return {
+        "installed": _("installed"),
+        "upgraded": _("upgraded"),
+        "downgraded": _("downgraded"),
+        "repaired": _("repaired"),
+        "up-to-date": _("up to date"),
+        "outdated": _("outdated"),
+        "broken": _("broken"),
+        "none": _("no agent"),
+        "embedded": _("embedded"),
+        "removed": _("removed"),
+        "refused": _("refused"),
+        "unreachable": _("unreachable"),
+        "failed": _("failed"),
+    }.get(outcome, outcome)
+
+
+def measure_name(key: str) -> str:
+    """Return the name of a measure that ranks report; the key itself for one of the script's own."""
+    return {
+        "step": _("step"),
+        "loss": _("loss"),
+        "tokens_per_s": _("tok/s"),
+        "samples_per_s": _("samples/s"),
+        "steps_per_s": _("steps/s"),
+        "learning_rate": _("learning rate"),
+        "gradient_norm": _("gradient norm"),
+        "epoch": _("epoch"),
+    }.get(key, key)

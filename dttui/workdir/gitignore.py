@@ -1,0 +1,136 @@
+"""Which files of a directory git would leave out: asked of git itself, or read from .gitignore where it cannot tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dttui.workdir.beneath import Root
+
+GIT_TIMEOUT_S = 30.0
+MAX_RULES_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    only_directories: bool
+    keeps: bool
+
+
+@dataclass
+class IgnoreRules:
+    """The .gitignore files from a directory down, read as a walk comes to them."""
+
+    _rules: list[tuple[str, list[_Rule]]] = field(default_factory=list)
+
+    def enter(self, root: Root, name: str, relative: str) -> None:
+        """Read the .gitignore of a directory by its name beneath the root, which as for git must be no link.
+
+        `relative` is its path from where the walk began, "" there.
+        """
+        try:
+            with root.open(f"{name}/.gitignore" if name else ".gitignore") as stream:
+                text = stream.read(MAX_RULES_BYTES).decode(errors="surrogateescape")
+        except OSError:
+            return
+        rules = [rule for line in text.splitlines() if (rule := _parse(line)) is not None]
+        if rules:
+            self._rules.append((f"{relative}/" if relative else "", rules))
+
+    def ignores(self, relative: str, *, is_directory: bool) -> bool:
+        """Whether a path is left out whose parents are not: the last rule that fits it decides."""
+        for prefix, rules in reversed(self._rules):
+            if relative.startswith(prefix):
+                for rule in reversed(rules):
+                    if (is_directory or not rule.only_directories) and rule.pattern.fullmatch(relative[len(prefix) :]):
+                        return not rule.keeps
+        return False
+
+
+def list_with_git(directory: Path) -> tuple[list[str], list[str]] | None:
+    """Return the files of a checkout that git keeps or would keep, and what it leaves out; `None` where it cannot tell.
+
+    A directory that is itself ignored by the checkout around it counts as none of git's.
+    """
+    if _git(directory, "check-ignore", "-q", ".") != ("", 1):
+        return None
+    kept = _git(directory, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    ignored = _git(directory, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    if kept is None or ignored is None or kept[1] or ignored[1]:
+        return None
+    return _names(kept[0]), _names(ignored[0])
+
+
+def _names(listed: str) -> list[str]:
+    return [name.rstrip("/") for name in dict.fromkeys(listed.split("\0")) if name]
+
+
+def _git(directory: Path, *arguments: str) -> tuple[str, int] | None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            # A checkout's own settings may name a program that watches its files.
+            ["git", "-c", "core.fsmonitor=false", "-C", str(directory), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return os.fsdecode(done.stdout), done.returncode
+
+
+def _parse(line: str) -> _Rule | None:
+    line = re.sub(r"(?<!\\)((?:\\\\)*) +$", r"\1", line)
+    keeps = line.startswith("!")
+    text = line[keeps:]
+    if not text or text.startswith("#"):
+        return None
+    only_directories = text.endswith("/")
+    text = text.rstrip("/") if only_directories else text
+    is_anchored = "/" in text
+    pattern = _translated(text.removeprefix("/"))
+    try:
+        return _Rule(re.compile(pattern if is_anchored else f"(?:.*/)?{pattern}", re.DOTALL), only_directories, keeps)
+    except re.error:
+        return None
+
+
+def _translated(text: str) -> str:
+    """Return the regular expression of a pattern in the language of gitignore(5)."""
+    found = ""
+    at = 0
+    while at < len(text):
+        rest = text[at:]
+        if rest.startswith("**/") and (at == 0 or text[at - 1] == "/"):
+            found, at = f"{found}(?:.*/)?", at + 3
+        elif rest == "**" and text[at - 1 : at] == "/":
+            found, at = f"{found}.+", at + 2
+        elif rest[0] == "*":
+            found, at = f"{found}[^/]*", at + len(rest) - len(rest.lstrip("*"))
+        elif rest[0] == "?":
+            found, at = f"{found}[^/]", at + 1
+        elif (end := _end_of_class(rest)) > 0:
+            negated = rest[1] in "!^"
+            inner = rest[1 + negated : end].replace("\\", "\\\\").replace("[", "\\[")
+            inner = f"\\{inner}" if inner[:1] in ("^", "]") else inner
+            found, at = f"{found}(?!/)[{'^' * negated}{inner}]", at + end + 1
+        elif rest[0] == "\\" and len(rest) > 1:
+            found, at = found + re.escape(rest[1]), at + 2
+        else:
+            found, at = found + re.escape(rest[0]), at + 1
+    return found
+
+
+def _end_of_class(rest: str) -> int:
+    """Return where the bracket that begins here is closed; 0 where none does."""
+    if not rest.startswith("["):
+        return 0
+    first = 2 if rest[1:2] in ("!", "^") else 1
+    return max(0, rest.find("]", first + 1))

@@ -1,0 +1,217 @@
+"""Messages that are stored and told again in another language, by themselves and as events of a job."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import dtagent
+import pytest
+from dtagent.facts.interpreters import examine_all
+from dtagent.protocol.events import EventKind, JobState, NodeStanding
+from dtagent.telemetry import nvml
+
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.errors import HostError, PreflightError
+from dttui.i18n import Message, _, joined, msg, ngettext, nmsg, retell, set_language
+from dttui.jobs import JobDirectory
+from dttui.jobs.board import Board, Check, Judgement, cells_to_data
+from dttui.jobs.event_log import EventLog
+from dttui.rpc import agent_words
+from dttui.rpc.agent_words import agent_text, gpu_note_text
+from dttui.sanitize import clean
+from dttui.spec.findings import error
+from tests.tui.catalogue import compile_catalogues
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    compile_catalogues()
+    set_language("en")
+    yield
+    set_language("en")
+
+
+def test_a_message_is_said_in_the_language_of_the_moment_and_again_in_another() -> None:
+    inner = msg("rank {rank} on {host}", rank=3, host="gpu1")
+    message = msg("{who} exited with code {code}", who=inner, code=1)
+    assert message == "rank 3 on gpu1 exited with code 1"
+    set_language("zh")
+    assert retell(message.recipe) == "gpu1 上的 rank 3 以退出码 1 退出"
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "checking 1 host"), (3, "checking 3 hosts")])
+def test_the_form_of_a_message_follows_the_count(count: int, text: str) -> None:
+    message = nmsg("checking {count} host", "checking {count} hosts", count)
+    assert message == text
+    assert retell(message.recipe) == text
+
+
+def test_braces_in_a_value_are_only_text() -> None:
+    assert retell(msg("{host}: {reason}", host="{0}", reason="{reason!r:>9} {").recipe) == "{0}: {reason!r:>9} {"
+
+
+def test_an_event_is_read_in_the_language_of_its_reader() -> None:
+    directory = jobs.create("job")
+    log = EventLog(directory.events)
+    log.add(EventKind.JOB_STATE, msg("finished in {seconds} s", seconds=41), data={"state": JobState.SUCCEEDED.value})
+    log.add(EventKind.PROGRESS, "what a script said")
+    assert [event.message for event in directory.read_events()] == ["finished in 41 s", "what a script said"]
+    set_language("zh")
+    assert [event.message for event in directory.read_events()] == ["用时 41 秒，已完成", "what a script said"]
+    assert jobs.summarize(directory).reason == "用时 41 秒，已完成"
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "{}",
+        '{"id": "{x}", "values": {}}',
+        '{"id": "a", "values": 3}',
+        '{"id": "{a.b}", "values": {"a": 1}}',
+    ],
+)
+def test_an_event_with_a_spoilt_recipe_keeps_its_message(tmp_path: Path, recipe: str) -> None:
+    directory = JobDirectory(tmp_path)
+    directory.events.write_text(
+        f'{{"seq": 0, "time": 1.0, "kind": "progress", "message": "as it was", "told": {recipe}}}\n'
+    )
+    assert [event.message for event in directory.read_events()] == ["as it was"]
+
+
+def again(message: str) -> str:
+    """Return a message as a reader gets it from a file."""
+    assert isinstance(message, Message)
+    return retell(json.loads(json.dumps(message.recipe)))
+
+
+def test_any_message_that_was_filled_in_can_be_told_again() -> None:
+    message = _("{host}: no answer within {seconds:g} s").format(host=Path("gpu1"), seconds=2.5)
+    count = ngettext("{count} GPU in all", "{count} GPUs in all", 3).format(count=3)
+    assert (message, count) == ("gpu1: no answer within 2.5 s", "3 GPUs in all")
+    set_language("zh")
+    assert again(message) == "gpu1：2.5 秒内没有回答"
+    assert again(count) == "总计 3 个 GPU"
+    assert again(_("no route")) == "无路由"
+
+
+def test_text_before_and_after_a_message_stays_as_it_is() -> None:
+    message = "gpu3 → gpu1:29517 " + _("no route") + " ({0})"
+    assert message == "gpu3 → gpu1:29517 no route ({0})"
+    set_language("zh")
+    assert again(message) == "gpu3 → gpu1:29517 无路由 ({0})"
+
+
+def test_messages_in_a_row_are_each_told_again() -> None:
+    row = joined(" · ", ["NCCL 2.27", _("no route"), _("driver {version}").format(version="570")])
+    assert (row, joined(", ", ["a"]), joined(", ", [])) == ("NCCL 2.27 · no route · driver 570", "a", "")
+    set_language("zh")
+    assert again(row) == "NCCL 2.27 · 无路由 · 驱动 570"
+
+
+def test_a_number_that_no_file_holds_is_told_all_the_same() -> None:
+    assert msg("{host} does not answer within {seconds:.0f} s", host="gpu1", seconds=float("inf")).endswith("inf s")
+
+
+def test_an_error_of_a_host_and_a_finding_are_read_in_the_language_of_their_reader() -> None:
+    directory = jobs.create("job")
+    log = AttemptLog(EventLog(directory.events), 0)
+    failure = HostError("gpu1", _("{host}: no answer within {seconds:g} s").format(host="gpu1", seconds=4))
+    log.note("gpu1", NodeStanding.FAILED, failure.message)
+    board = Board(("gpu1",))
+    said = _("{host}: {python} has no {package}").format(host="gpu1", python="/py", package="torch")
+    found = error("package-missing", "gpu1", said, _("Install the same version everywhere."))
+    board.put("gpu1", {Check.SOFTWARE: Judgement(_("no route"), (found,)), Check.PATHS: Judgement("", (found,))}, 0.1)
+    board.say([error("b", "x", msg("rolling back"))])
+    for item in board.findings:
+        log.tell(item)
+    log.add(EventKind.PREFLIGHT, "", node="gpu1", data={"cells": cells_to_data(board.rows["gpu1"])})
+    with pytest.raises(PreflightError) as refused:
+        board.raise_errors()
+    log.progress(refused.value.message)
+    set_language("zh")
+    node, finding, _other, cells, refusal = directory.read_events()
+    assert node.message == "gpu1：4 秒内没有回答"
+    assert finding.message == "gpu1：/py 中没有 torch"
+    assert finding.data["hint"] == "请在各处安装相同的版本。"
+    assert cells.data["cells"]["software"]["text"] == "无路由"
+    assert refusal.message.startswith("gpu1：/py 中没有 torch")
+    assert "and 1 more" not in refusal.message
+
+
+def test_a_recipe_for_data_that_is_not_there_does_no_harm(tmp_path: Path) -> None:
+    line = '{"seq": 0, "time": 1.0, "kind": "finding", "message": "m", "data": {"hint": "h"}, "told": {"data": %s}}\n'
+    directory = JobDirectory(tmp_path)
+    for spoilt in (
+        '[[["a", "b"], {"id": "no route"}]]',
+        '[[["hint"], 3]]',
+        '{"hint": 1}',
+        "[3]",
+        '[[[], {"id": "x"}]]',
+    ):
+        directory.events.write_text(line % spoilt)
+        assert [(event.message, event.data) for event in directory.read_events()] == [("m", {"hint": "h"})]
+
+
+def test_what_an_agent_says_is_told_in_the_language_of_the_person_where_it_is_known() -> None:
+    set_language("zh")
+    recipe = {"id": "there is no {paths} here", "values": {"paths": "/data\x1b[2J"}}
+    assert agent_text("there is no /data here", {"told": recipe}) == "这里没有 /data"
+    assert agent_text("the host was restarted") == "主机重新启动了"
+    evil = {"id": "{paths.__class__:>999999999}", "values": {"paths": "x"}}
+    for data in ({"told": evil}, {"told": {**recipe, "values": {}}}, {"told": {**recipe, "values": 3}}, {}, None, 3):
+        assert agent_text("it said \x1b[31mso", data) == "it said so"
+
+
+def test_every_text_that_is_known_of_agents_is_one_that_they_say() -> None:
+    said = "".join(path.read_text() for path in Path(dtagent.__file__).parent.rglob("*.py"))
+    assert [text for text in agent_words._KNOWN if f'"{text.removesuffix("; {who}")}"' not in said] == []
+    for text in agent_words._RECOGNISED:
+        longest = max((plain.strip(" :;()") for plain, *_rest in string.Formatter().parse(text)), key=len)
+        assert longest in said, text
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("power brake", "供电制动"),
+        ("action 9", "操作 9"),
+        ("no warm start: it has not answered within 3 s", "没有预热启动：它在 3 秒内没有响应"),
+        (
+            "logs are not capped: the file system of /a (b) cannot drop part of a file (Operation not supported)",
+            "日志大小未受限制：/a (b) 所在的文件系统不能丢弃文件的一部分（Operation not supported）",
+        ),
+        ("cannot write /a: b: c", "无法写入 /a：b: c"),
+        (
+            "the disk of \x1b[2J/x was full at 12:00:01 +0000: logs lack what did not fit",
+            "/x 所在磁盘在 12:00:01 +0000 已满",
+        ),
+        ("no warm start: nobody knows why", "没有预热启动：nobody knows why"),
+        ("{path} {reason.__class__}", "{path} {reason.__class__}"),
+        ("no warm start: " * 1000, "no warm start: no warm"),
+    ],
+)
+def test_a_text_that_comes_filled_in_is_told_by_the_words_around_what_fills_it(said: str, shown: str) -> None:
+    set_language("zh")
+    assert agent_text(said).startswith(shown)
+    set_language("en")
+    assert agent_text(said) == clean(said)
+
+
+def test_what_interpreters_and_drivers_are_said_to_lack_is_told_in_the_language_of_the_person(tmp_path: Path) -> None:
+    fails = tmp_path / "python"
+    fails.write_text("#!/bin/sh\necho oh >&2\nexit 3\n")
+    fails.chmod(0o700)
+    pythons = ["", "no-such", "a/b", "/nowhere", str(tmp_path), "/etc/hosts", str(fails), "/bin/true"]
+    errors = [facts.error or "" for facts in examine_all(pythons)]
+    notes = [*nvml._DRIVER_NOTES.values(), nvml.silence(3.2), nvml.silence(3.2, "nvmlInit")]
+    set_language("zh")
+    assert [text for text in (*errors, *notes) if agent_text(text) == clean(text)] == []
+    assert agent_text(errors[-2]) == f"{fails} 以 3 退出：oh"
+    both = "GPU 0: the driver has not answered for 3 s; GPU 12: GPU is lost"
+    assert gpu_note_text(both) == "GPU 0: 驱动已 3 秒没有响应; GPU 12: GPU is lost"
+    assert gpu_note_text("the NVIDIA driver sees no GPU") == "NVIDIA 驱动未发现 GPU"
+    assert gpu_note_text("") == ""
