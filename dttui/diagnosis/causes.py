@@ -117,7 +117,7 @@ def asked_bytes(fields: Mapping[str, str]) -> int | None:
     if fields.get("asked_bytes"):
         return int(fields["asked_bytes"])
     number, _blank, unit = fields.get("asked", "").partition(" ")
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return int(float(number) * _UNITS.get(unit, 1))
     return None
 
@@ -131,7 +131,17 @@ def tell(text: str, fields: dict[str, str]) -> str:
         if value and not merged.get(plain):
             merged[plain] = value
     if merged.get("asked_bytes"):
-        merged["asked"] = f"{int(merged['asked_bytes']) / 2**30:,.1f} GiB"
+        merged["asked"] = _size(int(merged["asked_bytes"]))
+    for name in ("asked", "free", "total"):
+        number, _blank, unit = merged.get(name, "").partition(" ")
+        if unit in _UNITS:
+            with contextlib.suppress(ValueError):
+                merged[name] = _size(float(number) * _UNITS[unit])
     if merged.get("milliseconds"):
         merged["seconds"] = f"{int(merged['milliseconds']) / 1000:.0f}"
     return _(text).format(**merged)
+
+
+def _size(size: float) -> str:
+    """Return bytes in GB or MB, as memory is told on every screen: torch and numpy count in GiB."""
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

@@ -14,7 +14,8 @@ FULL_SHARE = 0.92
 """Of a host's memory: from here on the kernel may have killed somebody."""
 ROOMY_SHARE = 0.8
 """Of a host's memory: up to here it was not the host that was full."""
-MIB_PER_GIB = 1024
+MIB_PER_GB = 1e9 / (1 << 20)
+"""Readings are in MiB, and memory is told in GB, as on every screen."""
 MIB_BYTES = 1 << 20
 
 
@@ -36,9 +37,9 @@ def _refused(cause: Cause, failure: Failed, before: Before) -> Cause:
     share, total_mib = before.host_memory_share, before.memory_total_mib
     if share is None or total_mib is None or before.memory_peak_mib is None:
         return cause
-    used, total = before.memory_peak_mib / MIB_PER_GIB, total_mib / MIB_PER_GIB
+    used, total = before.memory_peak_mib / MIB_PER_GB, total_mib / MIB_PER_GB
     if cause.asked_bytes is not None and cause.asked_bytes > total_mib * MIB_BYTES:
-        more = _("All of {host} has {total:.0f} GiB.").format(host=host, total=total)
+        more = _("All of {host} has {total:.0f} GB.").format(host=host, total=total)
         return replace(
             cause, code="memory-limit", words=f"{cause.words} {more}", advice=(tell(WRONG_SIZE, {}), *cause.advice[:1])
         )
@@ -47,17 +48,17 @@ def _refused(cause: Cause, failure: Failed, before: Before) -> Cause:
         return replace(cause, code="host-oom", words=f"{cause.words} {more}", advice=(tell(LESS_HOST_MEMORY, {}),))
     if share < ROOMY_SHARE:
         more = _(
-            "The host had room ({used:.1f} of {total:.1f} GiB in use): a limit stood in the way (ulimit -v, a "
+            "The host had room ({used:.1f} of {total:.1f} GB in use): a limit stood in the way (ulimit -v, a "
             "container, a cgroup), or it was too much at once."
         ).format(used=used, total=total)
         if limit_mib is not None and limit_mib < total_mib:
             more = _(
-                "The host had room ({used:.1f} of {total:.1f} GiB in use), but this rank may have no more than "
-                "{limit:.1f} GiB there (ulimit -v, or its cgroup)."
-            ).format(used=used, total=total, limit=limit_mib / MIB_PER_GIB)
+                "The host had room ({used:.1f} of {total:.1f} GB in use), but this rank may have no more than "
+                "{limit:.1f} GB there (ulimit -v, or its cgroup)."
+            ).format(used=used, total=total, limit=limit_mib / MIB_PER_GB)
         limits = tell(MEMORY_LIMITS, {"host": host})
         return replace(cause, code="memory-limit", words=f"{cause.words} {more}", advice=(limits, *cause.advice[:1]))
-    more = _("{used:.1f} of {total:.1f} GiB of the host were in use.").format(used=used, total=total)
+    more = _("{used:.1f} of {total:.1f} GB of the host were in use.").format(used=used, total=total)
     return replace(cause, words=f"{cause.words} {more}")
 
 

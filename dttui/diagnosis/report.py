@@ -27,7 +27,8 @@ MOST_NAMED = 4
 _RANK_MARK = re.compile(r"^\[(?:rank|default)?\d{1,9}\]:")
 SHORT_TRACEBACK = 20
 SHORT_ALSO = 8
-MIB_PER_GIB = 1024
+MIB_PER_GB = 1e9 / (1 << 20)
+"""Readings are in MiB, and memory is told in GB, as on every screen."""
 
 
 class Kind(Enum):
@@ -320,8 +321,8 @@ def _gpu_words(gpu: GpuBefore | None) -> list[str]:
     if gpu.utilization_percent is not None:
         pieces.append(_("busy {percent}%").format(percent=gpu.utilization_percent))
     if gpu.memory_peak_mib is not None and gpu.memory_total_mib:
-        used, total = gpu.memory_peak_mib / MIB_PER_GIB, gpu.memory_total_mib / MIB_PER_GIB
-        pieces.append(_("holds up to {used:.1f} of {total:.1f} GiB").format(used=used, total=total))
+        used, total = gpu.memory_peak_mib / MIB_PER_GB, gpu.memory_total_mib / MIB_PER_GB
+        pieces.append(_("holds up to {used:.1f} of {total:.1f} GB").format(used=used, total=total))
     if gpu.temperature_max_c is not None:
         pieces.append(_("up to {degrees} °C").format(degrees=gpu.temperature_max_c))
     if gpu.power_w is not None:
@@ -345,9 +346,9 @@ def _host_words(before: Before) -> list[str]:
     rank = []
     if before.rank_memory_peak_mib is not None:
         peak, first = before.rank_memory_peak_mib, before.rank_memory_first_mib or 0
-        rank.append(_("memory up to {used:.1f} GiB").format(used=peak / MIB_PER_GIB))
-        if peak > 2 * first and peak - first > MIB_PER_GIB:
-            rank.append(_("from {used:.1f}").format(used=first / MIB_PER_GIB))
+        rank.append(_("memory up to {used:.1f} GB").format(used=peak / MIB_PER_GB))
+        if peak > 2 * first and peak - first > MIB_PER_GB:
+            rank.append(_("from {used:.1f}").format(used=first / MIB_PER_GB))
     if before.rank_cpu_percent is not None:
         rank.append(_("CPU {percent:.0f}%").format(percent=before.rank_cpu_percent))
     if before.rank_state in ("disk-sleep", "stopped", "zombie"):
@@ -356,8 +357,8 @@ def _host_words(before: Before) -> list[str]:
         lines.append(_("the rank") + "  " + " · ".join(rank))
     host = []
     if before.memory_peak_mib is not None and before.memory_total_mib:
-        used, total = before.memory_peak_mib / MIB_PER_GIB, before.memory_total_mib / MIB_PER_GIB
-        host.append(_("memory up to {used:.1f} of {total:.1f} GiB").format(used=used, total=total))
+        used, total = before.memory_peak_mib / MIB_PER_GB, before.memory_total_mib / MIB_PER_GB
+        host.append(_("memory up to {used:.1f} of {total:.1f} GB").format(used=used, total=total))
     if before.cpu_percent is not None:
         host.append(_("CPU {percent:.0f}%").format(percent=before.cpu_percent))
     if before.full_disks:

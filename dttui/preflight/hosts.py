@@ -69,23 +69,23 @@ def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoin
     name, found, told = node.name, [], []
     root = reply.root
     if root is not None and root.free_mib is not None:
-        told.append(_("disk {free}").format(free=_gib(root.free_mib)))
+        told.append(_("disk {free}").format(free=_size(root.free_mib)))
         found += _disk(name, root.path, root.free_mib, _("the agent keeps logs and what is sent there"))
     place = next((item for item in reply.paths if item.path == checkpoints), None)
     if place is not None:
         if place.free_mib is not None:
-            told.append(_("checkpoints {free}").format(free=_gib(place.free_mib)))
+            told.append(_("checkpoints {free}").format(free=_size(place.free_mib)))
             found += _disk(name, place.path, place.free_mib, _("checkpoints go there"))
         if place.is_writable is False:
             message = _("{host}: checkpoints cannot be written to {path}").format(host=name, path=place.path)
             hint = _("Choose another recovery.checkpoint.dir, or make it writable.")
             found.append(error("checkpoint-unwritable", name, message, hint))
     if facts.shm_total_mib is not None:
-        told.append(_("shm {size}").format(size=_gib(facts.shm_total_mib)))
+        told.append(_("shm {size}").format(size=_size(facts.shm_total_mib)))
         if facts.shm_total_mib < SHM_WANTED_MIB:
             message = _("{host}: /dev/shm has {size}; data loaders and NCCL may run out of it")
             hint = _("Give a container more: --shm-size=8g or --ipc=host.")
-            found.append(warning("shm-small", name, message.format(host=name, size=_gib(facts.shm_total_mib)), hint))
+            found.append(warning("shm-small", name, message.format(host=name, size=_size(facts.shm_total_mib)), hint))
     return Judgement(joined(" · ", told), tuple(found), CheckStatus.OK if told else CheckStatus.UNKNOWN)
 
 
@@ -110,7 +110,7 @@ def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgem
     uses_rdma = node.cuda_slots and any(port.state == "ACTIVE" for port in facts.rdma or ())
     if uses_rdma and limits.locked_memory_kib is not None and limits.locked_memory_kib < LOCKED_MEMORY_WANTED_KIB:
         message = _("{host}: a process may lock {size}; RDMA needs more").format(
-            host=name, size=_gib(limits.locked_memory_kib // 1024)
+            host=name, size=_size(limits.locked_memory_kib // 1024)
         )
         hint = _("Raise it there (memlock unlimited in /etc/security/limits.conf), then: dttui agents deploy {host}")
         found.append(warning("memlock-low", name, message, hint.format(host=name)))
@@ -280,13 +280,14 @@ def _untold(gpus: Sequence[GpuSample]) -> str:
 def _disk(name: str, path: str, free_mib: int, why: str) -> list[Finding]:
     if free_mib >= DISK_WANTED_MIB:
         return []
-    message = _("{host}: {free} free at {path}: {why}").format(host=name, free=_gib(free_mib), path=path, why=why)
+    message = _("{host}: {free} free at {path}: {why}").format(host=name, free=_size(free_mib), path=path, why=why)
     make = error if free_mib < DISK_NEEDED_MIB else warning
     return [make("disk-low", name, message, _("Free some room there."))]
 
 
-def _gib(mib: int) -> str:
-    return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB" if mib < 10240 else f"{mib / 1024:.0f} GiB"
+def _size(mib: int) -> str:
+    size = mib * (1 << 20) / 1e9
+    return f"{size * 1000:.0f} MB" if size < 1 else f"{size:.1f} GB" if size < 10 else f"{size:.0f} GB"
 
 
 def _span(seconds: float) -> str:

@@ -136,7 +136,7 @@ def checked(job: Job, inventory: Inventory) -> JobWriter:
         "software": ("ok", 1.34, "Python 3.11.7 · torch 2.13.0"),
         "limits": ("ok", 1.34, "20000 files"),
         "health": ("unknown", 0.4, "the driver says nothing"),
-        "room": ("ok", 0.05, "disk 72 GiB · shm 24 GiB"),
+        "room": ("ok", 0.05, "disk 77 GB · shm 26 GB"),
         "clock": ("ok", 0.03, "+0.7 ms ± 0.9 ms"),
         "paths": ("none", None, "all is sent with the job"),
     }

@@ -32,6 +32,13 @@ def test_english_breaks_between_words() -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["放得下", "放不下", "可能放不下", "勉强放得下"])
+@pytest.mark.parametrize("room", range(2, 11))
+def test_a_chinese_verdict_stays_on_one_line_with_its_sign(word: str, room: int) -> None:
+    found = lines(f"144–157 / 86 GB ✗\N{NO-BREAK SPACE}{word}", 16 + room)
+    assert any(f"✗\N{NO-BREAK SPACE}{word}" in line for line in found)
+
+
 def test_chinese_fills_its_lines_and_keeps_punctuation_in_place() -> None:
     assert lines(CHINESE, 34) == [
         "⚠ 分布式训练将在多个节点上并行执",

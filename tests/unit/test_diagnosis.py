@@ -96,7 +96,7 @@ def test_a_rank_that_lost_its_peer_while_it_cleaned_up_after_its_own_error_is_a_
     )
     code, words = cause_of(failed(0, PEER, traceback=traceback), failed(2, PEER, time=99.0))
     assert code == "cuda-oom"
-    assert "2.00 GiB more were asked for" in words
+    assert "2.15 GB more were asked for" in words
 
 
 def test_what_could_not_be_cleared_away_is_not_the_first_failure() -> None:
@@ -197,7 +197,7 @@ def test_the_gpu_in_the_seconds_before_is_told_and_an_xid_explains_a_crash() -> 
     assert found.cause.code == "gpu-xid"
     assert found.cause.words == "GPU 5 of a reported Xid 79: the GPU fell off the bus."
     text = text_of(found)
-    assert "GPU 5  busy 97% · holds up to 68.4 of 80.0 GiB · up to 86 °C · 402 of 700 W · held back: power cap" in text
+    assert "GPU 5  busy 97% · holds up to 73.4 of 85.9 GB · up to 86 °C · 402 of 700 W · held back: power cap" in text
     assert "2 uncorrected memory errors · Xid 79" in text
     assert "2 readings, the last 1.0 s before it" in text
 

@@ -26,19 +26,19 @@ RAISED = [
         "GiB of which 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of "
         "the allocated memory 9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated.",
         "cuda-oom",
-        "The memory of GPU 0 was full: 22.78 GiB more were asked for, and 12.73 GiB of 31.47 GiB were free.",
+        "The memory of GPU 0 was full: 24.46 GB more were asked for, and 13.67 GB of 33.79 GB were free.",
     ),
     (
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacty of "
         "6.00 GiB of which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by PyTorch",
         "cuda-oom",
-        "0 bytes of 6.00 GiB were free",
+        "0 bytes of 6.44 GB were free",
     ),
     (
         "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB "
         "already allocated; 145.93 MiB free; 1.02 GiB reserved in total by PyTorch)",
         "cuda-oom",
-        "264.00 MiB more were asked for, and 145.93 MiB of 2.00 GiB were free",
+        "277 MB more were asked for, and 153 MB of 2.15 GB were free",
     ),
     ("torch.AcceleratorError: CUDA error: out of memory\nCUDA kernel errors might be", "cuda-oom", "full"),
     ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuda-oom", "full"),
@@ -47,13 +47,13 @@ RAISED = [
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.28 TiB for an array with shape "
         "(1000000000000,) and data type float64",
         "memory-refused",
-        "asked gpu2 for 7.28 TiB of memory",
+        "asked gpu2 for 8,004.44 GB of memory",
     ),
     (
         "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
         "tried to allocate 70368744177664 bytes. Error code 12 (Cannot allocate memory)",
         "memory-refused",
-        "asked gpu2 for 65,536.0 GiB of memory",
+        "asked gpu2 for 70,368.74 GB of memory",
     ),
     ("OSError: [Errno 12] Cannot allocate memory", "memory-refused", "gpu2"),
     ("std::bad_alloc: std::bad_alloc", "memory-refused", "gpu2"),

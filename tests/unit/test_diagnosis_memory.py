@@ -91,8 +91,8 @@ def test_a_count_of_the_host_itself_after_the_end_decides_where_the_readings_end
     ("share", "code", "words"),
     [
         (0.95, "host-oom", "The memory of a was full (95%)."),
-        (0.85, "memory-refused", "85.0 of 100.0 GiB of the host were in use."),
-        (0.2, "memory-limit", "The host had room (20.0 of 100.0 GiB in use): a limit stood in the way"),
+        (0.85, "memory-refused", "91.3 of 107.4 GB of the host were in use."),
+        (0.2, "memory-limit", "The host had room (21.5 of 107.4 GB in use): a limit stood in the way"),
     ],
 )
 def test_memory_that_was_refused_is_told_by_how_full_the_host_was(share: float, code: str, words: str) -> None:
@@ -105,13 +105,13 @@ def test_memory_that_was_refused_is_told_by_how_full_the_host_was(share: float, 
 def test_a_limit_that_the_rank_told_of_itself_is_named() -> None:
     found = cause(reading(99.0, 0.2), error="MemoryError", limit_mib=2048)
     assert found.code == "memory-limit"
-    assert "this rank may have no more than 2.0 GiB there" in found.words
+    assert "this rank may have no more than 2.1 GB there" in found.words
 
 
 def test_more_than_the_whole_host_has_is_a_wrong_size() -> None:
     found = cause(reading(99.0, 0.2), error="numpy.MemoryError: Unable to allocate 7.28 TiB for an array")
     assert (found.code, found.asked_bytes) == ("memory-limit", int(7.28 * 2**40))
-    assert found.words.endswith("All of a has 100 GiB.")
+    assert found.words.endswith("All of a has 107 GB.")
     assert "a shape, a unit or a count" in found.advice[0]
 
 

@@ -141,7 +141,7 @@ def room(facts: HostFacts = FACTS, root: PathState | None = ROOT, *paths: PathSt
 
 def test_room_on_disks_and_in_shared_memory() -> None:
     assert found(room()) == []
-    assert room().text == "disk 68 GiB · shm 62 GiB"
+    assert room().text == "disk 73 GB · shm 67 GB"
     assert found(room(replace(FACTS, shm_total_mib=64))) == [("shm-small", "warning")]
     assert found(room(FACTS, replace(ROOT, free_mib=500))) == [("disk-low", "warning")]
     assert found(room(FACTS, replace(ROOT, free_mib=10))) == [("disk-low", "error")]

@@ -15,6 +15,9 @@ _NOT_FIRST = frozenset("·，。、；：！？）》」』】…,.;:!?)]}")
 """Not at the beginning of a line."""
 _NOT_LAST = frozenset("（《「『【([{")
 """Not at the end of a line."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BOUND = 5
+"""Characters after a no-break space that stay with it: a verdict of a few Chinese characters is not torn in two."""
 _LABEL = re.compile(r"\S.*? {2,}")
 
 
@@ -98,6 +101,8 @@ def _break_before(text: str, start: int, end: int) -> int:
             return place
         if before == " " or (_is_wide(before) or _is_wide(after)):
             if after in _NOT_FIRST or before in _NOT_LAST:
+                continue
+            if _NO_BREAK in text[max(place - _BOUND, start) : place]:
                 continue
             if before == " " and not text[start:place].strip(" ⚠✗✓○i•→"):
                 continue
