@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import AttemptKey
-from dtagent.protocol.telemetry import HostFacts
 
 from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.alerts.metric_watch import MetricWatch
@@ -28,7 +27,7 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.board import Cell, Check, cells_to_data
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Plan, PlannedNode
-from dttui.preflight.run import Preflight
+from dttui.preflight.run import Preflight, Replan
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import Prompter, Transport
 
@@ -49,7 +48,7 @@ class Gang:
         *,
         inventory: Inventory,
         plan: Plan,
-        replan: Callable[[Inventory, dict[str, HostFacts]], Plan],
+        replan: Replan,
         base: Path,
         secrets: dict[str, str],
         attempt: int = 0,

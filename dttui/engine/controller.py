@@ -251,8 +251,8 @@ class Controller:
                 self,
                 inventory=inventory,
                 plan=plan,
-                replan=lambda known, facts: make_local_plan(
-                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware
+                replan=lambda known, facts, links: make_local_plan(
+                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware.with_links(links)
                 ),
                 base=base,
                 secrets={name: os.environ[name] for name in plan.secrets},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,10 @@ class KnownHardware:
     links: Links
     findings: tuple[Finding, ...] = ()
     """What is wrong with the person's own types, which are left out then."""
+
+    def with_links(self, measured: Iterable[MeasuredLink]) -> KnownHardware:
+        """Return the same, and what was measured since."""
+        return replace(self, links=newest([*self.links.values(), *measured]))
 
 
 class _LinksFile(BaseModel):

@@ -45,7 +45,9 @@ async def check(
         nodes,
         plan,
         submission.inventory,
-        lambda known, facts: make_local_plan(replace(submission, inventory=known), facts, hardware),
+        lambda known, facts, links: make_local_plan(
+            replace(submission, inventory=known), facts, hardware.with_links(links)
+        ),
         ignored=frozenset(submission.ignored),
         measures_bandwidth=measures_bandwidth,
         is_thorough=True,

@@ -20,6 +20,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs.board import Board, Changed, Check, CheckStatus, Judgement, check_name, forbidding
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.binding import checkpoint_directory
+from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.preflight import hosts
 from dttui.preflight.container import image_drift, judge_image
@@ -44,7 +45,8 @@ NETWORK_TIMEOUT_S = 50.0
 """More than the wait for the other side and a probe of it, which end with a reason."""
 
 Value = TypeVar("Value")
-Replan = Callable[[Inventory, dict[str, HostFacts]], Plan]
+Replan = Callable[[Inventory, dict[str, HostFacts], Sequence[MeasuredLink]], Plan]
+"""Plans anew by the addresses that were reached, what the hosts say, and what was measured between them."""
 
 
 class Preflight:
@@ -100,8 +102,9 @@ class Preflight:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._network.close()
         before = self._plan
+        links = self._network.links({node.name: node.zone for node in before.nodes}, time.time())
         # It looks through the files to be sent, which may be many and lie on a slow disk.
-        plan = self._plan = await asyncio.to_thread(self._replan, self._with_addresses(), dict(self._facts))
+        plan = self._plan = await asyncio.to_thread(self._replan, self._with_addresses(), dict(self._facts), links)
         if shape_of(plan) != shape_of(before):
             await asyncio.gather(*map(self._ask_framework, self._frameworks.answered))
         address = await self._master_address
@@ -114,8 +117,7 @@ class Preflight:
         await wait_for_room(self.board, self._look_again)
         self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
         found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(plan, self.board.drift)]
-        zones = {node.name: node.zone for node in plan.nodes}
-        failure = record(self._network.links(zones, time.time()))
+        failure = record(links)
         found += [failure] if failure is not None else []
         self.board.say(found)
         self.board.plan = plan

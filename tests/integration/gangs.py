@@ -53,7 +53,7 @@ class TestGang:
             Nobody(),
             inventory=known,
             plan=make_plan(job, known, {}),
-            replan=lambda found, facts: make_plan(job, found, facts),
+            replan=lambda found, facts, _links: make_plan(job, found, facts),
             base=base,
             secrets={},
         )

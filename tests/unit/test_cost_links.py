@@ -65,7 +65,9 @@ def test_the_inside_of_a_zone_counts_where_two_nodes_are_in_it() -> None:
         (20 * 60, "measured 20 min ago"),
         (2 * HOURS, "measured 2 h ago"),
         (72 * HOURS, "measured 3 days ago"),
-        (-5, "measured 0 min ago"),
+        (-5, "measured just now"),
+        (29, "measured just now"),
+        (61, "measured 1 min ago"),
     ],
 )
 def test_it_is_said_how_long_ago_a_link_was_measured(age_s: float, told: str) -> None:

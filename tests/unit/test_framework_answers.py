@@ -47,7 +47,7 @@ async def checked(job: Job, hosts: Mapping[str, Host], *ignored: str, thorough: 
         checking.nodes,
         checking.plan,
         INVENTORY,
-        lambda known, facts: plan(job, known, facts),
+        lambda known, facts, _links: plan(job, known, facts),
         ignored=frozenset(ignored),
         is_thorough=thorough,
     )

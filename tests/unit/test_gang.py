@@ -59,7 +59,7 @@ def gang(directory: JobDirectory) -> Gang:
         Nobody(),
         inventory=INVENTORY,
         plan=plan(job, INVENTORY),
-        replan=lambda known, facts: plan(job, known, facts),
+        replan=lambda known, facts, _links: plan(job, known, facts),
         base=Path(),
         secrets={},
     )
@@ -253,7 +253,7 @@ class Watched:
             Nobody(),
             inventory=inventory,
             plan=plan(job, inventory),
-            replan=lambda known, facts: plan(job, known, facts),
+            replan=lambda known, facts, _links: plan(job, known, facts),
             base=Path(),
             secrets={},
         )

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from dttui.errors import HostUnreachableError, PreflightError
 from dttui.fleet.known_hardware import measured_links, record_links
 from dttui.inventory.models import Inventory
 from dttui.jobs.board import Board, Check, CheckStatus
-from dttui.planning.cost.links import MeasuredLink
+from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
 from dttui.preflight import room
@@ -122,9 +122,9 @@ class Checking:
             for node in self.nodes:
                 await node.close()
 
-    def _plan_anew(self, known: Inventory, facts: dict[str, HostFacts]) -> Plan:
+    def _plan_anew(self, known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
         assert threading.current_thread() is not threading.main_thread(), "it may look through many files"
-        return plan(self._job, known, facts)
+        return plan(self._job, known, facts, links=newest(links), now=time.time())
 
 
 def codes(board: Board) -> list[tuple[str, str]]:
@@ -165,6 +165,15 @@ async def test_round_trips_are_kept_for_plans_to_come_and_leave_the_bandwidth_th
     await Checking().run()
     kept = {link.between: (link.bandwidth, link.round_trip_s) for link in measured_links()}
     assert kept == {("a", "b"): (1e9, 1e-4), ("b", "c"): (None, 1e-4), ("c", "a"): (None, 1e-4)}
+
+
+async def test_what_a_preflight_says_of_the_way_between_zones_is_what_it_has_just_measured() -> None:
+    zones = {"a": "east", "b": "west", "c": "west"}
+    known = tuple(item.model_copy(update={"zone": zones[item.name]}) for item in INVENTORY.environments)
+    board = await Checking(inventory=Inventory(environments=known)).run()
+    (told,) = (finding.message for finding in board.findings if finding.code == "cross-zone")
+    assert "east ↔ west: 0.1 ms there and back" in told
+    assert "measured just now" in told
 
 
 async def test_a_host_that_does_not_answer_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +359,7 @@ async def test_a_command_whose_program_or_file_no_host_has_is_refused_unless_tha
 async def test_what_a_plan_warns_of_in_the_command_forbids_the_launch_unless_ignored() -> None:
     found = warning("command-missing", "run.command", "no train.py", "")
 
-    def replan(known: Inventory, facts: Any) -> Plan:
+    def replan(known: Inventory, facts: Any, links: Any) -> Plan:
         made = plan(JOB, known, facts)
         return made.model_copy(update={"findings": (*made.findings, found)})
 
@@ -366,7 +375,7 @@ async def test_what_a_plan_warns_of_in_the_command_forbids_the_launch_unless_ign
 async def test_a_stop_in_the_middle_leaves_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent(facts=None)
     checking = Checking(b=agent)
-    preflight = Preflight(checking.nodes, checking.plan, INVENTORY, lambda known, facts: plan(JOB, known, facts))
+    preflight = Preflight(checking.nodes, checking.plan, INVENTORY, lambda known, facts, _: plan(JOB, known, facts))
     task = asyncio.create_task(preflight.run())
     await asyncio.wait_for(agent.was_asked_to_reach.wait(), 10)
     task.cancel()

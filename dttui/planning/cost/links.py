@@ -140,6 +140,8 @@ def _age(measured_at: float, now: float | None) -> str:
     if now is None:
         return _("measured")
     minutes = max(now - measured_at, 0.0) / 60
+    if minutes < 1:
+        return _("measured just now")
     if minutes < 90:
         return _("measured {count} min ago").format(count=round(minutes))
     if minutes < 48 * 60:
