@@ -335,7 +335,7 @@ async def test_what_a_command_adds_about_a_status_does_not_hide_the_words_before
 async def test_many_hosts_take_turns_and_one_that_hangs_holds_up_none(tmp_path: Path) -> None:
     transport = ExecTransport()
     environments = [
-        Environment(name=f"n{index}", host=None, exec=("sleep", "600", "#") if index < 40 else ("env",))
+        Environment(name=f"n{index}", host=None, exec=("sh", "-c", "exec sleep 600", "#") if index < 40 else ("env",))
         for index in range(60)
     ]
     outcomes = await asyncio.gather(

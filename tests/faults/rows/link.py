@@ -9,6 +9,8 @@ _BAD_LINK_JOBS = "tests/faults/test_jobs_on_bad_links.py::"
 _SILENT = "tests/faults/test_silent_servers.py::"
 _ROUTES = "tests/integration/test_ssh_routes.py::"
 _DEAD = "tests/faults/test_dead_hosts.py::"
+_EXEC = "tests/faults/test_exec_hosts.py::"
+_COMMAND = "tests/integration/test_exec_transport.py::"
 
 ROWS = (
     Fault(
@@ -125,6 +127,42 @@ ROWS = (
             f"{_BAD_LINK_JOBS}test_a_jump_host_that_dies_makes_the_hosts_behind_it_unknown_and_ends_nothing",
             f"{_ROUTES}test_the_end_of_a_jump_host_ends_what_goes_through_it_and_is_got_over",
             f"{_ROUTES}test_a_jump_host_that_cannot_be_reached_is_named",
+        ),
+    ),
+    Fault(
+        "command that reaches a host is missing, ends, hangs or prints without end",
+        "with `exec`: no such program; one that ends with words, passes no stdin on, makes a terminal, closes its "
+        "pipes; forty that hang beside a good one; banners before the first byte",
+        ("P6", "P7", "P8"),
+        3,
+        (
+            f"{_EXEC}test_commands_that_fail_in_every_way_are_named_and_hold_up_no_other_host",
+            f"{_COMMAND}test_a_command_that_hangs_without_a_word_is_given_up_in_time_with_all_it_started",
+            f"{_COMMAND}test_a_banner_before_the_first_byte_is_passed_over",
+            f"{_COMMAND}test_a_command_that_closes_its_stdin_ends_what_is_written",
+            f"{_COMMAND}test_a_command_that_is_not_started_in_time_is_given_up",
+        ),
+    ),
+    Fault(
+        "command that reaches a host killed or frozen",
+        "SIGKILL, twice, and SIGSTOP to the nsenter by which a controller reaches an isolated host, while logs flow",
+        ("P1", "P5", "P6"),
+        30,
+        (
+            f"{_EXEC}test_commands_that_are_killed_under_a_job_are_started_again_and_no_byte_is_lost",
+            f"{_EXEC}test_a_command_that_freezes_under_a_job_is_exchanged_for_another",
+        ),
+    ),
+    Fault(
+        "host gone for its command, or restarted behind it",
+        "a command that says for a while that there is no such host; a host switched off and on, with another PID 1; a "
+        "container of a real docker restarted (`make docker`)",
+        ("P1", "P2", "P5", "P6"),
+        30,
+        (
+            f"{_EXEC}test_a_host_that_its_command_does_not_find_is_unknown_with_its_words_and_taken_up_again",
+            f"{_EXEC}test_a_host_restarted_behind_its_command_fails_the_job_with_the_reason",
+            "tests/engines/test_exec_docker.py::test_a_restarted_container_fails_its_job_and_takes_another",
         ),
     ),
 )
