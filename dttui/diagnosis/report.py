@@ -123,7 +123,9 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
         lines = list(evidence.nodes_out.values()) or [_("Nothing has failed.")]
         return [*lines, *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.CANCELLED:
-        return [_("Nothing has failed: the job was cancelled."), *([evidence.reason] if evidence.reason else [])]
+        well = _("Nothing has failed: the job was cancelled.")
+        lines = [*evidence.nodes_out.values(), _("The job was cancelled.")] if evidence.nodes_out else [well]
+        return [*lines, *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.FAILED:
         return []
     if evidence.state is JobState.UNKNOWN:

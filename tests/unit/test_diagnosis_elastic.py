@@ -145,6 +145,13 @@ def test_a_running_job_says_that_it_goes_on_without_a_node_and_why_that_was_lost
     assert "Nothing has failed" not in text
 
 
+def test_a_cancelled_job_that_had_lost_a_node_does_not_say_that_nothing_has_failed() -> None:
+    nodes = (node("a", 0, 1, state="stopped"), node("b", state="failed"))
+    text = text_of(diagnose(evidence(state=JobState.CANCELLED, exit_code=103, nodes=nodes, nodes_out={"b": OUT})))
+    assert text.splitlines()[:2] == [OUT, "The job was cancelled."]
+    assert "Nothing has failed" not in text
+
+
 def test_lines_of_a_launcher_from_before_the_last_round_are_no_evidence_of_a_later_end(directory: JobDirectory) -> None:
     end(directory)
     found = read(directory)
