@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dttui.diagnosis.models import AbsentNode, Cause, Confidence, Evidence, Rendezvous
 from dttui.errors import ExitCode
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.words import listed
 
 MOST_NAMED = 4
@@ -56,8 +56,9 @@ def missed_rendezvous(evidence: Evidence) -> Rendezvous | None:
 def _refused(findings: Sequence[tuple[str, str]]) -> Cause:
     """Return the first error of the preflight, and how many more there are."""
     message, hint = findings[0]
-    more = _(" (and {count} more)").format(count=len(findings) - 1) if len(findings) > 1 else ""
-    words = message + more
+    others = len(findings) - 1
+    more = ngettext(" (and {count} more error)", " (and {count} more errors)", others) if others else ""
+    words = message + more.format(count=others)
     again = _("Put right what the findings name, and launch again. Nothing was started.")
     return Cause("preflight", words, (hint, again) if hint else (again,), Confidence.CERTAIN)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from dttui.errors import HostError, PreflightError, UsageError
-from dttui.i18n import _
+from dttui.i18n import _, ngettext
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.spec.findings import errors_first
@@ -196,8 +196,8 @@ class Board:
                 raise self.unreachable[name]
         if self.errors:
             first, *others = folded(self.errors)
-            more = _(" (and {count} more)").format(count=len(others)) if others else ""
-            raise PreflightError(first.message + more, first.hint)
+            more = ngettext(" (and {count} more error)", " (and {count} more errors)", len(others)) if others else ""
+            raise PreflightError(first.message + more.format(count=len(others)), first.hint)
 
     def _weighed(self, finding: Finding) -> Finding:
         """Make a warning of an error that is to be ignored, and say so."""

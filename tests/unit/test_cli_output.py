@@ -335,6 +335,6 @@ def test_what_is_alike_on_several_nodes_is_told_once_and_as_lines_of_json_for_ea
 def test_an_error_told_of_several_nodes_at_once_is_not_told_in_full_again(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer("human")
     printer.events([finding_event(node, "there is no /data", "", "error") for node in ("gpu1", "gpu2")])
-    message = "gpu1: there is no /data (and 1 more)"
+    message = "gpu1: there is no /data (and 1 more error)"
     printer.event(Event(0, 0.0, EventKind.JOB_STATE, message, 0, data={"state": "FAILED"}))
     assert capsys.readouterr().err.splitlines()[-1].endswith("FAILED")

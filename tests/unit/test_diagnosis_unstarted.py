@@ -97,7 +97,7 @@ def test_what_was_last_told_of_a_rendezvous_is_read_from_the_events_also_of_an_o
 def test_the_cause_of_a_refused_preflight_is_its_first_finding_and_how_many_more_there_are() -> None:
     findings = (("gpu2 → gpu1:29517 refused", "Open the port."), ("gpu3 has no torch", ""))
     told = cause(evidence(exit_code=ExitCode.PREFLIGHT, findings=findings))
-    assert (told.code, told.words) == ("preflight", "gpu2 → gpu1:29517 refused (and 1 more)")
+    assert (told.code, told.words) == ("preflight", "gpu2 → gpu1:29517 refused (and 1 more error)")
     assert told.advice[0] == "Open the port."
     alone = evidence(exit_code=ExitCode.PREFLIGHT, findings=findings[1:], reason="gpu3 has no torch")
     assert cause(alone).words == "gpu3 has no torch"
