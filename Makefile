@@ -14,6 +14,9 @@ APPTAINER := .apptainer
 # In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 
+# Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood check lint screenshot clean
 
 help:

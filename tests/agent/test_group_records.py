@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +25,75 @@ RUNNER = Path(payload.__file__).parent / "rank.py"
 pytestmark = pytest.mark.torch
 
 
-# As a stem does it: torch is imported once, and each rank is a fork.
-FORKED = """
-import os, runpy, sys
+# As a stem does it, torch is imported once and each rank is a fork, here those of one job after the other. A fork that
+# ends looks through all that is not frozen, which takes it twice as long as what a test is about.
+STEM = """
+import gc, json, os, runpy, sys
 import torch.distributed, torch.distributed.run
-runner, size = sys.argv[1], int(sys.argv[2])
-pids = []
-for rank in range(size):
-    if (pid := os.fork()) == 0:
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-        sys.argv = [runner, "train.py"]
-        runpy.run_path(runner, run_name="__main__")
-        raise SystemExit
-    pids.append(pid)
-raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
+gc.freeze()
+print("ready", flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    if (launcher := os.fork()) == 0:
+        os.setsid()
+        print(os.getpid(), flush=True)
+        os.chdir(job["cwd"])
+        os.environ.clear()
+        os.environ.update(job["env"])
+        pids = []
+        for rank in range(job["size"]):
+            if (pid := os.fork()) == 0:
+                os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+                sys.argv = [job["runner"], "train.py"]
+                runpy.run_path(job["runner"], run_name="__main__")
+                raise SystemExit
+            pids.append(pid)
+        raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
+    print(os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1]), flush=True)
 """
+DEADLINE_S = 90.0
+
+
+class Stem:
+    """A process that has torch and forks the ranks of one job after the other."""
+
+    def __init__(self, home: Path) -> None:
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        argv = [sys.executable, "-c", STEM]
+        self._process = subprocess.Popen(argv, cwd=home, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._line() == "ready"
+
+    def run(self, size: int, cwd: Path, env: dict[str, str]) -> int:
+        assert self._process.stdin is not None
+        job = {"size": size, "cwd": str(cwd), "env": env, "runner": str(RUNNER)}
+        self._process.stdin.write(json.dumps(job).encode() + b"\n")
+        self._process.stdin.flush()
+        launcher = int(self._line())
+        try:
+            return int(self._line())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(launcher, signal.SIGKILL)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        readable, _writable, _failed = select.select([self._process.stdout], [], [], DEADLINE_S)
+        assert readable, f"no answer in {DEADLINE_S:g} s"
+        line = b""
+        while not line.endswith(b"\n") and (byte := os.read(self._process.stdout.fileno(), 1)):
+            line += byte
+        return line.decode().strip()
+
+
+@pytest.fixture(scope="module")
+def stem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stem]:
+    made = Stem(tmp_path_factory.mktemp("stem"))
+    yield made
+    made.end()
 
 
 class Job:
@@ -49,7 +105,7 @@ class Job:
             make_private(directory)
         (self.files.work / "train.py").write_text(text)
 
-    def run(self, size: int, *, forked: bool = True) -> list[FormedGroup]:
+    def run(self, size: int, stem: Stem | None = None) -> list[FormedGroup]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -61,22 +117,23 @@ class Job:
             "DTTUI_LOGS": str(self.files.logs),
             "OMP_NUM_THREADS": "1",
         }
-        own = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+        codes = self._start(size, env) if stem is None else [stem.run(size, self.files.work, env)]
+        said = "".join(path.read_text() for path in sorted(self.files.logs.iterdir()))
+        assert codes == [0] * len(codes), said
+        assert "dttui" not in said
+        return grouping.read(self.files)
+
+    def _start(self, size: int, env: dict[str, str]) -> list[int]:
         argv = [sys.executable, str(RUNNER), "train.py"]
-        if forked:
-            own, argv = [env], [sys.executable, "-c", FORKED, str(RUNNER), str(size)]
+        own = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
         ranks = [subprocess.Popen(argv, cwd=self.files.work, env=item, start_new_session=True) for item in own]
         try:
-            codes = [rank.wait(90) for rank in ranks]
+            return [rank.wait(DEADLINE_S) for rank in ranks]
         finally:
             for rank in ranks:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(rank.pid, signal.SIGKILL)
                 rank.wait()
-        said = "".join(path.read_text() for path in sorted(self.files.logs.iterdir()))
-        assert codes == [0] * len(ranks), said
-        assert "dttui" not in said
-        return grouping.read(self.files)
 
 
 def told(groups: list[FormedGroup]) -> list[tuple[list[int], list[int], str, int, int]]:
@@ -88,7 +145,7 @@ def members(groups: list[FormedGroup]) -> set[str]:
 
 
 @pytest.mark.parametrize("forked", [False, True], ids=["started", "forked"])
-def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(tmp_path: Path, forked: bool) -> None:
+def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(tmp_path: Path, stem: Stem, forked: bool) -> None:
     text = """
 import os, time, torch.distributed as dist
 from torch.distributed import init_process_group as by_import
@@ -118,7 +175,7 @@ for begin in (
         while not os.path.exists(over):
             time.sleep(0.01)
 """
-    groups = Job(tmp_path, text).run(2, forked=forked)
+    groups = Job(tmp_path, text).run(2, stem if forked else None)
     assert [(item.ranks, item.places, item.world_size, item.turn) for item in groups] == [
         ([0, 1], [0, 1], 2, turn) for turn in range(4)
     ]
@@ -143,8 +200,8 @@ rank = int(os.environ["RANK"])
     ],
     ids=["two stores", "two prefixes of one store"],
 )
-def test_two_halves_are_two_groups(tmp_path: Path, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how).run(4)
+def test_two_halves_are_two_groups(tmp_path: Path, stem: Stem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how).run(4, stem)
     assert told(groups) == [([0, 1], [0, 1], "gloo", 2, 0), ([2, 3], [0, 1], "gloo", 2, 0)]
     assert len(members(groups)) == 2
 
@@ -160,14 +217,14 @@ def test_two_halves_are_two_groups(tmp_path: Path, how: str) -> None:
     ],
     ids=["own stores", "a shared store", "overwritten variables"],
 )
-def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how).run(3)
+def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, stem: Stem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how).run(3, stem)
     assert told(groups) == [([rank], [0], "gloo", 1, 0) for rank in range(3)]
     assert len(members(groups)) == 3
     assert any("world-size" in item.notes for item in groups) == ("environ.update" in how)
 
 
-def test_a_store_without_our_calls_and_a_fake_group_leave_the_members_untold(tmp_path: Path) -> None:
+def test_a_store_without_our_calls_and_a_fake_group_leave_the_members_untold(tmp_path: Path, stem: Stem) -> None:
     text = """
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -177,11 +234,11 @@ class Own(dist.Store):
     def set(self, *_): pass
 dist.init_process_group("fake", store=Own(), rank=0, world_size=8)
 """
-    groups = Job(tmp_path, text).run(1)
+    groups = Job(tmp_path, text).run(1, stem)
     assert {(group.backend, group.world_size, group.members) for group in groups} == {("fake", 8, "")}
 
 
-def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(tmp_path: Path) -> None:
+def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(tmp_path: Path, stem: Stem) -> None:
     text = """
 import threading, time, torch.distributed as dist, torch.testing._internal.distributed.fake_pg
 class Own(dist.Store):
@@ -191,7 +248,7 @@ dist.init_process_group("fake", store=Own(), rank=0, world_size=1)
 print(time.monotonic() - began, flush=True)
 """
     job = Job(tmp_path, text)
-    (group,) = job.run(1)
+    (group,) = job.run(1, stem)
     assert (group.backend, group.members) == ("fake", "")
     assert float((job.files.logs / "0.out").read_text()) < 20
 
@@ -236,13 +293,14 @@ def test_of_ranks_without_a_group_it_is_told_what_they_did(tmp_path: Path, text:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "state.py").write_text("class PartialState: pass")
-    (group,) = job.run(1, forked=False)
+    (group,) = job.run(1)
     assert (group.ranks, group.places, group.world_size, group.notes) == ([0], [], 0, notes)
 
 
 @pytest.mark.parametrize(("count", "is_used"), [(1, False), (2, True)], ids=["without a GPU", "with"])
 def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
     tmp_path: Path,
+    stem: Stem,
     count: int,
     is_used: bool,
 ) -> None:
@@ -258,13 +316,15 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
         "        if not dist.is_initialized(): dist.init_process_group(backend=None)\n"
         f"        self.num_processes = {count}\n"
     )
-    groups = job.run(2)
+    groups = job.run(2, stem)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2 if is_used else 0)]
     assert all("accelerate" in item.notes for item in groups)
 
 
 @pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "dist.destroy_process_group()"])
-def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(tmp_path: Path, ends: str) -> None:
+def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
+    tmp_path: Path, stem: Stem, ends: str
+) -> None:
     text = (
         "import os, time, torch, torch.distributed as dist\n"
         "from accelerate.state import PartialState\n"
@@ -285,7 +345,7 @@ def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(tm
         "    num_processes = 1\n"
         "    def __init__(self): dist.init_process_group(backend=None)\n"
     )
-    groups = job.run(2)
+    groups = job.run(2, stem)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2)]
 
 
@@ -296,7 +356,7 @@ def test_a_script_that_loads_torch_past_the_hooks_is_told_as_that(tmp_path: Path
         "import torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
     )
-    (group,) = Job(tmp_path, text).run(1, forked=False)
+    (group,) = Job(tmp_path, text).run(1)
     assert (group.places, group.notes) == ([], ["unseen"])
 
 
@@ -307,7 +367,7 @@ rank = int(os.environ["RANK"])
 rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2)
 rpc.shutdown()
 """
-    assert told(Job(tmp_path, text).run(2, forked=False)) == [([0, 1], [0, 1], "rpc", 2, 0)]
+    assert told(Job(tmp_path, text).run(2)) == [([0, 1], [0, 1], "rpc", 2, 0)]
 
 
 def test_horovod_tells_its_size(tmp_path: Path) -> None:
@@ -322,13 +382,13 @@ def test_horovod_tells_its_size(tmp_path: Path) -> None:
         "    def size(self): return int(os.environ['WORLD_SIZE'])\n"
         "    def rank(self): return int(os.environ['RANK'])\n"
     )
-    assert told(job.run(2, forked=False)) == [([0, 1], [0, 1], "horovod", 2, 0)]
+    assert told(job.run(2)) == [([0, 1], [0, 1], "horovod", 2, 0)]
 
 
 def test_nothing_is_imported_that_the_script_does_not_import(tmp_path: Path) -> None:
     text = "import json, sys; print(json.dumps(sorted(sys.modules)))"
     job = Job(tmp_path / "with", text)
-    job.run(1, forked=False)
+    job.run(1)
     with_hooks = json.loads((job.files.logs / "0.out").read_text())
     bare = Job(tmp_path / "bare", text)
     runner = bare.files.work / "rank.py"
@@ -359,7 +419,7 @@ dist.init_process_group("gloo")
 """
     job = Job(tmp_path, text)
     (job.files.work / "process_groups.py").write_text("OWN = True")
-    assert told(job.run(1, forked=False)) == [([0], [0], "gloo", 1, 0)]
+    assert told(job.run(1)) == [([0], [0], "gloo", 1, 0)]
 
 
 def test_records_that_a_job_has_spoilt_break_no_status_and_stay_small(tmp_path: Path) -> None:
