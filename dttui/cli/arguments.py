@@ -94,7 +94,8 @@ def make_parser() -> ArgumentParser:
 
     start_help = _("write a script that trains, and a job file that runs it; --list shows the templates")
     _add_init(verbs.add_parser("init", parents=[common], help=start_help))
-    verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files, for editors"))
+    schema = verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files or inventories"))
+    schema.add_argument("of", nargs="?", choices=["job", "inventory"], default="job")
     fmt = verbs.add_parser(
         "fmt", parents=[common], help=_("bring job files into one form: order of keys, indentation; comments stay")
     )

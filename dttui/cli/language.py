@@ -1,4 +1,4 @@
-"""`schema` and `fmt`: the language of job files, for editors and for people who share them."""
+"""`schema` and `fmt`: the language of job files and inventories, for editors and for people who share them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dttui.cli.printing import one_line, print_document, print_rows
 from dttui.compose.documents import format_file
 from dttui.errors import ExitCode
 from dttui.i18n import _
+from dttui.inventory.json_schema import inventory_schema
 from dttui.spec import DocumentError, Problem
 from dttui.spec.json_schema import job_schema
 
 
 def show_schema(options: Namespace) -> int:
-    """Print the JSON Schema of a job file: a JSON document in every format."""
-    print_document(job_schema(), "jsonl" if options.output == "jsonl" else "json")
+    """Print the JSON Schema of a job file or an inventory: a JSON document in every format."""
+    schema = inventory_schema() if options.of == "inventory" else job_schema()
+    print_document(schema, "jsonl" if options.output == "jsonl" else "json")
     return ExitCode.OK
 
 

@@ -111,7 +111,7 @@ class Reach(str, Enum):
     """It is this machine."""
 
 
-_OF_SSH = ("user", "port", "identity_file", "proxy_jump", "known_hosts")
+OF_SSH = ("user", "port", "identity_file", "proxy_jump", "known_hosts")
 """Fields that mean something to SSH alone."""
 
 
@@ -185,7 +185,7 @@ class Environment(_Document):
             of_user = _(
                 "with `exec`, SSH is not used: the command itself says which user, such as docker exec -i -u NAME"
             )
-            for field in _OF_SSH:
+            for field in OF_SSH:
                 if getattr(self, field) is not None:
                     faults.append(((field,), of_user if field == "user" else told.format(field=field)))
         if faults:

@@ -18,12 +18,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def job_schema() -> dict[str, Any]:
     """Return the schema, draft 2020-12. Each property tells by `effect`, where it has one, what acts upon it."""
-    schema = JobDocument.model_json_schema(by_alias=True, schema_generator=_Generator)
+    schema = JobDocument.model_json_schema(by_alias=True, schema_generator=SchemaGenerator)
     identity = "urn:" + CURRENT.replace("/", ":job:")
     return {"$schema": DIALECT, "$id": identity, **schema, "title": "dttui job"}
 
 
-class _Generator(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
     """Accepts what the loader does, and leaves out titles that only repeat the key."""
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
