@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dtagent.protocol.events import EventKind
+from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
@@ -20,6 +20,14 @@ LAST_EVENTS = 12
 """Of what was told before, so many are shown to a person."""
 
 
+def recent(events: list[Event]) -> list[Event]:
+    """Return the newest events; of findings told together all, since the same of several nodes is one line."""
+    start = max(0, len(events) - LAST_EVENTS)
+    while start > 0 and events[start].kind is events[start - 1].kind is EventKind.FINDING:
+        start -= 1
+    return events[start:]
+
+
 async def attach(options: Namespace) -> int:
     """Follow a job to its end; return its outcome, or 101 where the person leaves before."""
     directory = jobs.find_open(options.job, "attach")
@@ -29,7 +37,7 @@ async def attach(options: Namespace) -> int:
     follower = JobFollower(directory)
     earlier = list(in_order(follower.catch_up()))
     if options.output != "jsonl":
-        earlier = [event for event in earlier if event.kind is not EventKind.METRIC][-LAST_EVENTS:]
+        earlier = recent([event for event in earlier if event.kind is not EventKind.METRIC])
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
     printer.events(earlier)
     if follower.is_over:
