@@ -11,6 +11,7 @@ from dtagent.protocol.telemetry import HostSample
 
 from dttui.diagnosis.readings import Before
 from dttui.jobs import LAUNCHER
+from dttui.jobs.outcome import FirstFailure
 
 ENDED_WITH_OTHERS = "ended-with-others"
 """Code of a rank that its launcher ended, since another rank had failed."""
@@ -219,11 +220,16 @@ class Explained:
     """Whether all hosts failed for it: this one is no more to blame than the others."""
 
     @property
-    def as_data(self) -> dict[str, object]:
-        """What the event of the job's end keeps of it."""
+    def as_outcome(self) -> FirstFailure:
+        """What the outcome of an attempt keeps of it."""
         failure = self.failure
-        known: dict[str, object] = {"node": failure.node, "rank": failure.rank, "time": failure.time}
-        return {**known, "cause": self.cause.code, "is_shared": self.is_shared}
+        return FirstFailure(
+            node=failure.node,
+            rank=failure.rank,
+            time=failure.time,
+            cause=self.cause.code,
+            is_shared=self.is_shared,
+        )
 
 
 @dataclass(frozen=True)

@@ -3,169 +3,214 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol.rpc import ErrorCode
 
-from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.alerts.metric_watch import MetricWatch
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.conclusion import node_outcome
+from dttui.engine.context import JobContext
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.recovered import RecoveredState
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
 from dttui.engine.watch import GangWatch
-from dttui.errors import CancelledError, DttuiError, LaunchError
+from dttui.errors import AgentError, CancelledError, DttuiError, HostError, LaunchError
 from dttui.files import write_atomic
-from dttui.i18n import _, msg, nmsg
-from dttui.inventory.models import Inventory
-from dttui.jobs import JobDirectory
+from dttui.i18n import N_, _, msg, nmsg
 from dttui.jobs.board import Cell, Check, cells_to_data
-from dttui.jobs.event_log import EventLog
-from dttui.planning.models import Plan, PlannedNode
-from dttui.preflight.run import Preflight, Replan
-from dttui.rpc.client import AgentClient
-from dttui.transport.base import Prompter, Transport
+from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.planning.models import BoundPlan, Plan
+from dttui.preflight.run import Preflight
+from dttui.transport.deadline import within
 
 Result = TypeVar("Result")
 LEAST_LOG_SHARE = 0.03
 """Of a core, what the logs of one of many nodes may take."""
+ASK_DEADLINE_S = 60.0
+"""Where it is not known whether all hosts were started: how long the others have once one has answered."""
+CATCH_UP_DEADLINE_S = 10.0
+_HALF_STARTED = N_("the controller died while the hosts were being started")
 
 
-class Gang:
-    """Runs one attempt. `run` returns when the job succeeded and raises the error that says how else it ended."""
+class Attempt:
+    """Runs one attempt, from wherever it stands: to be started, or as a controller that died has left it.
 
-    def __init__(
-        self,
-        directory: JobDirectory,
-        log: EventLog,
-        transport: Transport,
-        prompter: Prompter,
-        *,
-        inventory: Inventory,
-        plan: Plan,
-        replan: Replan,
-        base: Path,
-        secrets: dict[str, str],
-        attempt: int = 0,
-        ignored: frozenset[str] = frozenset(),
-        alerts: AlertWatch | None = None,
-    ) -> None:
-        self._alerts = alerts or AlertWatch()
-        self._alerts.attempt = attempt
-        self._ignored = ignored
-        self._directory = directory
-        self._inventory = inventory
-        self._plan = plan
-        self._replan = replan
-        self._base = base
-        self._secrets = secrets
+    Args:
+        job: whose attempt it is.
+        recovered: what is recorded of it; nothing of a new one.
+    """
+
+    def __init__(self, job: JobContext, recovered: RecoveredState) -> None:
+        self._job = job
+        self._recovered = recovered
+        self.plan = recovered.plan
+        job.alerts.attempt = recovered.attempt
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._tried_port: int | None = None
-        """Where the preflight saw the nodes reach the master."""
-        key = AttemptKey(directory.job_id, attempt)
-        self._nodes = make_nodes(
-            plan, inventory, key, directory, transport, prompter, self._changed.set, self._alerts, log
-        )
-        self._events = AttemptLog(log, attempt)
+        self.nodes = make_nodes(job, recovered.plan, recovered.attempt, self._changed.set)
+        self._events = AttemptLog(job.log, recovered.attempt)
+        self._events.resume(recovered.events)
         self._warming: list[asyncio.Task[None]] = []
-        self._watch = GangWatch(directory, self._events, self._nodes, self._changed, secrets.values())
+        self._stage = Stage.PREFLIGHT
+        self.watch = GangWatch(
+            job.directory, self._events, self.nodes, self._changed, job.secrets.values(), recovered.events
+        )
+        self._begin, self._catch_up = self._launch, _nothing
+        if not recovered.is_new:
+            recovered.resume(self.nodes, job.directory)
+            self._begin, self._catch_up = self._find, self._fetch_samples
 
     def request_stop(self, *, force: bool) -> None:
         """Stop the job: gracefully, or at once."""
         self._stopping.set()
-        self._watch.request_stop(force=force)
+        self.watch.request_stop(force=force)
 
-    async def run(self) -> str:
-        """Run the attempt to its end; return what there is to say of a good one, empty where that is nothing.
+    def retry_now(self) -> None:
+        """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
+        for node in self.nodes:
+            node.retry_now()
+
+    async def run(self) -> AttemptOutcome:
+        """Run the attempt to its end; return how it ended, whatever that is."""
+        try:
+            bound = await self._begin()
+            self._stage = Stage.RUN
+            try:
+                return await self.watch.run(bound)
+            finally:
+                await self._catch_up()
+        except DttuiError as error:
+            return self._ended_early(error)
+        finally:
+            for task in self._warming:
+                task.cancel()
+            await asyncio.gather(*self._warming, return_exceptions=True)
+            await asyncio.gather(*(node.close() for node in self.nodes))
+
+    def _ended_early(self, error: DttuiError) -> AttemptOutcome:
+        """Return the outcome of an attempt that never ran on all its nodes."""
+        is_stop = isinstance(error, CancelledError)
+        return AttemptOutcome(
+            attempt=self._recovered.attempt,
+            state=JobState.CANCELLED if is_stop else JobState.FAILED,
+            stage=self._stage,
+            exit_code=int(error.exit_code),
+            message=error.message,
+            hint=error.hint,
+            nodes={node.name: node_outcome(node) for node in self.nodes},
+        )
+
+    async def _launch(self) -> BoundPlan:
+        """Check the hosts, and start on all of them.
 
         Raises:
             HostError: a host could not be reached; nothing was started.
             PreflightError: a check failed; nothing was started.
             LaunchError: the start failed and was rolled back.
-            JobFailedError: it ran and failed.
             CancelledError: it was stopped on request.
         """
+        if missing := [name for name in self.plan.secrets if name not in self._job.secrets]:
+            hint = msg("Where a controller has died, export them before `dttui attach`.")
+            raise LaunchError(msg("the values of {names} are not known here any more", names=", ".join(missing)), hint)
+        count = len(self.nodes)
+        self._events.enter(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", count))
+        tried_port = await self.unless_stopped(self._preflight())
+        self._stage = Stage.LAUNCH
+        self._events.enter(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", count))
+        start = self._start(self.plan, tried_port)
         try:
-            self._events.enter(
-                JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", len(self._nodes))
-            )
-            await self._unless_stopped(self._preflight())
-            self._events.enter(
-                JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", len(self._nodes))
-            )
-            start = GangStart(
-                self._directory,
-                self._events,
-                self._nodes,
-                self._plan,
-                self._base,
-                self._secrets,
-                self._tried_port,
-            )
-            try:
-                return await self._watch.run(await start.run(self._unless_stopped))
-            except DttuiError:
-                raise
-            except Exception:  # A defect of ours must not leave processes behind on the hosts.
-                await start.roll_back()
-                raise
-        finally:
-            for task in self._warming:
-                task.cancel()
-            await asyncio.gather(*self._warming, return_exceptions=True)
-            await asyncio.gather(*(node.close() for node in self._nodes))
+            return await start.run(self.unless_stopped)
+        except DttuiError:
+            raise
+        except Exception:  # A defect of ours must not leave processes behind on the hosts.
+            await start.roll_back()
+            raise
 
-    def retry_now(self) -> None:
-        """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
-        for node in self._nodes:
-            node.retry_now()
+    async def _find(self) -> BoundPlan:
+        """Find out how far an earlier controller came; clear what was never a whole gang.
 
-    async def _preflight(self) -> None:
+        Raises:
+            LaunchError: not all of it had been started; what had been is cleared.
+            CancelledError: so it was, and a stop was asked for.
+        """
+        recovered = self._recovered
+        if not recovered.touched_hosts:
+            raise LaunchError(msg("the controller died before the start"))
+        self._stage = Stage.LAUNCH
+        message = nmsg(
+            "the controller had died; asking {count} host",
+            "the controller had died; asking {count} hosts",
+            len(self.nodes),
+        )
+        self._events.enter(JobState.UNKNOWN, message, since=recovered.seen_at)
+        start = self._start(recovered.plan)
+        if recovered.bound is None:
+            raise LaunchError(await start.roll_back(msg("the controller died before the start")))
+        if not recovered.started_all and (reason := await self._why_not_all_started()):
+            if self._stopping.is_set():
+                raise CancelledError(await start.roll_back(msg("stopped on request before the job ran")))
+            raise LaunchError(await start.roll_back(reason))
+        return recovered.bound
+
+    def _start(self, plan: Plan, tried_port: int | None = None) -> GangStart:
+        job = self._job
+        return GangStart(job.directory, self._events, self.nodes, plan, job.base, dict(job.secrets), tried_port)
+
+    async def _preflight(self) -> int | None:
+        """Check the hosts; return the port on which they saw the master, where one was tried."""
         preflight = Preflight(
-            self._nodes,
-            self._plan,
-            self._inventory,
-            self._replan,
-            ignored=self._ignored,
+            self.nodes,
+            self.plan,
+            self._job.inventory,
+            self._job.replan,
+            ignored=self._job.ignored,
             on_change=self._show_checks,
+            on_reached=self._warm_up,
         )
         board = await preflight.run()
-        for node in self._nodes:
+        for node in self.nodes:
             if node.name in board.unreachable:
                 self._events.note(node.name, NodeStanding.FAILED, board.unreachable[node.name].message)
         for finding in board.findings:
             self._events.tell(finding)
         board.raise_errors()
-        self._tried_port = preflight.master_port
-        self._plan = board.plan or self._plan
+        self.plan = board.plan or self.plan
         try:
-            write_atomic(self._directory.plan, self._plan.model_dump_json(indent=2))
+            write_atomic(self._job.directory.plan, self.plan.model_dump_json(indent=2))
         except OSError as error:
-            raise not_written(self._directory.plan, error) from error
-        for node, planned in zip(self._nodes, self._plan.nodes, strict=True):
+            raise not_written(self._job.directory.plan, error) from error
+        for node, planned in zip(self.nodes, self.plan.nodes, strict=True):
             node.planned = planned
-            node.shared.world_size = self._plan.world_size
+            node.shared.world_size = self.plan.world_size
+        return preflight.master_port
 
     def _show_checks(self, name: str, cells: Mapping[Check, Cell]) -> None:
-        node = next(node for node in self._nodes if node.name == name)
+        node = self._named(name)
         if Check.CLOCK in cells and node.client is not None:  # Of a host out of reach the clock is told as unknown.
             self._events.note(node.name, NodeStanding.CONNECTED, msg("reached"), clock_offset_s=node.clock_offset_s)
-        if Check.REACH in cells and node.client is not None:
-            self._warming.append(asyncio.create_task(self._warm(node.client, node.planned)))
-        data = {"cells": cells_to_data(cells)}
-        self._events.add(EventKind.PREFLIGHT, "", node=name, data=data)
+        self._events.add(EventKind.PREFLIGHT, "", node=name, data={"cells": cells_to_data(cells)})
 
-    async def _warm(self, client: AgentClient, planned: PlannedNode) -> None:
-        if message := await ask_warm(client, planned):
+    def _warm_up(self, name: str) -> None:
+        """Ask a host that was reached for a warm start, beside the checks."""
+        self._warming.append(asyncio.create_task(self._warm(self._named(name))))
+
+    async def _warm(self, node: NodeRun) -> None:
+        if node.client is not None and (message := await ask_warm(node.client, node.planned)):
             self._events.progress(message)
 
-    async def _unless_stopped(self, work: Awaitable[Result]) -> Result:
+    def _named(self, name: str) -> NodeRun:
+        return next(node for node in self.nodes if node.name == name)
+
+    async def unless_stopped(self, work: Awaitable[Result]) -> Result:
         """Await the work, or give it up when a stop is asked for meanwhile."""
         task = asyncio.ensure_future(work)
         stop = asyncio.create_task(self._stopping.wait())
@@ -179,28 +224,76 @@ class Gang:
         finally:
             stop.cancel()
 
+    async def _why_not_all_started(self) -> str:
+        """Ask every host; return why the gang is not whole, empty where it is.
 
-def make_nodes(
-    plan: Plan,
-    inventory: Inventory,
-    key: AttemptKey,
-    directory: JobDirectory,
-    transport: Transport,
-    prompter: Prompter,
-    on_change: Callable[[], None],
-    alerts: AlertWatch,
-    log: EventLog,
-) -> list[NodeRun]:
+        It is not where one was not started, cannot tell, or is not heard of long after the others.
+        """
+        loop = asyncio.get_running_loop()
+        asking = [asyncio.create_task(_why_not_started(node)) for node in self.nodes]
+        for task in asking:
+            task.add_done_callback(lambda _task: self._changed.set())
+        deadline: float | None = None
+        try:
+            while not all(task.done() for task in asking):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    wait_s = None if deadline is None else max(0.1, deadline - loop.time())
+                    await within(self._changed.wait(), wait_s)
+                self._changed.clear()
+                self.watch.report()
+                known = [task.result() for task in asking if task.done()]
+                if self._stopping.is_set() or any(known):
+                    return next(filter(None, known), msg(_HALF_STARTED))
+                if any(node.needs_person for node in self.nodes):
+                    deadline = None  # It is us who cannot get in; that says nothing of the host.
+                elif known:
+                    deadline = deadline or loop.time() + ASK_DEADLINE_S
+                if deadline is not None and loop.time() > deadline:
+                    return msg(_HALF_STARTED)
+            return next(filter(None, (task.result() for task in asking)), "")
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def _fetch_samples(self) -> None:
+        """Fetch the telemetry of the time in which no controller was there."""
+        await asyncio.gather(*(_fetch_samples_of(node) for node in self.nodes))
+
+
+def make_nodes(job: JobContext, plan: Plan, attempt: int, on_change: Callable[[], None]) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
+    key = AttemptKey(job.directory.job_id, attempt)
     cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
-    shared = Shared(MetricWatch(), alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
+    log = job.log
+    shared = Shared(MetricWatch(), job.alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
     shared.requires_group = plan.require_process_group is True and plan.world_size > 1
     shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))
     for planned in plan.nodes:
-        environment = inventory.find(planned.name)
+        environment = job.inventory.find(planned.name)
         if environment is None:
             raise LaunchError(_("there is no environment {name}").format(name=planned.name))
-        node = NodeRun(environment, planned, key, directory, transport, prompter, on_change, shared=shared)
+        node = NodeRun(environment, planned, key, job.directory, job.transport, job.prompter, on_change, shared=shared)
         nodes.append(node)
     return nodes
+
+
+async def _nothing() -> None:
+    """There is nothing to catch up with."""
+
+
+async def _why_not_started(node: NodeRun) -> str:
+    """Return why a node's part is not known to have been started; empty where it was."""
+    try:
+        status = await node.await_status()
+    except AgentError as error:
+        return msg(_HALF_STARTED) if error.code == ErrorCode.NO_SUCH_ATTEMPT else error.message
+    return msg(_HALF_STARTED) if status.state in (NodeState.PREPARED, NodeState.DISCARDED) else ""
+
+
+async def _fetch_samples_of(node: NodeRun) -> None:
+    if node.client is not None:
+        ends = [item.ended_at for item in node.status.exits] if node.status is not None else []
+        with contextlib.suppress(HostError, asyncio.TimeoutError):
+            await within(node.catch_up_samples(max(ends, default=time.time())), CATCH_UP_DEADLINE_S)

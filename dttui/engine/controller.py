@@ -16,28 +16,34 @@ from typing import Any
 
 from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.telemetry import HostFacts
 
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
 from dttui.engine.alerts.matching import AlertWatch
-from dttui.engine.attempt import Gang
 from dttui.engine.awake import run_awake
+from dttui.engine.context import JobContext
+from dttui.engine.decision import NO_RESTARTS, RecoveryPolicy, decide
+from dttui.engine.job_run import Decide, JobRun
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
-from dttui.engine.takeover import RecoveredState, TakeOver
-from dttui.errors import CancelledError, DttuiError, ExitCode, JobFailedError, UsageError
+from dttui.engine.recovered import OUTCOME, RecoveredState, read_history
+from dttui.errors import DttuiError, ExitCode, UsageError
 from dttui.files import write_atomic
 from dttui.fleet.known_hardware import known_hardware
 from dttui.i18n import msg, set_language
 from dttui.inventory.models import Inventory
 from dttui.jobs import HEARTBEAT_S, JobDirectory
 from dttui.jobs.event_log import newest_event
+from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.lost_nodes import unfetched_nodes
+from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.jobs.view import WAITS_FOR_ROOM
 from dttui.launch.login_session import take_agent
 from dttui.launch.starting import SPARE, wait_for_job
 from dttui.launch.submit import Submission, make_local_plan
+from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Plan
 from dttui.redaction import Redaction
-from dttui.spec import parse_document
+from dttui.spec import Loaded, parse_document
 from dttui.spec.findings import Severity
 from dttui.spec.models import Job
 from dttui.transport.base import Prompt, PromptKind
@@ -80,11 +86,22 @@ class Controller:
         expects_client: whether a client that can ask a person is about to attach.
         launches: whether the job is to be started; else another controller has had it, and nothing is started.
         seen_at: Unix time of that controller's last sign of life.
+        policy: what the job allows where an attempt fails.
+        decide: what follows an attempt.
     """
 
     def __init__(
-        self, directory: JobDirectory, *, expects_client: bool, launches: bool = False, seen_at: float = 0.0
+        self,
+        directory: JobDirectory,
+        *,
+        expects_client: bool,
+        launches: bool = False,
+        seen_at: float = 0.0,
+        policy: RecoveryPolicy = NO_RESTARTS,
+        decide: Decide = decide,
     ) -> None:
+        self._policy = policy
+        self._decide = decide
         self._directory = directory
         self._log = WatchedLog(directory.events)
         self._log.listeners.append(lambda _event: self._tell_unwritten())
@@ -101,7 +118,6 @@ class Controller:
         self._seen_at = seen_at
         self._launches = launches
         self._transports = Transports()
-        self._first_failure: dict[str, object] | None = None
         self._retry: Callable[[], None] | None = None
         self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
@@ -129,31 +145,38 @@ class Controller:
                 self._directory.socket.unlink()
 
     async def _run_job(self) -> None:
+        if self._has_ended_before():
+            await self._write_late()
+            return
         try:
-            state, message, code = self._earlier_end() or await self._job()
+            outcome = await self._job()
         except Exception as error:  # The top of the process: whatever happened, it must be told.
             LOG.exception("the controller failed")
-            state, code = JobState.FAILED, ExitCode.INTERNAL
             if isinstance(error, DttuiError):
-                message, code = _with_hint(error), error.exit_code
+                outcome = failed(error.message, error.hint, error.exit_code)
             else:
                 message = msg(
                     "internal error: {error}; see {path}",
                     error=f"{type(error).__name__}: {error}",
                     path=str(self._directory.controller_log),
                 )
+                outcome = failed(message, code=ExitCode.INTERNAL)
             if not self._launches:
-                self._log.add(EventKind.PROGRESS, message)
+                self._log.add(EventKind.PROGRESS, outcome.headline)
                 return  # What is not known is not called a failure: the next controller may find out.
-        now = self._log.clock.now()
-        if state is JobState.SUCCEEDED and not message:
+        self._tell_end(outcome)
+        await self._write_late()
+
+    def _tell_end(self, outcome: AttemptOutcome) -> None:
+        now, message = self._log.clock.now(), outcome.headline
+        if outcome.succeeded and not message:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
             message = msg("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
-        data = {"state": state.value, "exit_code": int(code)}
-        first = {"first_failure": self._first_failure} if self._first_failure is not None else {}
-        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first})
+        data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
+        kept = outcome.model_dump(mode="json", exclude_defaults=True, exclude={"message", "hint"})
+        first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first, OUTCOME: kept})
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
-        await self._write_late()
 
     async def _write_late(self) -> None:
         """Once there is room, write what could not be written, and fetch the logs that the end did not wait for."""
@@ -175,14 +198,17 @@ class Controller:
         """Whether there are logs on hosts that would be here with room for them; a forced stop leaves them there."""
         return not self._stop_asked and bool(unfetched_nodes(self._directory.read_events(EventKind.FINDING)))
 
-    def _earlier_end(self) -> tuple[JobState, str, int] | None:
-        """Return how the job ended where another controller had already found out, and died before it was done."""
+    def _has_ended_before(self) -> bool:
+        """Tell the outcome where another controller had found it out, and died before that was done; say whether so."""
         last = newest_event(self._directory.events, EventKind.JOB_STATE)
         state = JobState(last.data.get("state")) if last is not None else JobState.PENDING
         if last is None or not state.is_final:
-            return None
+            return False
         code = last.data.get("exit_code")
-        return state, last.message, code if isinstance(code, int) else ExitCode.JOB_FAILED
+        code = code if isinstance(code, int) else int(ExitCode.JOB_FAILED)
+        data = {"state": state.value, "exit_code": code}
+        self._log.add(EventKind.OUTCOME, last.message, data=data)
+        return True
 
     async def _beat(self) -> None:
         """Show that the controller is there, and runs."""
@@ -231,66 +257,54 @@ class Controller:
         question.writer = self._prompting[-1]
         question.writer.write(rpc.encode(question.message))
 
-    async def _job(self) -> tuple[JobState, str, int]:
+    async def _job(self) -> AttemptOutcome:
         launch = self._directory.read_launch()
         set_language(launch.language)
-        inventory, base, file = launch.inventory, launch.base, launch.file
-        try:
-            if not self._launches:
-                return JobState.SUCCEEDED, await self._take_over(inventory, base), ExitCode.OK
-            text = self._directory.document.read_text(encoding="utf-8")
-            loaded = parse_document(text, file or str(self._directory.document))
-            plan = Plan.model_validate_json(self._directory.plan.read_bytes())
-            self._hide(plan.secrets)
-            watch = self._begin_watch(loaded.job, base)
-            hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
-            gang = Gang(
-                self._directory,
-                self._log,
-                self._transports,
-                self,
-                inventory=inventory,
-                plan=plan,
-                replan=lambda known, facts, links: make_local_plan(
-                    Submission(loaded.job, known, base, text, file, loaded.notes), facts, hardware.with_links(links)
-                ),
-                base=base,
-                secrets={name: os.environ[name] for name in plan.secrets},
-                ignored=frozenset(launch.ignored),
-                alerts=watch.alerts,
-            )
-            self._retry = gang.retry_now
-            self._take_stops(lambda force: gang.request_stop(force=force))
-            said = await gang.run()
-        except CancelledError as error:
-            return JobState.CANCELLED, error.message, error.exit_code
-        except JobFailedError as error:
-            self._first_failure = error.first_failure
-            return JobState.FAILED, _with_hint(error), error.exit_code
-        except DttuiError as error:
-            return JobState.FAILED, _with_hint(error), error.exit_code
-        return JobState.SUCCEEDED, said, ExitCode.OK
-
-    async def _take_over(self, inventory: Inventory, base: Path) -> str:
-        recovered = RecoveredState.read(self._directory, self._seen_at)
+        if self._launches:
+            recovered = RecoveredState.new(Plan.model_validate_json(self._directory.plan.read_bytes()))
+        else:
+            recovered = RecoveredState.read(self._directory, self._seen_at)
         self._hide(recovered.plan.secrets)
-        alerts = AlertWatch()
-        with contextlib.suppress(DttuiError, OSError):  # Whatever became of its file, the job must be followed.
+        job = self._context(launch, recovered.plan)
+        run = JobRun(job, recovered, read_history(self._directory), self._policy, self._decide)
+        self._retry = run.retry_now
+        self._take_stops(lambda force: run.request_stop(force=force))
+        return await run.run()
+
+    def _context(self, launch: LaunchFile, plan: Plan) -> JobContext:
+        """Return what the attempts of the job need; whatever became of its file, one that runs must be followed."""
+        alerts, loaded = AlertWatch(), None
+        try:
+            loaded = self._read_document(launch)
+            alerts = self._begin_watch(loaded.job, launch.base).alerts
+        except (DttuiError, OSError):
+            if self._launches:
+                raise
+        hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
+
+        def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
+            read = loaded or self._read_document(launch)
             text = self._directory.document.read_text(encoding="utf-8")
-            alerts = self._begin_watch(parse_document(text, str(self._directory.document)).job, base).alerts
-        job = TakeOver(
+            submission = Submission(read.job, known, launch.base, text, launch.file, read.notes)
+            return make_local_plan(submission, facts, hardware.with_links(links))
+
+        return JobContext(
             self._directory,
             self._log,
-            recovered,
-            inventory,
             self._transports,
             self,
+            launch.inventory,
+            replan,
+            launch.base,
+            {name: os.environ[name] for name in plan.secrets if name in os.environ},
+            frozenset(launch.ignored),
             alerts,
-            {name: os.environ[name] for name in recovered.plan.secrets if name in os.environ},
         )
-        self._retry = job.retry_now
-        self._take_stops(lambda force: job.request_stop(force=force))
-        return await job.run()
+
+    def _read_document(self, launch: LaunchFile) -> Loaded:
+        """Read the job file. Raises OSError or DttuiError."""
+        text = self._directory.document.read_text(encoding="utf-8")
+        return parse_document(text, launch.file or str(self._directory.document))
 
     async def _look_again(self) -> None:
         """End what is left on hosts that were lost when the job ended."""

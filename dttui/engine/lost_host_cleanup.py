@@ -13,10 +13,10 @@ from dtagent.protocol.rpc import ErrorCode
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.metric_copy import read_metrics
+from dttui.engine.failures import ending, last_words
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.outcome import ending, last_words
-from dttui.engine.takeover import RecoveredState
+from dttui.engine.recovered import RecoveredState
 from dttui.engine.watch import STOP_DEADLINE_S, log_rest
 from dttui.errors import AgentError, AgentGoneError, HostError, HostUnreachableError
 from dttui.i18n import msg

@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from dtagent.protocol.events import EventKind, JobState, NodeStanding
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 
-from dttui.diagnosis.diagnose import diagnose
-from dttui.diagnosis.evidence import read_evidence
-from dttui.diagnosis.models import Diagnosis
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.failure_words import GivenUp, why_failed, why_not_stopped
+from dttui.engine.conclusion import Conclusion, Watched
+from dttui.engine.failures import FoundFailure, ending, last_words
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.nodes.node_warnings import NodeWarnings
 from dttui.engine.nodes.stop_order import StopLevel, StopOrder
-from dttui.engine.outcome import FoundFailure, ending, last_words, rank_failures, stopped_on_request
-from dttui.engine.rendezvous import tampering
 from dttui.engine.rendezvous.arrivals import RendezvousBoard
 from dttui.engine.rendezvous.elastic import Membership
 from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.engine.rendezvous.together import TogetherWatch
 from dttui.engine.start import GRACE_S, MOST_NAMES
-from dttui.errors import CancelledError, ExitCode, HostError, JobFailedError
+from dttui.errors import ExitCode, HostError
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.jobs.lost_nodes import LOG_REST
+from dttui.jobs.outcome import AttemptOutcome
+from dttui.jobs.view import NODE_OUT
 from dttui.planning.models import BoundPlan, Finding, Plan
 from dttui.spec.findings import warning
 from dttui.timestamps import elapsed_s
@@ -40,10 +37,11 @@ STOP_DEADLINE_S = GRACE_S + 30.0
 FORCED_STOP_DEADLINE_S = 8.0
 GONE_STOP_DEADLINE_S = 5.0
 """Where all that is left to be told are hosts that answer and have no agent any more."""
+_SILENT = (NodeStanding.UNKNOWN, NodeStanding.AGENT_GONE)
 
 
 class GangWatch:
-    """Follows the nodes of an attempt that was started.
+    """Follows the nodes of an attempt that was started, and tells only what was not told before.
 
     Args:
         directory: of the job.
@@ -51,6 +49,7 @@ class GangWatch:
         nodes: in order of rank.
         changed: set whenever there may be something new about a node.
         secrets: values that no event may hold.
+        told: what another controller has told of the attempt.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class GangWatch:
         nodes: Sequence[NodeRun],
         changed: asyncio.Event,
         secrets: Iterable[str],
+        told: Sequence[Event] = (),
     ) -> None:
         self._directory = directory
         self._log = log
@@ -82,8 +82,17 @@ class GangWatch:
         self._node_warnings = NodeWarnings(log)
         self._has_ended_services = False
         """Whether it was told that services end."""
-        self._silent: set[str] = set()
+        states = {event.node: event.data.get("state") for event in told if event.kind is EventKind.NODE_STATE}
+        self._silent = {name for name, state in states.items() if name is not None and state in _SILENT}
         """Nodes that were told to be silent, and not yet to be back."""
+        self._entered = {event.data.get("state") for event in told if event.kind is EventKind.JOB_STATE}
+        """The states that were told before."""
+        self._failures_told = {(event.node, event.rank) for event in told if event.kind is EventKind.RANK_FAILED}
+        self._stop_deadline: float | None = None
+        """By the loop's clock: by when those are to have ended that were told to."""
+        self._awaited: str | None = None
+        """What to tell of the rendezvous once every host has said whether there still is one."""
+        self._together: TogetherWatch | None = None
         self._plan: Plan | None = None
         """Of the attempt, once it was started."""
         self._membership: Membership | None = None
@@ -97,18 +106,13 @@ class GangWatch:
             node.hurries = self._force
         self._changed.set()
 
-    async def run(self, bound: BoundPlan) -> str:
-        """Follow the nodes to their end; return what there is to say of a good one, empty where that is nothing.
-
-        Raises:
-            JobFailedError: it failed, or what became of a part of it is not known.
-            CancelledError: it was stopped on request.
-        """
+    async def run(self, bound: BoundPlan) -> AttemptOutcome:
+        """Follow the nodes to their end; return the outcome."""
         self._plan = bound.plan
         size, least = bound.plan.world_size, bound.plan.min_nodes
         if least is not None:
             self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
-        self._enter(JobState.RENDEZVOUS, nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
+        self._await_ranks(nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
         followers = [asyncio.create_task(node.follow()) for node in self._nodes]
@@ -119,41 +123,23 @@ class GangWatch:
             self._nodes, self._log, bound.bindings.master_port, bound.plan.framework, bound.own_ports
         )
         group_watch: asyncio.Task[None] | None = None
-        together = TogetherWatch(bound.plan, self._members, self._log)
-        stop_deadline: float | None = None
+        together = self._together = TogetherWatch(bound.plan, self._members, self._log)
         try:
             while any(map(_is_watched, self._nodes, followers)):
                 due_s = [self._membership.wait_s if self._membership is not None else None, together.wait_s]
                 waits_s = [board.wait_s] if self._is_waiting else [item for item in due_s if item is not None]
-                await self._wait_for_change(stop_deadline, min(waits_s, default=None))
+                await self._wait_for_change(min(waits_s, default=None))
                 self._give_up_broken(followers)
                 self.report()
                 if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
-                    self._enter(JobState.RUNNING, message)
+                    self._run_on(message)
                 if self._state is JobState.RUNNING and group_watch is None:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
                 if self._state is JobState.RUNNING and (apart := together.look()) and together.is_required:
                     self._late, self._late_hint = apart.message, apart.why
-                # Once all are told to end, a node that has ended is not out: launchers end with 143 then.
-                is_ending = (
-                    self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
-                )
-                if is_ending:
-                    self._stop_all()
-                    if group_watch is not None:
-                        group_watch.cancel()
-                else:
-                    self._end_services()
-                if is_ending or self._has_left_some_behind(followers):
-                    grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
-                    if all(node.is_over or node.agent_gone for node in self._nodes):
-                        grace_s = GONE_STOP_DEADLINE_S
-                    now = asyncio.get_running_loop().time
-                    stop_deadline = min(stop_deadline or math.inf, now() + grace_s)
-                    if now() > stop_deadline:
-                        self._give_up_rest(followers)
-                        stop_deadline = None  # It was for none of those of whom now only logs are still to come.
+                if self._end_what_must(followers) and group_watch is not None:
+                    group_watch.cancel()
         finally:
             await asyncio.gather(*(order.close() for order in self._orders.values()))
             boards = [task for task in (group_watch, self._looking) if task is not None]
@@ -163,13 +149,28 @@ class GangWatch:
             await asyncio.gather(*tasks, return_exceptions=True)
         self.report()
         self._log.flush()
-        self._conclude()
-        ended = self._membership.outcome() or "" if self._membership is not None else ""
-        if (apart := together.end()) is None:
-            return ended
-        if together.is_required:
-            raise JobFailedError(apart.message, apart.why)
-        return msg("{what}; {why}", what=ended, why=apart.whole) if ended else apart.whole
+        return self._conclude()
+
+    def _end_what_must(self, followers: list[asyncio.Task[None]]) -> bool:
+        """Tell to end, and in the end give up, what is not to run any more; return whether that is the whole attempt.
+
+        Once all are told to end, a node that has ended is not out: launchers end with 143 then.
+        """
+        is_ending = self._state is JobState.STOPPING or self._late is not None or self._is_broken() or self._is_stopping
+        if is_ending:
+            self._stop_all()
+        else:
+            self._end_services()
+        if is_ending or self._has_left_some_behind(followers):
+            grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
+            if all(node.is_over or node.agent_gone for node in self._nodes):
+                grace_s = GONE_STOP_DEADLINE_S
+            now = asyncio.get_running_loop().time
+            self._stop_deadline = min(self._stop_deadline or math.inf, now() + grace_s)
+            if now() > self._stop_deadline:
+                self._give_up_rest(followers)
+                self._stop_deadline = None  # It was for none of those of whom now only logs are still to come.
+        return is_ending
 
     def _members(self) -> Sequence[NodeRun]:
         """The nodes whose ranks are to train together."""
@@ -184,8 +185,22 @@ class GangWatch:
             return nmsg("the rank runs", "all {count} ranks run", size)
         return None
 
+    def _await_ranks(self, message: str) -> None:
+        """Enter the rendezvous; where another controller had come so far, the hosts have still to say what is true."""
+        if self._entered:
+            self._state, self._awaited = JobState.RENDEZVOUS, message
+        else:
+            self._enter(JobState.RENDEZVOUS, message)
+
+    def _run_on(self, message: str) -> None:
+        """Tell that all ranks run; that is no news of nodes that have ended since it was told."""
+        if JobState.RUNNING.value not in self._entered or not all(node.is_over for node in self._nodes):
+            self._enter(JobState.RUNNING, message)
+
     def _is_broken(self) -> bool:
         """Whether the attempt cannot go on; where it can, nodes that are out of it are told to end."""
+        if self._was_stopped:
+            return False
         if self._membership is None:
             return any(self._has_failed(node) for node in self._nodes)
         found = self._membership.newly_out(self._broken)
@@ -233,11 +248,12 @@ class GangWatch:
             self._changed.set()
 
     def _enter(self, state: JobState, message: str) -> None:
-        self._state = state
+        self._state, self._awaited = state, None
         self._log.enter(state, message)
 
-    async def _wait_for_change(self, stop_deadline: float | None, wait_s: float | None) -> None:
-        timeout = wait_s if stop_deadline is None else max(0.1, stop_deadline - asyncio.get_running_loop().time())
+    async def _wait_for_change(self, wait_s: float | None) -> None:
+        deadline = self._stop_deadline
+        timeout = wait_s if deadline is None else max(0.1, deadline - asyncio.get_running_loop().time())
         change = asyncio.create_task(self._changed.wait())
         try:
             # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the change.
@@ -346,61 +362,41 @@ class GangWatch:
             self._node_warnings.tell(node)
             if node.is_cut_short:
                 self._log.tell(log_rest(self._directory.job_id, node))
+        heard = all(node.status is not None and node.silent_since is None for node in self._nodes)
+        if self._awaited and heard and not all(node.is_over or node.has_all_ranks for node in self._nodes):
+            self._enter(JobState.RENDEZVOUS, self._awaited)
 
-    def _conclude(self) -> None:
-        """Raise what says how the attempt ended; return when every rank ended well of every node that was needed."""
+    def _conclude(self) -> AttemptOutcome:
+        """Return how the attempt ended."""
+        self._cancelled = self._cancelled or self._was_stopped
         members = self._membership
-        if members is not None and members.has_succeeded and not self._cancelled:
-            return
-        # Whoever stopped all wants to know of what may run anywhere; else what was survived is not why it failed.
-        decisive = {node.name for node in (self._nodes if self._cancelled else self._needed)}
-        failures = rank_failures(self._directory, self._nodes, self._secrets)
-        if members is not None:
-            survived = members.survived
-            failures = [
-                replace(item, data={**item.data, "survived": True}) if item.node in survived else item
-                for item in failures
-            ]
-            failures.sort(key=lambda failure: failure.node in survived)
-        lost = [node.name for node in self._nodes if node.is_lost and node.name in decisive]
-        uncleared = [item for item in failures if item.data.get("uncleared") and item.node in decisive]
-        if self._cancelled and not lost and not uncleared:
-            raise CancelledError(stopped_on_request(self._needed))
-        if self._cancelled:  # What came of a stop is not why the job failed; what may still run is.
-            failures = [item for item in failures if item.data.get("uncleared") or item.data.get("lost")]
-        for failure in failures:
-            self._tell_failure(failure)
-        disturbed = tampering.why_ended(self._nodes, even_mended=self._late is not None)
-        if self._late is not None:
-            late = msg("{what}; {why}", what=self._late, why=disturbed) if disturbed else self._late
-            raise JobFailedError(late, self._late_hint)
-        given_up = [
-            GivenUp(name, self._broken.get(name, ""), self._unstopped.get(name, ""), bool(node.agent_gone))
-            for node in self._nodes
-            if (name := node.name) in decisive and (node.is_lost or name in self._broken)
-        ]
-        found, job_id = self._diagnosed(), self._directory.job_id
-        first = found.first.as_data if found is not None and found.first is not None else None
-        if self._cancelled and given_up:
-            raise JobFailedError(*why_not_stopped(given_up, job_id), first_failure=first)
-        failures = [item for item in failures if item.node in decisive]
-        if failures or given_up:
-            over = disturbed or (members.end if members is not None else None)
-            raise JobFailedError(*why_failed(found, failures, given_up, over, job_id), first_failure=first)
-        unwell = next((node for node in self._needed if not node.has_succeeded), None)
-        if unwell is not None:
-            raise JobFailedError(msg("{host} did not end well", host=unwell.name))
+        watched = Watched(
+            self._nodes,
+            self._cancelled,
+            self._broken,
+            self._unstopped,
+            self._late,
+            self._late_hint,
+            survived=members.survived if members is not None else (),
+            has_succeeded=members is not None and members.has_succeeded,
+            over=members.end if members is not None else None,
+        )
+        outcome = Conclusion(
+            self._directory, self._log, watched, self._plan, self._secrets, self._tell_failure
+        ).outcome()
+        return self._with_groups(outcome) if outcome.succeeded else outcome
 
-    def _diagnosed(self) -> Diagnosis | None:
-        """Return why the job failed by what is recorded of it, as every reader of the job finds it."""
-        if self._plan is None:
-            return None
-        view = self._log.view(self._directory.job_id, self._plan)
-        try:
-            evidence = read_evidence(self._directory, view)
-            return diagnose(replace(evidence, state=JobState.FAILED, exit_code=int(ExitCode.JOB_FAILED)))
-        except OSError:  # What cannot be read says nothing; the failures themselves are known.
-            return None
+    def _with_groups(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """Return a good outcome with what there is to say of it; a bad one where ranks had to train together."""
+        ended = self._membership.outcome() or "" if self._membership is not None else ""
+        apart = self._together.end() if self._together is not None else None
+        if apart is not None and self._together is not None and self._together.is_required:
+            failed = {"state": JobState.FAILED, "exit_code": int(ExitCode.JOB_FAILED)}
+            return outcome.model_copy(update={**failed, "message": apart.message, "hint": apart.why})
+        said = ended
+        if apart is not None:
+            said = msg("{what}; {why}", what=ended, why=apart.whole) if ended else apart.whole
+        return outcome.model_copy(update={"message": said})
 
     @property
     def _needed(self) -> list[NodeRun]:
@@ -411,7 +407,17 @@ class GangWatch:
     def _is_out(self, node: NodeRun) -> bool:
         return self._membership is not None and node.name in self._membership.out
 
+    @property
+    def _was_stopped(self) -> bool:
+        """Whether what has ended did so by a stop of an earlier controller; who was out then says nothing of that."""
+        members = [node for node in self._nodes if not self._log.has_told(NODE_OUT, node.name)]
+        reasons = {node.status.end_reason for node in members if node.status is not None}
+        is_by_stop = EndReason.STOPPED in reasons and EndReason.PROCESS_FAILED not in reasons
+        return self._is_stopping and JobState.STOPPING.value in self._entered and is_by_stop
+
     def _tell_failure(self, failure: FoundFailure) -> None:
+        if (failure.node, failure.rank) in self._failures_told:
+            return
         fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
 

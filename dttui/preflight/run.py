@@ -63,6 +63,7 @@ class Preflight:
         measures_bandwidth: bool = False,
         is_thorough: bool = False,
         on_change: Changed | None = None,
+        on_reached: Callable[[str], None] | None = None,
     ) -> None:
         self.board = Board(tuple(node.planned.name for node in nodes), ignored, on_change)
         self._nodes = {node.planned.name: node for node in nodes}
@@ -78,6 +79,7 @@ class Preflight:
         self._paths: dict[str, PathsReply] = {}
         self._images: dict[str, ImageReply] = {}
         """Node → what its engine says of the job's image."""
+        self._on_reached = on_reached
         self._is_thorough = is_thorough
         self._frameworks = FrameworkCheck(is_thorough=is_thorough)
         self._network = Network(
@@ -134,6 +136,8 @@ class Preflight:
             took_s = time.monotonic() - began
             reached = Judgement(client.connection.address)
             self.board.put(name, {Check.REACH: reached, Check.AGENT: hosts.judge_agent(name, version)}, took_s)
+            if self._on_reached is not None:
+                self._on_reached(name)
             if name == self.board.names[0]:
                 self._master_address.set_result(node.environment.address or client.connection.address)
             checks = (

@@ -17,9 +17,9 @@ from dtagent.protocol.telemetry import HostSample
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.copies.log_copy import LogCopy
+from dttui.engine.failures import last_words, rank_failures
 from dttui.engine.nodes import node_run
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.outcome import last_words, rank_failures
 from dttui.engine.watch import GangWatch
 from dttui.errors import HostError
 from dttui.inventory.models import Environment

@@ -12,8 +12,10 @@ from typing import Any
 import yaml
 
 from dttui import jobs
-from dttui.engine.attempt import Gang
+from dttui.engine.attempt import Attempt
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.context import JobContext
+from dttui.engine.recovered import RecoveredState
 from dttui.engine.start import GangStart
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
@@ -46,19 +48,19 @@ class TestGang:
         known = inventory or demo_inventory(Path(os.environ["DTTUI_DEMO_ROOT"]), EXAMPLE.parent, sys.executable)
         self.directory: JobDirectory = jobs.create(name)
         self.log = EventLog(self.directory.events)
-        self.gang = Gang(
+        self.job = JobContext(
             self.directory,
             self.log,
             Transports(),
             Nobody(),
             inventory=known,
-            plan=make_plan(job, known, {}),
             replan=lambda found, facts, _links: make_plan(job, found, facts),
             base=base,
             secrets={},
         )
-        self.nodes = {node.name: node for node in self.gang._nodes}
-        self._start = GangStart(self.directory, AttemptLog(self.log, 0), self.gang._nodes, self.gang._plan, base, {})
+        self.gang = Attempt(self.job, RecoveredState.new(make_plan(job, known, {})))
+        self.nodes = {node.name: node for node in self.gang.nodes}
+        self._start = GangStart(self.directory, AttemptLog(self.log, 0), self.gang.nodes, self.gang.plan, base, {})
 
     async def connect(self) -> None:
         """Connect to all nodes, as the preflight does before a start."""
@@ -67,7 +69,7 @@ class TestGang:
     async def start(self) -> BoundPlan:
         """Prepare and start, without a preflight; raise what the launch would."""
         await self.connect()
-        return await self._start.run(self.gang._unless_stopped)
+        return await self._start.run(self.gang.unless_stopped)
 
     async def end(self) -> None:
         """Kill what runs, and let go of the hosts."""

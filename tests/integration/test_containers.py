@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from dttui.errors import LaunchError
+from dttui.errors import ExitCode
 from dttui.rpc.client import AgentClient
 from tests.fake_engine import Engine, engine
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start
 from tests.integration.gangs import TestGang
 from tests.integration.headless import dttui, result_of, shell_job, write_job
+from tests.outcomes import ended_with
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 from tests.waiting import wait_until
@@ -121,6 +122,5 @@ async def test_an_agent_that_would_leave_containers_behind_is_refused_before_any
     monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
     run = {"command": ["true"], "container": {"engine": "docker", "image": "torch:2"}}
     gang = TestGang(tmp_path / "job", {ONE: 1, TWO: 1}, run=run)
-    with pytest.raises(LaunchError, match=f"^{TWO}: its agent is too old for containers: ") as caught:
-        await gang.gang.run()
-    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+    caught = ended_with(await gang.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for containers: ")
+    assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"

@@ -15,7 +15,7 @@ import pytest
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
 from dttui import jobs
-from dttui.errors import LaunchError
+from dttui.errors import ExitCode
 from dttui.jobs.view import NODE_OUT
 from dttui.rpc.client import AgentClient
 from tests.agent.conversation import processes_with
@@ -23,6 +23,7 @@ from tests.integration import elastic_training
 from tests.integration.elastic_jobs import Running, elastic_job, follower_of, ranks_that_torch_told, start
 from tests.integration.gangs import ONE, THREE, TWO, TestGang
 from tests.integration.headless import dttui, result_of
+from tests.outcomes import ended_with
 from tests.processes import demo_root, shared_agents
 from tests.waiting import until
 
@@ -81,9 +82,8 @@ async def test_an_agent_whose_rendezvous_would_run_anybodys_code_is_refused_befo
     monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
     gang = elastic_gang(tmp_path)
     words = f"^{TWO}: its agent is too old for an elastic job: .*; every host was rolled back$"
-    with pytest.raises(LaunchError, match=words) as caught:
-        await gang.gang.run()
-    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+    caught = ended_with(await gang.gang.run(), ExitCode.LAUNCH, words)
+    assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"
 
 
 async def test_the_key_of_the_rendezvous_is_made_for_the_attempt_and_kept_nowhere(

@@ -12,12 +12,13 @@ from dtagent.protocol.events import EventKind
 
 from dttui.engine import attempt, watch
 from dttui.engine.rendezvous import arrivals, process_group
-from dttui.errors import CancelledError, HostUnreachableError, JobFailedError
+from dttui.errors import ExitCode
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import BoundPlan
 from dttui.preflight.run import Preflight
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, TWO, TestGang
+from tests.outcomes import ended_with
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -58,8 +59,11 @@ async def test_who_does_not_come_to_the_rendezvous_is_named_with_its_last_words(
     assert await asyncio.wait_for(master_has_come(), 90) == {"has_come": False, "said": "waiting for the licence"}
     assert [board.limit_s for board in boards] == [1200.0]
     boards[0].limit_s = 1.0
-    with pytest.raises(JobFailedError, match=rf"^{TWO} \(waiting for the licence\) did not join within \d+ s$"):
-        await asyncio.wait_for(running, 60)
+    ended_with(
+        await asyncio.wait_for(running, 60),
+        ExitCode.JOB_FAILED,
+        rf"^{TWO} \(waiting for the licence\) did not join within \d+ s$",
+    )
     assert processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}") == []
     last = [event.data for event in gang.directory.read_events() if "missing" in event.data][-1]
     assert last["port"] > 0
@@ -95,8 +99,7 @@ torch.distributed.init_process_group("gloo")
     assert message.startswith("1 rank waits in init_process_group; not there ")
     assert message.endswith(f" s after all ran: rank 1 on {TWO}")
     gang.gang.request_stop(force=True)
-    with pytest.raises(CancelledError):
-        await asyncio.wait_for(running, 60)
+    ended_with(await asyncio.wait_for(running, 60), ExitCode.CANCELLED)
 
 
 async def test_the_rendezvous_is_where_the_preflight_saw_the_nodes_reach_the_master(
@@ -120,7 +123,7 @@ async def test_the_rendezvous_is_where_the_preflight_saw_the_nodes_reach_the_mas
 async def test_a_port_that_was_taken_since_the_preflight_is_told(tmp_path: Path) -> None:
     gang = TestGang(tmp_path, {ONE: 1}, run=COUNT)
     with socket.socket() as taken:
-        first, last = gang.gang._plan.port_range
+        first, last = gang.gang.plan.port_range
         tried = next(port for port in range(first, last) if _is_bound(taken, port))
         gang._start._tried_port = tried
         bound = await gang.start()
@@ -157,7 +160,6 @@ async def test_a_host_that_refuses_is_never_said_to_be_connected(tmp_path: Path)
         slots = Resources(gpu=GpuResources(count=1, type="A100", simulated=True))
         down = Environment(name="down", host="127.0.0.1", port=held.getsockname()[1], resources=slots)
         gang = TestGang(tmp_path, {"down": 1}, Inventory(environments=(down,)))
-        with pytest.raises(HostUnreachableError):
-            await gang.gang.run()
+        ended_with(await gang.gang.run(), ExitCode.UNREACHABLE)
     told = [event.data["state"] for event in gang.directory.read_events() if event.kind is EventKind.NODE_STATE]
     assert told == ["failed"]

@@ -13,18 +13,17 @@ from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
-from dttui.engine.alerts.matching import AlertWatch
-from dttui.engine.takeover import RecoveredState, TakeOver
-from dttui.errors import CancelledError, JobFailedError, LaunchError
+from dttui.engine.attempt import Attempt
+from dttui.engine.recovered import RecoveredState
+from dttui.errors import ExitCode
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import PlannedProcess
 from dttui.frameworks.command import Command
 from dttui.jobs.view import JobView
 from dttui.rpc.client import AgentClient
-from dttui.transport.questions import Nobody
-from dttui.transport.routes import Transports
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, TWO, TestGang
+from tests.outcomes import ended_with
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 from tests.waiting import until
@@ -83,7 +82,7 @@ def store(command: str = SERVE) -> tuple[str, bool, bool]:
 
 def view_of(gang: TestGang) -> JobView:
     view = JobView(gang.directory.job_id)
-    view.set_plan(gang.gang._plan)
+    view.set_plan(gang.gang.plan)
     for event in gang.directory.read_events():
         view.apply(event)
     return view
@@ -127,8 +126,11 @@ async def test_a_server_whose_script_makes_an_exit_code_of_the_signal_that_ends_
 
 async def test_a_service_that_dies_fails_the_job_by_its_name_and_its_last_words_are_told(make: Make) -> None:
     gang = make({ONE: [worker(), store("echo the store is full >&2; exit 3")], TWO: [server()]})
-    with pytest.raises(JobFailedError, match=f"^service-store on {ONE} exited with code 3$"):
-        await asyncio.wait_for(gang.gang.run(), DEADLINE_S)
+    ended_with(
+        await asyncio.wait_for(gang.gang.run(), DEADLINE_S),
+        ExitCode.JOB_FAILED,
+        f"^service-store on {ONE} exited with code 3$",
+    )
     view = view_of(gang)
     first, consequence = view.failures
     assert (first.node, first.rank, first.tail) == (ONE, None, ("the store is full",))
@@ -142,14 +144,20 @@ async def test_a_service_that_dies_fails_the_job_by_its_name_and_its_last_words_
 
 async def test_a_server_that_dies_is_a_failed_rank(make: Make) -> None:
     gang = make({ONE: [worker()], TWO: [server("kill -SEGV $$")]})
-    with pytest.raises(JobFailedError, match=f"^rank 1 on {TWO} was ended by signal SIGSEGV$"):
-        await asyncio.wait_for(gang.gang.run(), DEADLINE_S)
+    ended_with(
+        await asyncio.wait_for(gang.gang.run(), DEADLINE_S),
+        ExitCode.JOB_FAILED,
+        f"^rank 1 on {TWO} was ended by signal SIGSEGV$",
+    )
 
 
 async def test_a_failed_worker_stops_the_servers_and_is_all_that_is_told(make: Make) -> None:
     gang = make({ONE: [worker("exit 4"), store()], TWO: [server()]})
-    with pytest.raises(JobFailedError, match=f"^rank 0 on {ONE} exited with code 4$"):
-        await asyncio.wait_for(gang.gang.run(), DEADLINE_S)
+    ended_with(
+        await asyncio.wait_for(gang.gang.run(), DEADLINE_S),
+        ExitCode.JOB_FAILED,
+        f"^rank 0 on {ONE} exited with code 4$",
+    )
     assert [(item.node, item.rank) for item in view_of(gang).failures] == [(ONE, 0)]
 
 
@@ -158,8 +166,7 @@ async def test_a_stop_while_only_servers_run_on_a_node_is_a_stop(make: Make) -> 
     running = asyncio.ensure_future(gang.gang.run())
     await until(lambda: view_of(gang).state is JobState.RUNNING, "all to run", DEADLINE_S)
     gang.gang.request_stop(force=False)
-    with pytest.raises(CancelledError, match=r"^stopped on request$"):
-        await asyncio.wait_for(running, DEADLINE_S)
+    ended_with(await asyncio.wait_for(running, DEADLINE_S), ExitCode.CANCELLED, r"^stopped on request$")
     assert view_of(gang).nodes[TWO].state is NodeStanding.STOPPED
 
 
@@ -170,10 +177,8 @@ async def test_another_controller_ends_the_servers_too(make: Make, tmp_path: Pat
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     (tmp_path / "go").touch()
-    remains = RecoveredState.read(gang.directory, 0.0)
-    inventory = gang.gang._inventory
-    taken = TakeOver(gang.directory, gang.log, remains, inventory, Transports(), Nobody(), AlertWatch(), {})
-    await asyncio.wait_for(taken.run(), DEADLINE_S)
+    taken = Attempt(gang.job, RecoveredState.read(gang.directory, 0.0))
+    ended_with(await asyncio.wait_for(taken.run(), DEADLINE_S), ExitCode.OK)
     assert not view_of(gang).failures
     assert processes_with(f"DTTUI_JOB_ID={gang.directory.job_id}") == []
 
@@ -191,7 +196,6 @@ async def test_an_agent_that_would_never_end_them_is_refused_before_anything_sta
     monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
     gang = make({ONE: [worker()], TWO: [server()]})
     words = f"^{TWO}: its agent is too old for this framework: .*; every host was rolled back$"
-    with pytest.raises(LaunchError, match=words) as caught:
-        await asyncio.wait_for(gang.gang.run(), DEADLINE_S)
-    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+    caught = ended_with(await asyncio.wait_for(gang.gang.run(), DEADLINE_S), ExitCode.LAUNCH, words)
+    assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"
     assert printed(gang, ONE, "0.out") == ""

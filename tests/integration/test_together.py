@@ -13,11 +13,13 @@ from dtagent.protocol.events import EventKind
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
 from dttui.engine.rendezvous import together
-from dttui.errors import JobFailedError, LaunchError
+from dttui.errors import ExitCode
 from dttui.jobs.following import JobFollower
+from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import APART, JobView
 from dttui.rpc.client import AgentClient
 from tests.integration.gangs import ONE, TWO, TestGang
+from tests.outcomes import ended_with
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import until
 
@@ -54,11 +56,11 @@ def job(home: Path, text: str, nodes: dict[str, int] | None = None, **fields: An
     return TestGang(home, nodes or {ONE: 2, TWO: 2}, run={"script": "train.py"}, **fields)
 
 
-async def outcome(gang: TestGang) -> str:
-    """Return what is said of a good end; the checks before a launch are left out."""
-    gang.directory.plan.write_text(gang.gang._plan.model_dump_json())
+async def outcome(gang: TestGang) -> AttemptOutcome:
+    """Return how it ended; the checks before a launch are left out."""
+    gang.directory.plan.write_text(gang.gang.plan.model_dump_json())
     try:
-        return await asyncio.wait_for(gang.gang._watch.run(await gang.start()), LIMIT_S)
+        return await asyncio.wait_for(gang.gang.watch.run(await gang.start()), LIMIT_S)
     finally:
         await gang.close()
 
@@ -73,13 +75,13 @@ async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tm
         job(tmp_path / name, text, name=name)
         for name, text in (("whole", TOGETHER), ("halves", HALVES), ("alone", ALONE))
     )
-    assert await outcome(whole) == ""
+    assert (await outcome(whole)).message == ""
     assert findings(whole) == []
-    said = await outcome(halves)
+    said = (await outcome(halves)).message
     message = "the 4 ranks have formed 2 process groups, of 2, 2: they do not train together"
     assert said.startswith(f"{message}. init_process_group was given a world_size, a store or an init_method")
     assert findings(halves) == [("warning", message)]
-    said = await outcome(alone)
+    said = (await outcome(alone)).message
     assert (
         said == f"{NONE.format(count=4)}. The script never calls init_process_group, nor anything that does so for it."
     )
@@ -87,9 +89,7 @@ async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tm
     assert node.status is not None
     assert [item.ranks for item in node.status.groups or ()] == [[0, 1]]
     required = job(tmp_path / "required", ALONE, {ONE: 2}, require_process_group=True)
-    with pytest.raises(JobFailedError, match="have formed no process group") as failed:
-        await outcome(required)
-    assert failed.value.exit_code == 100
+    ended_with(await outcome(required), ExitCode.JOB_FAILED, "have formed no process group")
     assert findings(required) == [("error", NONE.format(count=2))]
 
 
@@ -105,9 +105,10 @@ async def test_an_agent_that_does_not_tell_of_groups_is_refused_at_the_start_whe
 
     monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
     required = job(tmp_path / "required", ALONE, {ONE: 1, TWO: 1}, require_process_group=True)
-    with pytest.raises(LaunchError, match=f"^{TWO}: its agent is too old for require_process_group: true") as caught:
-        await required.gang.run()
-    assert caught.value.hint == f"Upgrade it: dttui agents deploy {TWO}"
+    caught = ended_with(
+        await required.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for require_process_group: true"
+    )
+    assert caught.hint == f"Upgrade it: dttui agents deploy {TWO}"
     told = job(tmp_path / "told", "", {ONE: 1, TWO: 1})
     try:
         await told.start()
@@ -126,8 +127,7 @@ async def test_ranks_that_report_steps_without_a_group_are_told_of_while_they_ru
     await until(lambda: findings(gang), "that they train apart", LIMIT_S)
     follower = JobFollower(gang.directory)
     if is_required:
-        with pytest.raises(JobFailedError, match="have formed no process group"):
-            await asyncio.wait_for(running, LIMIT_S)
+        ended_with(await asyncio.wait_for(running, LIMIT_S), ExitCode.JOB_FAILED, "have formed no process group")
     while follower.poll():
         pass
     view: JobView = follower.view

@@ -6,7 +6,7 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
-from dttui.engine.takeover import RecoveredState
+from dttui.engine.recovered import RecoveredState
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Plan

@@ -20,16 +20,16 @@ from dttui import jobs
 from dttui.engine import controller as controller_module
 from dttui.engine import start as gang_start
 from dttui.engine import watch as gang_watch
-from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.attempt import Attempt
+from dttui.engine.context import JobContext
 from dttui.engine.controller import Controller
 from dttui.engine.nodes import node_run
-from dttui.engine.takeover import RecoveredState, TakeOver
+from dttui.engine.recovered import RecoveredState
 from dttui.errors import (
     AuthenticationError,
+    ExitCode,
     HostError,
     HostUnreachableError,
-    JobFailedError,
-    LaunchError,
     NotFinishedError,
 )
 from dttui.files import write_atomic
@@ -42,10 +42,11 @@ from dttui.launch import starting
 from dttui.launch.control import ControllerClient, ensure_controller
 from dttui.launch.starting import start_controller
 from dttui.launch.submit import Submission, make_local_plan
-from dttui.planning.models import Bindings, BoundPlan
+from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from tests.fake_transport import FakeHost, FakeTransport
+from tests.outcomes import ended_with
 from tests.unit.test_agent_client import agent
 from tests.waiting import until
 
@@ -334,12 +335,13 @@ async def test_a_host_that_cannot_be_stopped_is_named_as_lost(
     bound = BoundPlan(plan=plan, bindings=Bindings(job_id=directory.job_id, attempt=0, master_port=1, nodes={}))
     write_atomic(directory.bound_plan(0), bound.model_dump_json())
     transport = FakeTransport({"gpu1": FakeHost(error=error)})
-    taken = TakeOver(
-        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
-    )
+    taken = take_over(directory, log, inventory, transport)
     taken.request_stop(force=force)
-    with pytest.raises(JobFailedError, match="stopped on request, but gpu1 could not be reached"):
-        await asyncio.wait_for(taken.run(), LIMIT_S)
+    ended_with(
+        await asyncio.wait_for(taken.run(), LIMIT_S),
+        ExitCode.JOB_FAILED,
+        "stopped on request, but gpu1 could not be reached",
+    )
     nodes = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
     assert [(event.node, event.data["state"]) for event in nodes] == [("gpu1", "unknown"), ("gpu1", "lost")]
     assert nodes[0].message.startswith(told)
@@ -352,11 +354,8 @@ async def test_a_job_whose_controller_died_before_it_touched_a_host_has_failed_w
     inventory = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
     log = running_job(directory, inventory, tmp_path, *states)
     transport = FakeTransport({})
-    taken = TakeOver(
-        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
-    )
-    with pytest.raises(LaunchError, match=r"^the controller died before the start$"):
-        await asyncio.wait_for(taken.run(), LIMIT_S)
+    taken = take_over(directory, log, inventory, transport)
+    ended_with(await asyncio.wait_for(taken.run(), LIMIT_S), ExitCode.LAUNCH, r"^the controller died before the start$")
     assert transport.connections == []
 
 
@@ -384,19 +383,26 @@ async def test_a_host_that_cannot_tell_whether_it_was_started_is_lost_and_the_ot
         return to_wire({"status": running, "stop": stopped, "follow": FollowReply(stopped, "")}[method])
 
     transport = FakeTransport({"gpu1": FakeHost(agent(lambda _: damaged)), "gpu2": FakeHost(agent(trains))})
-    taken = TakeOver(
-        directory, log, RecoveredState.read(directory, 0.0), inventory, transport, Person(None), AlertWatch(), {}
-    )
+    taken = take_over(directory, log, inventory, transport)
     told = "gpu1: a record of how it ended on this host is damaged"
-    with pytest.raises(LaunchError) as caught:
-        await asyncio.wait_for(taken.run(), LIMIT_S)
-    assert caught.value.message == f"{told}; what runs on gpu1 is unknown"
+    caught = ended_with(await asyncio.wait_for(taken.run(), LIMIT_S), ExitCode.LAUNCH)
+    assert caught.message == f"{told}; what runs on gpu1 is unknown"
     assert "stop" in asked
     nodes = [event for event in directory.read_events() if event.kind is EventKind.NODE_STATE]
     assert {event.node: (event.data["state"], event.message) for event in nodes} == {
         "gpu1": ("lost", f"{told}; what runs there is unknown"),
         "gpu2": ("ended", "clean"),
     }
+
+
+def take_over(directory: JobDirectory, log: EventLog, inventory: Inventory, transport: FakeTransport) -> Attempt:
+    """Return the newest attempt, as it is for a controller that comes after another."""
+
+    def never(*_: object) -> Plan:
+        raise AssertionError("nothing is planned anew")
+
+    job = JobContext(directory, log, transport, Person(None), inventory, never, directory.path, {})
+    return Attempt(job, RecoveredState.read(directory, 0.0))
 
 
 def write_launch(directory: JobDirectory) -> Inventory:

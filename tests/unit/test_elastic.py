@@ -17,9 +17,9 @@ from dtagent.protocol.jobs import AttemptKey, Disturbance, NodeState, NodeStatus
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.failures import LEFT, TAMPERED
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.outcome import LEFT, TAMPERED
 from dttui.engine.rendezvous.elastic import Membership
 from dttui.export.targets import TARGETS
 from dttui.frameworks.bundle import fill

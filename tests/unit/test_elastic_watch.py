@@ -26,11 +26,10 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import elastic
-from dttui.engine.takeover import ResumedWatch
 from dttui.engine.watch import GangWatch
-from dttui.errors import CancelledError, JobFailedError
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import NODE_OUT, JobView
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.transport.questions import Nobody
@@ -61,12 +60,16 @@ GIVEN_UP = "the launcher on c exited with code 1; torchrun has given up on c, wh
 class Watched:
     """Three nodes with a rank each, of which two are needed; each says what a test lets it say."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: type[GangWatch]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *earlier: tuple[EventKind, str, dict[str, Any]]) -> None:
         self.directory = jobs.create("x")
         self.key = AttemptKey(self.directory.job_id, 0)
         self.plan = plan_for("a", "b", "c").model_copy(update={"min_nodes": 2})
         self.changed = asyncio.Event()
         self.log = AttemptLog(EventLog(self.directory.events), 0)
+        for kind, message, data in earlier:
+            self.log.add(kind, message, data=data)
+        told = self.directory.read_events()
+        self.log.resume(told)
         self.told: list[str] = []
         """Nodes that were told to end."""
         self.broken: set[str] = set()
@@ -87,10 +90,10 @@ class Watched:
             monkeypatch.setattr(node, "follow", functools.partial(self._follow, node))
             monkeypatch.setattr(node, "stop", functools.partial(self._stop, node))
             self.nodes.append(node)
-        self.watch = kind(self.directory, self.log, self.nodes, self.changed, ())
-        self.task: asyncio.Task[str] | None = None
+        self.watch = GangWatch(self.directory, self.log, self.nodes, self.changed, (), told)
+        self.task: asyncio.Task[AttemptOutcome] | None = None
 
-    def begin(self) -> asyncio.Task[str]:
+    def begin(self) -> asyncio.Task[AttemptOutcome]:
         bindings = Bindings(job_id=self.directory.job_id, attempt=0, master_port=1, nodes={})
         self.task = asyncio.create_task(self.watch.run(BoundPlan(plan=self.plan, bindings=bindings)))
         return self.task
@@ -126,12 +129,10 @@ class Watched:
         return view
 
     async def end(self) -> str:
-        """Return how it ended: the word for a good end, or the error's."""
+        """Return how it ended: the state and why."""
         assert self.task is not None
-        await asyncio.wait([self.task], timeout=LIMIT_S)
-        error = self.task.exception()
-        assert error is None or isinstance(error, (CancelledError, JobFailedError))
-        return f"{type(error).__name__}: {error.message}" if error is not None else self.task.result()
+        outcome = await asyncio.wait_for(self.task, LIMIT_S)
+        return f"{outcome.state.value}: {outcome.message}"
 
     async def _follow(self, node: NodeRun) -> None:
         while not node.is_over:
@@ -144,12 +145,12 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[type[GangWatch]], Watched]]:
+async def watched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Watched]]:
     """A way to have such nodes watched."""
     made: list[Watched] = []
 
-    def make(kind: type[GangWatch] = GangWatch) -> Watched:
-        made.append(Watched(monkeypatch, kind))
+    def make(*earlier: tuple[EventKind, str, dict[str, Any]]) -> Watched:
+        made.append(Watched(monkeypatch, *earlier))
         return made[-1]
 
     yield make
@@ -170,7 +171,7 @@ async def test_a_stop_is_no_loss_of_the_node_that_ends_first(watched: Watch) -> 
     for rank, name in ((1, "b"), (0, "a"), (2, "c")):
         attempt.say(name, rank, **STOPPED)
         await until(lambda name=name: attempt.view().nodes[name].is_over, f"the end of {name}", LIMIT_S)  # type: ignore[misc]
-    assert await attempt.end() == "CancelledError: stopped on request"
+    assert await attempt.end() == "CANCELLED: stopped on request"
     assert attempt.outs() == []
     assert attempt.messages(EventKind.JOB_STATE)[-1] == "stopping on request"
     assert {name: node.ranks for name, node in attempt.view().nodes.items()} == {"a": (0,), "b": (1,), "c": (2,)}
@@ -185,7 +186,7 @@ async def test_a_stop_after_a_loss_is_a_stop(watched: Watch) -> None:
     await until(lambda: sorted(attempt.told) == ["a", "c"], "the others to be told", LIMIT_S)
     attempt.say("c", 2, **STOPPED)
     attempt.say("a", 0, **STOPPED)
-    assert await attempt.end() == "CancelledError: stopped on request"
+    assert await attempt.end() == "CANCELLED: stopped on request"
     assert attempt.outs() == ["b"]
 
 
@@ -202,18 +203,14 @@ async def test_a_node_that_could_not_be_followed_is_not_why_a_job_fails_that_had
     attempt.say("c", 2, **FAILED)
     await until(lambda: "a" in attempt.told, "the others to be told", LIMIT_S)
     attempt.say("a", 0, **STOPPED)
-    assert await attempt.end() == f"JobFailedError: {GIVEN_UP}"
+    assert await attempt.end() == f"FAILED: {GIVEN_UP}"
     assert attempt.messages(EventKind.RANK_FAILED)[0] == "the launcher on c exited with code 1"
 
 
 async def test_the_next_controller_ends_well_with_a_node_that_is_out_and_silent(watched: Watch) -> None:
-    attempt = watched(ResumedWatch)
     out = "b is out: no word from b. The job goes on with 2 of 3 nodes"
-    attempt.log.add(EventKind.FINDING, out, data={"code": NODE_OUT, "severity": "warning", "subject": "b"})
-    earlier = attempt.directory.read_events()
-    attempt.log.resume(earlier)
-    assert isinstance(attempt.watch, ResumedWatch)
-    attempt.watch.resume(earlier)
+    running = (EventKind.JOB_STATE, "3 ranks run, on 3 of 3 nodes", {"state": JobState.RUNNING.value})
+    attempt = watched(running, (EventKind.FINDING, out, {"code": NODE_OUT, "severity": "warning", "subject": "b"}))
     attempt.nodes[1].silent_since = 7.0
     attempt.begin()
     for rank, name in enumerate("ac"):
@@ -221,20 +218,20 @@ async def test_the_next_controller_ends_well_with_a_node_that_is_out_and_silent(
     await attempt.until_told(EventKind.JOB_STATE, "2 ranks run, on 2 of 3 nodes")
     for rank, name in enumerate("ac"):
         attempt.say(name, rank, size=2, port=4001, **WELL)
-    assert await attempt.end() == "ended well, without b"
+    assert await attempt.end() == "SUCCEEDED: ended well, without b"
     assert attempt.outs() == ["b"]
     assert attempt.view().nodes["b"].state is NodeStanding.LOST
 
 
 async def test_a_stop_that_the_earlier_controller_had_begun_is_no_loss_to_the_next(watched: Watch) -> None:
-    attempt = watched(ResumedWatch)
+    attempt = watched((EventKind.JOB_STATE, "stopping on request", {"state": JobState.STOPPING.value}))
     attempt.watch.request_stop(force=False)
     attempt.say("b", 1, **STOPPED)
     attempt.begin()
     await until(lambda: sorted(attempt.told) == ["a", "c"], "the others to be told", LIMIT_S)
     attempt.say("c", 2, **STOPPED)
     attempt.say("a", 0, **STOPPED)
-    assert await attempt.end() == "CancelledError: stopped on request"
+    assert await attempt.end() == "CANCELLED: stopped on request"
     assert attempt.outs() == []
     assert attempt.view().state is JobState.STOPPING
 
@@ -257,4 +254,4 @@ async def test_a_silent_host_of_the_rendezvous_ends_the_job_once_no_ranks_are_le
     attempt.say("c", 2, **STOPPED)
     attempt.say("a", 0, state=NodeState.LOST, reason="gone")
     ended = await attempt.end()
-    assert ended == "JobFailedError: a: gone; the rendezvous was on a, and the job ends with it"
+    assert ended == "FAILED: a: gone; the rendezvous was on a, and the job ends with it"

@@ -18,14 +18,17 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui import jobs
 from dttui.engine import watch as gang_watch
-from dttui.engine.attempt import Gang
+from dttui.engine.attempt import Attempt
+from dttui.engine.context import JobContext
 from dttui.engine.nodes import stop_order
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.errors import AgentError, AuthenticationError, CancelledError, HostError, JobFailedError
+from dttui.engine.recovered import RecoveredState
+from dttui.errors import AgentError, AuthenticationError, ExitCode, HostError
 from dttui.i18n import msg
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.view import JobView
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.planning.planner import plan
@@ -50,32 +53,34 @@ def directory() -> JobDirectory:
 
 
 @pytest.fixture
-def gang(directory: JobDirectory) -> Gang:
+def gang(directory: JobDirectory) -> Attempt:
     job = make_job("sim", framework="command", run=Run(command=("true",)))
-    return Gang(
-        directory,
-        EventLog(directory.events),
-        FakeTransport({}),
-        Nobody(),
-        inventory=INVENTORY,
-        plan=plan(job, INVENTORY),
-        replan=lambda known, facts, _links: plan(job, known, facts),
-        base=Path(),
-        secrets={},
+    return Attempt(
+        JobContext(
+            directory,
+            EventLog(directory.events),
+            FakeTransport({}),
+            Nobody(),
+            inventory=INVENTORY,
+            replan=lambda known, facts, _links: plan(job, known, facts),
+            base=Path(),
+            secrets={},
+        ),
+        RecoveredState.new(plan(job, INVENTORY)),
     )
 
 
-def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
-    gang._watch.report()
+    gang.watch.report()
     node.heard_at = time.time() - 9
     node.silent_since = time.time()
-    gang._watch.report()
-    gang._watch.report()
+    gang.watch.report()
+    gang.watch.report()
     node.silent_since = None
-    gang._watch.report()
-    gang._watch.report()
+    gang.watch.report()
+    gang.watch.report()
     events = [(event.kind, event.data.get("state"), event.message) for event in directory.read_events()]
     assert events == [
         (EventKind.NODE_STATE, "running", ""),
@@ -85,13 +90,13 @@ def test_a_host_that_falls_silent_and_comes_back_is_told_once_each(gang: Gang, d
     ]
 
 
-def test_what_an_agent_says_of_its_own_records_is_told_once_each(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_what_an_agent_says_of_its_own_records_is_told_once_each(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     node.status = NodeStatus(
         node.key, 0, NodeState.RUNNING, warnings=["the disk was full", "a record\x1b[2J is damaged"]
     )
     for _twice in range(2):
-        gang._watch.report()
+        gang.watch.report()
     told = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
     assert [(event.message, event.data["severity"]) for event in told] == [
         ("sim: the disk was full", "warning"),
@@ -99,8 +104,8 @@ def test_what_an_agent_says_of_its_own_records_is_told_once_each(gang: Gang, dir
     ]
 
 
-def test_only_logs_of_processes_that_are_planned_by_now_are_taken(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_only_logs_of_processes_that_are_planned_by_now_are_taken(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     for stream in ("2.out", "service-store.out", "service.err"):
         with pytest.raises(AgentError, match="not asked for"):
             follow(node, stream, "early")
@@ -114,12 +119,12 @@ def test_only_logs_of_processes_that_are_planned_by_now_are_taken(gang: Gang, di
         follow(node, "service.err", "still not")
 
 
-def test_a_rank_whose_output_was_cut_is_told_once_and_again_at_the_end(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_a_rank_whose_output_was_cut_is_told_once_and_again_at_the_end(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     streams = ["0.out", "0.err", "launcher.out", "77.out"]
     node.status = NodeStatus(node.key, 0, NodeState.RUNNING, cut_logs=streams)
     for _twice in range(2):
-        gang._watch.report()
+        gang.watch.report()
     (told,) = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
     assert (told.data["code"], told.message) == ("log-cut", "the output of rank 0 on sim passed its cap")
     view = JobView("x")
@@ -141,14 +146,14 @@ def alerts(directory: JobDirectory) -> list[tuple[str, str, int | None]]:
 
 @pytest.mark.parametrize("stream", ["metrics", "trainer"])
 def test_an_alarming_report_is_told_once_wherever_it_came_from(
-    gang: Gang, directory: JobDirectory, stream: str
+    gang: Attempt, directory: JobDirectory, stream: str
 ) -> None:
-    (node,) = gang._nodes
+    (node,) = gang.nodes
     follow(node, stream, *(f'{{"step": {step}, "loss": {2 + step % 3 / 100}}}' for step in range(30)))
     follow(node, stream, '{"step": 30, "loss": 9.5}', '{"step": 31, "loss": NaN}', '{"at": {"0.out": 10}}')
     follow(node, stream, '{"step": 32, "loss": NaN}')
     for _twice in range(2):
-        gang._watch.report()
+        gang.watch.report()
     assert alerts(directory) == [
         ("loss-spike", "the loss jumped to 9.5 from about 2.01: rank 0 on sim, step 30", 0),
         ("loss-not-finite", "the loss is not a number any more: rank 0 on sim, step 31", 0),
@@ -158,44 +163,46 @@ def test_an_alarming_report_is_told_once_wherever_it_came_from(
 
 @pytest.mark.parametrize("rank", [-1, 2, 1 << 40])
 def test_a_report_of_a_rank_that_the_job_does_not_have_is_kept_and_not_watched(
-    gang: Gang, directory: JobDirectory, rank: int
+    gang: Attempt, directory: JobDirectory, rank: int
 ) -> None:
-    (node,) = gang._nodes
+    (node,) = gang.nodes
     follow(node, "metrics", f'{{"step": 1, "loss": NaN, "rank": {rank}}}')
-    gang._watch.report()
+    gang.watch.report()
     assert alerts(directory) == []
     assert json.loads(directory.metrics.read_text())["rank"] == rank
     follow(node, "metrics", '{"step": 1, "loss": NaN, "rank": 1}')
-    gang._watch.report()
+    gang.watch.report()
     assert [who for _code, _message, who in alerts(directory)] == [1]
 
 
-def test_output_in_which_metrics_were_not_looked_for_is_told(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_output_in_which_metrics_were_not_looked_for_is_told(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     follow(node, "trainer", '{"at": {"0.out": 10}, "skipped_bytes": 4096}')
     for _twice in range(2):
-        gang._watch.report()
+        gang.watch.report()
     findings = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
     assert [event.data["code"] for event in findings] == ["metrics-skipped"]
 
 
-def test_lines_that_were_not_read_for_metrics_are_counted_once_at_the_end(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_lines_that_were_not_read_for_metrics_are_counted_once_at_the_end(
+    gang: Attempt, directory: JobDirectory
+) -> None:
+    (node,) = gang.nodes
     follow(node, "trainer", '{"at": {"0.out": 10}, "unread_lines": 4096}')
     follow(node, "trainer", '{"at": {"0.out": 20}, "unread_lines": 4}')
-    gang._watch.report()
+    gang.watch.report()
     assert not [event for event in directory.read_events() if event.kind is EventKind.FINDING]
     node.status = NodeStatus(node.key, 0, NodeState.ENDED)
-    gang._watch.report()
+    gang.watch.report()
     follow(node, "trainer", '{"at": {"0.out": 30}, "unread_lines": "many"}')
-    gang._watch.report()
+    gang.watch.report()
     (said,) = [event for event in directory.read_events() if event.kind is EventKind.FINDING]
     assert said.data["code"] == "metrics-sampled"
     assert said.message.startswith("of what sim printed, 4100 lines were not read for metrics")
 
 
-def test_a_speed_for_each_gpu_becomes_that_of_the_job(gang: Gang, directory: JobDirectory) -> None:
-    (node,) = gang._nodes
+def test_a_speed_for_each_gpu_becomes_that_of_the_job(gang: Attempt, directory: JobDirectory) -> None:
+    (node,) = gang.nodes
     follow(node, "trainer", '{"step": 1, "loss": 2.0, "tokens_per_s_per_gpu": 100}')
     assert json.loads(directory.metrics.read_text())["tokens_per_s"] == 200.0
 
@@ -246,24 +253,26 @@ class Watched:
             )
         )
         job = make_job(*answers, framework="command", run=Run(command=("true",)))
-        self.gang = Gang(
-            self.directory,
-            EventLog(self.directory.events),
-            FakeTransport({}),
-            Nobody(),
-            inventory=inventory,
-            plan=plan(job, inventory),
-            replan=lambda known, facts, _links: plan(job, known, facts),
-            base=Path(),
-            secrets={},
+        self.gang = Attempt(
+            JobContext(
+                self.directory,
+                EventLog(self.directory.events),
+                FakeTransport({}),
+                Nobody(),
+                inventory=inventory,
+                replan=lambda known, facts, _links: plan(job, known, facts),
+                base=Path(),
+                secrets={},
+            ),
+            RecoveredState.new(plan(job, inventory)),
         )
-        for node in self.gang._nodes:
+        for node in self.gang.nodes:
             node.status = NodeStatus(node.key, 0, NodeState.RUNNING, ranks_started=list(node.planned.ranks))
             monkeypatch.setattr(node, "follow", functools.partial(self._follow, node))
             monkeypatch.setattr(node, "stop", functools.partial(self._stop, node))
         monkeypatch.setattr(stop_order, "STOP_RETRY_S", 0.01)
         bindings = Bindings(job_id=self.directory.job_id, attempt=0, master_port=1, nodes={})
-        self.task = asyncio.create_task(self.gang._watch.run(BoundPlan(plan=self.gang._plan, bindings=bindings)))
+        self.task = asyncio.create_task(self.gang.watch.run(BoundPlan(plan=self.gang.plan, bindings=bindings)))
 
     def follow_breaks(self, *names: str) -> None:
         """Let what follows these nodes break."""
@@ -277,12 +286,9 @@ class Watched:
         """Wait until a node was told these words."""
         await until(lambda: self.words(name) == list(words), f"{name} to be told {words}: {self.told}", LIMIT_S)
 
-    async def error(self) -> BaseException:
+    async def outcome(self) -> AttemptOutcome:
         """Return how the attempt ended."""
-        await asyncio.wait([self.task], timeout=LIMIT_S)
-        error = self.task.exception()
-        assert error is not None
-        return error
+        return await asyncio.wait_for(self.task, LIMIT_S)
 
     def states(self, name: str) -> list[tuple[str, str]]:
         events = [event for event in self.directory.read_events() if event.kind is EventKind.NODE_STATE]
@@ -340,9 +346,11 @@ async def test_a_forced_stop_gives_up_a_frozen_host_at_its_deadline_and_not_late
     watched = watch(good=hear, bad=freeze)
     watched.frozen.add("bad")
     watched.gang.request_stop(force=True)
-    error = await watched.error()
-    assert isinstance(error, JobFailedError)
-    assert error.message == "stopped on request, but bad could not be reached"
+    outcome = await watched.outcome()
+    assert (outcome.exit_code, outcome.message) == (
+        ExitCode.JOB_FAILED,
+        "stopped on request, but bad could not be reached",
+    )
     assert watched.states("good")[-1][0] == "stopped"
     assert watched.states("bad")[-1] == ("lost", "could not be reached; what runs there is unknown")
 
@@ -352,25 +360,25 @@ async def test_logs_that_drain_past_the_deadline_of_a_stop_are_waited_for_and_no
 ) -> None:
     monkeypatch.setattr(gang_watch, "FORCED_STOP_DEADLINE_S", 0.2)
     watched = watch(good=hear, bad=freeze)
-    wait_for_change, waits = watched.gang._watch._wait_for_change, []
+    wait_for_change, waits = watched.gang.watch._wait_for_change, []
 
-    async def wait(stop_deadline: float | None, wait_s: float | None) -> None:
-        waits.append((stop_deadline or math.inf) - asyncio.get_running_loop().time())
-        await wait_for_change(stop_deadline, wait_s)
+    async def wait(wait_s: float | None) -> None:
+        waits.append((watched.gang.watch._stop_deadline or math.inf) - asyncio.get_running_loop().time())
+        await wait_for_change(wait_s)
 
-    monkeypatch.setattr(watched.gang._watch, "_wait_for_change", wait)
+    monkeypatch.setattr(watched.gang.watch, "_wait_for_change", wait)
     watched.frozen.add("bad")
     watched.fetched.clear()
     watched.gang.request_stop(force=True)
     await until(lambda: watched.states("bad")[-1:] != [] and watched.states("bad")[-1][0] == "lost", "it", LIMIT_S)
     past = len(waits)
-    for node in watched.gang._nodes:
+    for node in watched.gang.nodes:
         node.on_change()
         count = len(waits)
         await until(lambda count=count: len(waits) > count, "the watch to look again", LIMIT_S)  # type: ignore[misc]
     assert all(wait_s > 0.1 for wait_s in waits[past:])
     watched.fetched.set()
-    assert isinstance(await watched.error(), JobFailedError)
+    assert (await watched.outcome()).exit_code == ExitCode.JOB_FAILED
 
 
 async def test_hosts_that_broke_and_froze_delay_no_word_to_the_others(watch: Watch) -> None:
@@ -384,18 +392,20 @@ async def test_a_host_that_broke_is_killed_before_the_attempt_is_over(watch: Wat
     busy = AgentError("bad", "bad: no more threads", code=ErrorCode.BUSY)
     watched = watch(bad=refuse(2, busy))
     watched.follow_breaks("bad")
-    error = await watched.error()
-    assert isinstance(error, JobFailedError)
-    assert error.message == "bad could not be followed: ValueError: nonsense"
+    outcome = await watched.outcome()
+    assert (outcome.exit_code, outcome.message) == (
+        ExitCode.JOB_FAILED,
+        "bad could not be followed: ValueError: nonsense",
+    )
     assert watched.words("bad") == ["kill"] * 3
-    assert watched.gang._nodes[0].is_clean
+    assert watched.gang.nodes[0].is_clean
 
 
 @pytest.mark.parametrize("code", [ErrorCode.BUSY, ErrorCode.TIMED_OUT, ErrorCode.INTERNAL])
 async def test_a_refused_stop_is_told_and_asked_again(watch: Watch, code: ErrorCode) -> None:
     watched = watch(good=hear, bad=refuse(3, AgentError("bad", "bad: no more threads", code=code)))
     watched.gang.request_stop(force=False)
-    assert isinstance(await watched.error(), CancelledError)
+    assert (await watched.outcome()).exit_code == ExitCode.CANCELLED
     assert watched.words("bad") == ["stop"] * 4
     assert watched.words("good") == ["stop"]
     findings = [event for event in watched.directory.read_events() if event.kind is EventKind.FINDING]
@@ -418,25 +428,24 @@ async def test_a_host_that_answers_and_does_not_end_is_not_called_out_of_reach(
     monkeypatch.setattr(gang_watch, "STOP_DEADLINE_S", 0.3)
     watched = watch(good=hear, bad=answer)
     watched.gang.request_stop(force=False)
-    error = await watched.error()
-    assert isinstance(error, JobFailedError)
-    assert error.message == f"stopped on request, but not ended: {why}"
+    outcome = await watched.outcome()
+    assert (outcome.exit_code, outcome.message) == (ExitCode.JOB_FAILED, f"stopped on request, but not ended: {why}")
     assert watched.states("bad")[-1] == ("lost", f"{why}; what runs there is unknown")
 
 
 async def test_a_stop_never_tries_to_log_in_again_and_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang_watch, "STOP_DEADLINE_S", 0.3)
     watched = watch(bad=refuse(10**6, AuthenticationError("bad", "bad: permission denied")))
-    node = watched.gang._nodes[0]
+    node = watched.gang.nodes[0]
     node.needs_person = "bad: permission denied"
     watched.gang.request_stop(force=False)
-    await watched.error()
+    await watched.outcome()
     assert watched.words("bad") == []
 
 
 async def test_a_host_that_was_silent_hears_the_newest_word_when_it_is_back(watch: Watch) -> None:
     watched = watch(bad=hear, good=hear)
-    node = next(node for node in watched.gang._nodes if node.name == "bad")
+    node = next(node for node in watched.gang.nodes if node.name == "bad")
     node.silent_since = time.time()
     watched.gang.request_stop(force=False)
     await watched.wait_for("good", "stop")
@@ -444,7 +453,7 @@ async def test_a_host_that_was_silent_hears_the_newest_word_when_it_is_back(watc
     assert watched.words("bad") == []
     node.silent_since = None
     node.on_change()
-    await watched.error()
+    await watched.outcome()
     assert watched.words("bad") == ["kill"]
 
 
@@ -462,12 +471,12 @@ async def test_a_board_that_waits_for_a_silent_node_holds_no_stop_back(
 
     monkeypatch.setattr(gang_watch, "RendezvousBoard", lambda *_arguments: Board())
     watched = watch(one=hear)
-    for node in watched.gang._nodes:
+    for node in watched.gang.nodes:
         node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
     await until(lambda: looks, "a look at the rendezvous", LIMIT_S)
     watched.gang.request_stop(force=False)
     await watched.wait_for("one", "stop")
-    assert isinstance(await watched.error(), CancelledError)
+    assert (await watched.outcome()).exit_code == ExitCode.CANCELLED
     assert looks == [True]
 
 
@@ -483,9 +492,8 @@ async def test_who_is_too_late_for_the_rendezvous_ends_the_attempt_as_soon_as_th
 
     monkeypatch.setattr(gang_watch, "RendezvousBoard", lambda *_arguments: Board())
     watched = watch(one=hear)
-    for node in watched.gang._nodes:
+    for node in watched.gang.nodes:
         node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
     watched.gang._changed.set()
-    error = await watched.error()
-    assert isinstance(error, JobFailedError)
-    assert error.message == "two did not join within 9 s"
+    outcome = await watched.outcome()
+    assert (outcome.exit_code, outcome.message) == (ExitCode.JOB_FAILED, "two did not join within 9 s")

@@ -27,8 +27,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dttui import jobs
-from dttui.engine.attempt import Gang
+from dttui.engine.attempt import Attempt
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.context import JobContext
+from dttui.engine.recovered import RecoveredState
 from dttui.engine.start import GangStart
 from dttui.files import write_atomic
 from dttui.frameworks.bundle import IN_FULL
@@ -224,21 +226,23 @@ async def start(made: Plan, inventory: Inventory, agents: Agents, base: Path) ->
     log = EventLog(directory.events)
     transport = FakeTransport({item.name: FakeHost(agents.play) for item in inventory.environments})
     secrets = {"TOKEN": "s3cret"}
-    gang = Gang(
-        directory,
-        log,
-        transport,
-        Nobody(),
-        inventory=inventory,
-        plan=made,
-        replan=lambda *_: made,
-        base=base,
-        secrets=secrets,
+    gang = Attempt(
+        JobContext(
+            directory,
+            log,
+            transport,
+            Nobody(),
+            inventory=inventory,
+            replan=lambda *_: made,
+            base=base,
+            secrets=secrets,
+        ),
+        RecoveredState.new(made),
     )
-    nodes = gang._nodes
+    nodes = gang.nodes
     try:
         await asyncio.gather(*(node.connect() for node in nodes))
-        return await GangStart(directory, AttemptLog(log, 0), nodes, made, base, secrets).run(gang._unless_stopped)
+        return await GangStart(directory, AttemptLog(log, 0), nodes, made, base, secrets).run(gang.unless_stopped)
     finally:
         await asyncio.gather(*(node.close() for node in nodes))
 

@@ -23,11 +23,12 @@ from dttui.diagnosis.evidence import read_evidence
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.watch import GangWatch
-from dttui.errors import DttuiError, ExitCode
+from dttui.errors import ExitCode
 from dttui.i18n import msg, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower
+from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.planning.models import Plan
 from dttui.tui.why import why
 from tests.integration.headless import dttui_here, result_of
@@ -100,17 +101,15 @@ class Recorded:
         """Find out how it ended, and tell it as the controller does."""
         self.watch.report()
         self.attempt.flush()
-        try:
-            self.watch._conclude()
-        except DttuiError as error:
-            self.tell_end(error)
+        outcome = self.watch._conclude()
+        if not outcome.succeeded:
+            self.tell_end(outcome)
 
-    def tell_end(self, error: DttuiError) -> None:
-        state = JobState.CANCELLED if error.exit_code is ExitCode.CANCELLED else JobState.FAILED
-        data = {"state": state.value, "exit_code": int(error.exit_code)}
-        first = getattr(error, "first_failure", None)
-        self.log.add(EventKind.JOB_STATE, error.message, data={**data, **({"first_failure": first} if first else {})})
-        self.log.add(EventKind.OUTCOME, error.message, data=data)
+    def tell_end(self, outcome: AttemptOutcome) -> None:
+        data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
+        first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}
+        self.log.add(EventKind.JOB_STATE, outcome.message, data={**data, **first})
+        self.log.add(EventKind.OUTCOME, outcome.message, data=data)
 
 
 def a_rank_fails(job: Recorded) -> None:
@@ -176,7 +175,7 @@ def elastic_survived_one(job: Recorded) -> None:
 
 def launch_failed(job: Recorded) -> None:
     job.attempt.note("b", NodeStanding.FAILED, "b: there is no program torchrun")
-    job.tell_end(_launch_error("b: there is no program torchrun"))
+    job.tell_end(failed("b: there is no program torchrun", code=ExitCode.LAUNCH))
 
 
 def stopped_on_request(job: Recorded) -> None:
@@ -233,12 +232,6 @@ def _both(*lines: str, **how: Any) -> Callable[[Recorded], None]:
         job.ends(1, 100.1, *lines, **how)
 
     return record
-
-
-def _launch_error(message: str) -> DttuiError:
-    error = DttuiError(message)
-    error.exit_code = ExitCode.LAUNCH
-    return error
 
 
 @dataclass(frozen=True)

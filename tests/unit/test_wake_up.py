@@ -21,6 +21,7 @@ from dttui.engine.rendezvous import arrivals
 from dttui.engine.watch import GangWatch
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
+from dttui.jobs.outcome import AttemptOutcome
 from dttui.planning.models import Bindings, BoundPlan
 from dttui.rpc.flow_control import FlowControl
 from dttui.transport.questions import Nobody
@@ -95,7 +96,7 @@ class Attempt:
         requests = StartRequests(self.nodes[0].key, self.plan.nodes, 1.0, {}, 1)
         await asyncio.gather(*(NodeStart(node).start(requests) for node in self.nodes))
 
-    def begin(self) -> asyncio.Task[str]:
+    def begin(self) -> asyncio.Task[AttemptOutcome]:
         bindings = Bindings(job_id=self.directory.job_id, attempt=0, master_port=1, nodes={})
         return asyncio.create_task(self.watch.run(BoundPlan(plan=self.plan, bindings=bindings)))
 

@@ -9,8 +9,8 @@ from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import NodeState, Numbering
 
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.failures import LEFT, FoundFailure, ending, is_consequence, rank_failures
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.outcome import LEFT, FoundFailure, ending, is_consequence, rank_failures
 from dttui.engine.rendezvous import tampering
 from dttui.engine.rendezvous.tampering import CODE
 from dttui.i18n import Message, msg, nmsg

@@ -11,8 +11,8 @@ from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, No
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
+from dttui.engine.failures import ending, is_consequence, last_words, rank_failures, stopped_on_request
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.outcome import ending, is_consequence, last_words, rank_failures, stopped_on_request
 from tests.unit.test_follow import plan_for
 
 

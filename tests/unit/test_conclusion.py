@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dttui.engine.failure_words import GivenUp, why_failed, why_not_stopped
+from dttui.engine.conclusion import GivenUp, why_failed, why_not_stopped
 
 STUCK = GivenUp("a", unstopped="a did not end in time")
 BROKEN = GivenUp("b", broken="it tells of gaps without end")

@@ -1,0 +1,103 @@
+"""What is recorded of a job's newest attempt: nothing of a new one, or all that an earlier controller has left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtagent.protocol.events import Event, EventKind, JobState
+from pydantic import ValidationError
+
+from dttui.engine.copies.metric_copy import read_metrics
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.jobs import JobDirectory
+from dttui.jobs.outcome import AttemptOutcome
+from dttui.planning.models import BoundPlan, Plan
+
+OUTCOME = "attempt_outcome"
+"""In the data of a job's state: how the attempt ended of which it tells the end."""
+_BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
+_BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class RecoveredState:
+    """Where an attempt stands by the job's directory."""
+
+    events: tuple[Event, ...]
+    """Of the newest attempt, and those of none."""
+    attempt: int
+    plan: Plan
+    bound: BoundPlan | None
+    """The plan of the attempt; before it is written nothing is started."""
+    seen_at: float
+    """Unix time of the earlier controller's last sign of life."""
+    is_new: bool = False
+    """Whether the attempt is to be started: nobody has come as far as its hosts."""
+
+    @classmethod
+    def new(cls, plan: Plan, attempt: int = 0) -> RecoveredState:
+        """Return that of an attempt of which there is nothing yet."""
+        return cls((), attempt, plan, None, 0.0, is_new=True)
+
+    @classmethod
+    def read(cls, directory: JobDirectory, seen_at: float) -> RecoveredState:
+        """Read what a controller that died has left. Raises OSError or ValueError where there is not even a plan."""
+        events = directory.read_events()
+        told_of = [event.attempt for event in events if event.attempt is not None]
+        folders = [int(path.name) for path in (directory.path / "attempts").glob("*") if path.name.isdigit()]
+        attempt = max(told_of + folders, default=0)
+        ended = any(_is_restart(event) and event.attempt == attempt for event in events)
+        if ended:  # Its end was told, and that another one follows.
+            attempt += 1
+        own = tuple(event for event in events if event.attempt in (attempt, None))
+        with contextlib.suppress(FileNotFoundError):
+            bound = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes())
+            return cls(own, attempt, bound.plan, bound, seen_at)
+        plan = Plan.model_validate_json(directory.plan.read_bytes())
+        found = cls(own, attempt, plan, None, seen_at)
+        # What a person launched and nobody began is theirs to launch again; a restart was promised.
+        return cls.new(plan, attempt) if attempt > 0 and not found.touched_hosts else found
+
+    @property
+    def states(self) -> list[JobState]:
+        """The states the attempt went through; one of another version may be anything but the first two."""
+        return [JobState(event.data.get("state")) for event in self.events if event.kind is EventKind.JOB_STATE]
+
+    @property
+    def touched_hosts(self) -> bool:
+        """Whether the controller had come as far as preparing hosts."""
+        return any(state not in _BEFORE_ANY_HOST for state in self.states)
+
+    @property
+    def started_all(self) -> bool:
+        """Whether every host had been started, as far as the controller knew."""
+        return any(state not in _BEFORE_ALL_RUN for state in self.states)
+
+    def resume(self, nodes: Sequence[NodeRun], directory: JobDirectory) -> None:
+        """Let nodes go on where the controller left them: nothing of what it wrote is fetched or told again."""
+        so_far = read_metrics(directory, self.attempt)
+        offsets = {
+            event.node: float(event.data["clock_offset_s"]) for event in self.events if "clock_offset_s" in event.data
+        }
+        for node in nodes:
+            node.record.resume(so_far)
+            node.clock_offset_s = offsets.get(node.name, 0.0)
+            for place, metric in so_far.metrics:
+                if place.node == node.name and node.shared.has_rank(metric.rank):
+                    node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
+
+
+def read_history(directory: JobDirectory) -> list[AttemptOutcome]:
+    """Return how the attempts ended that others have followed, the first one first."""
+    found = []
+    for event in directory.read_events(EventKind.JOB_STATE):
+        if _is_restart(event):
+            with contextlib.suppress(ValidationError):
+                found.append(AttemptOutcome.model_validate(event.data.get(OUTCOME)))
+    return found
+
+
+def _is_restart(event: Event) -> bool:
+    return event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RESTARTING.value

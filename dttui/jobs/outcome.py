@@ -1,0 +1,121 @@
+"""How an attempt ended, as values: what can be decided about, and what the events of a job keep of it. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from dtagent.protocol.events import JobState
+from pydantic import BaseModel, ConfigDict, Field
+
+from dttui.errors import ExitCode
+from dttui.i18n import msg
+from dttui.spec.findings import Text
+
+
+class Stage(str, Enum):
+    """How far an attempt came."""
+
+    PREFLIGHT = "preflight"
+    LAUNCH = "launch"
+    RUN = "run"
+
+
+class NodeEnd(str, Enum):
+    """How a node stands once its attempt is over, as far as is known."""
+
+    UNTOUCHED = "untouched"
+    """Nothing was started there."""
+    CLEAN = "clean"
+    """Nothing of the attempt is left there."""
+    UNCLEAN = "unclean"
+    """It answers, and something of the attempt may still run there."""
+    LOST = "lost"
+    """It does not answer; what runs there is unknown."""
+    AGENT_GONE = "agent-gone"
+    """The host answers, and its agent is not there any more; what runs there is unknown."""
+
+
+class _Value(BaseModel):
+    # What a later version adds is read past.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RankOutcome(_Value):
+    """How one rank ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    """By which it was ended; `None` where it exited."""
+    ended_at: float | None = None
+    """Unix time, the login node's clock."""
+
+
+class NodeOutcome(_Value):
+    """How one node stands."""
+
+    end: NodeEnd
+    why: str = ""
+    """Code: an `EndReason` of its supervisor, or `unreachable`, `not-followed`, `not-ended`, `agent-gone`."""
+    reason: Text = ""
+    """The same in words, where there are any besides."""
+    ranks: Mapping[int, RankOutcome] = Field(default_factory=dict)
+    """Rank → how it ended, of those that have."""
+    keeps_logs: bool = False
+    """Whether the rest of its logs is still on the host."""
+
+    @property
+    def is_known_clean(self) -> bool:
+        """Whether nothing of the attempt runs there."""
+        return self.end in (NodeEnd.UNTOUCHED, NodeEnd.CLEAN)
+
+
+class FirstFailure(_Value):
+    """What failed first."""
+
+    node: str
+    rank: int | None = None
+    """`None` where it was a launcher or a service."""
+    time: float | None = None
+    """Unix time, the login node's clock; `None` where nobody knows when."""
+    cause: str | None = None
+    """Code of its cause in the table of diagnosis."""
+    is_shared: bool = False
+    """Whether all hosts failed for it: this one is no more to blame than the others."""
+
+
+class AttemptOutcome(_Value):
+    """How one attempt ended."""
+
+    attempt: int = 0
+    state: JobState
+    """SUCCEEDED, FAILED or CANCELLED."""
+    stage: Stage = Stage.RUN
+    exit_code: int
+    """What `--apply` exits with where this is the end of the job."""
+    message: Text = ""
+    """Why, in words; empty where there is nothing to say."""
+    hint: Text = ""
+    nodes: Mapping[str, NodeOutcome] = Field(default_factory=dict)
+    """Environment → how it stands, in order of node rank."""
+    first_failure: FirstFailure | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every rank that was needed ended well."""
+        return self.state is JobState.SUCCEEDED
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """Nodes on which something of the attempt may still run."""
+        return tuple(name for name, node in self.nodes.items() if not node.is_known_clean)
+
+    @property
+    def headline(self) -> str:
+        """The message with what to do about it."""
+        return msg("{message}. {hint}", message=self.message, hint=self.hint) if self.hint else self.message
+
+
+def failed(message: str, hint: str = "", code: int = ExitCode.JOB_FAILED) -> AttemptOutcome:
+    """Return the outcome of an attempt that failed, of whose nodes nothing is said."""
+    return AttemptOutcome(state=JobState.FAILED, exit_code=int(code), message=message, hint=hint)
