@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -360,13 +360,14 @@ async def test_logs_that_drain_past_the_deadline_of_a_stop_are_waited_for_and_no
 ) -> None:
     monkeypatch.setattr(gang_watch, "FORCED_STOP_DEADLINE_S", 0.2)
     watched = watch(good=hear, bad=freeze)
-    wait_for_change, waits = watched.gang.watch._wait_for_change, []
+    wait, waits = asyncio.wait, []
 
-    async def wait(wait_s: float | None) -> None:
-        waits.append((watched.gang.watch._stop_deadline or math.inf) - asyncio.get_running_loop().time())
-        await wait_for_change(wait_s)
+    async def told_how_long(awaited: Iterable[asyncio.Task[object]], *, timeout: float | None = None) -> object:
+        if asyncio.current_task() is watched.task:
+            waits.append(math.inf if timeout is None else timeout)
+        return await wait(awaited, timeout=timeout)
 
-    monkeypatch.setattr(watched.gang.watch, "_wait_for_change", wait)
+    monkeypatch.setattr(asyncio, "wait", told_how_long)
     watched.frozen.add("bad")
     watched.fetched.clear()
     watched.gang.request_stop(force=True)
@@ -494,6 +495,6 @@ async def test_who_is_too_late_for_the_rendezvous_ends_the_attempt_as_soon_as_th
     watched = watch(one=hear)
     for node in watched.gang.nodes:
         node.status = NodeStatus(node.key, 0, NodeState.RUNNING)
-    watched.gang._changed.set()
+    watched.gang.nodes[0].on_change()
     outcome = await watched.outcome()
     assert (outcome.exit_code, outcome.message) == (ExitCode.JOB_FAILED, "two did not join within 9 s")
