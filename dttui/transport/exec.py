@@ -39,6 +39,8 @@ MAX_SHOWN_CHARS = 200
 _ANSWER = "[ -t 0 ]; echo dttui-$((40+2))-$?"
 _ANSWERED = re.compile(rb"dttui-42-([01])(\r?)\n")
 """Other than what asks for it, which a terminal would give back."""
+MAX_ANSWER_BYTES = 16
+"""At least what it has."""
 _STATUS_TOLD = re.compile(
     rb"^(command terminated with (non-zero )?exit code|srun: error: .*: Exited with exit code) ?[0-9]+\n?", re.MULTILINE
 )
@@ -65,19 +67,21 @@ class ExecStream:
         """
         with contextlib.suppress(HostUnreachableError):  # What it has said tells more.
             await self.write(f"{_ANSWER}; {command}\n".encode())
-        noise = b""
-        while (found := _ANSWERED.search(noise)) is None:
+        noise = bytearray()
+        unseen = 0
+        while (found := _ANSWERED.search(noise, unseen)) is None:
+            unseen = max(0, len(noise) - MAX_ANSWER_BYTES)
             data = await self._process.read()
             noise += data
             if not data:
-                raise await self._ended(noise)
+                raise await self._ended(bytes(noise))
             if len(noise) > MAX_NOISE_BYTES:
-                raise _failed(self._environment, _("{host}: `{command}` prints without end"))
+                raise _failed(self._environment, _("{host}: `{program}` prints without end"))
         if found[1] == b"0" or found[2]:
-            message = _("{host}: `{command}` makes a terminal there, which changes what goes through it")
+            message = _("{host}: `{program}` makes a terminal there, which changes what goes through it")
             hint = _("Leave the option for a terminal out of `exec` in the inventory: -i alone, not -it.")
             raise _failed(self._environment, message, hint)
-        self._ahead = noise[found.end() :]
+        self._ahead = bytes(noise[found.end() :])
 
     async def read(self) -> bytes:
         """Return the next bytes of its stdout; `b""` at the end."""
@@ -95,12 +99,12 @@ class ExecStream:
             status, _stderr = await within(self._process.wait(), LAST_WORDS_S)
         words = last_words(self._process.stderr_tail) or last_words(noise)
         if not words and status == 0:
-            message = _("{host}: `{command}` ended at once, as if nothing had been written to it")
+            message = _("{host}: `{program}` ended at once, as if nothing had been written to it")
             hint = _("It must pass on its stdin: docker, podman and kubectl do with -i.")
             return _failed(self._environment, message, hint)
         if not words and status is not None:
             words = _("exit status {status}").format(status=status)
-        message = _("{host}: `{command}` ended before a shell answered there: {words}")
+        message = _("{host}: not reached by `{program}`: {words}")
         return _failed(self._environment, message, words=words or _("it said nothing"))
 
 
@@ -138,7 +142,7 @@ class ExecConnection:
         try:
             stream = await Deadline(COMMAND_TIMEOUT_S).run(self._start(line))
         except TimeoutError as error:
-            message = _("{host}: `{command}` did not start a command within {seconds:.0f} s")
+            message = _("{host}: `{program}` did not start a command within {seconds:.0f} s")
             raise _failed(self._environment, message, seconds=COMMAND_TIMEOUT_S) from error
         if root is not None:
             with contextlib.suppress(HostUnreachableError):  # What it ended with is told to who reads.
@@ -193,9 +197,9 @@ class ExecTransport:
             return ExecConnection(environment, await deadline.run(take_turn()))
         except TimeoutError as error:
             words = last_words(started[0].stderr_tail) if started else ""
-            message = _("{host}: `{command}` gave no shell within {seconds:g} s")
+            message = _("{host}: `{program}` gave no shell within {seconds:g} s")
             if words:
-                message = _("{host}: `{command}` gave no shell within {seconds:g} s; it said: {words}")
+                message = _("{host}: `{program}` gave no shell within {seconds:g} s; it said: {words}")
             raise _failed(environment, message, seconds=timeout_s, words=words) from error
 
     async def close(self) -> None:
@@ -241,10 +245,10 @@ def last_words(output: bytes) -> str:
 
 def _failed(environment: Environment, message: str, hint: str = "", **values: object) -> HostUnreachableError:
     """Return an error about the command that was to reach a host, by default with the advice to try it by hand."""
-    shown = shortened(environment.way, MAX_SHOWN_CHARS)
+    program, command = (shortened(text, MAX_SHOWN_CHARS) for text in ((environment.exec or ("",))[0], environment.way))
     by_hand = _("Try it by hand: `echo id | {command} sh` must print who you are there.")
     return HostUnreachableError(
         environment.name,
-        message.format(host=environment.name, command=shown, **values),
-        (hint or by_hand).format(command=shown),
+        message.format(host=environment.name, program=program, **values),
+        (hint or by_hand).format(command=command),
     )

@@ -199,7 +199,7 @@ async def test_a_command_that_ends_at_once_is_told_with_its_words(reaches: Reach
     environment = reaches(script)
     error = await refusal(environment)
     shown = shlex.join(environment.exec or ())
-    assert error.message == f"train1: `{shown}` ended before a shell answered there: {words}"
+    assert error.message == f"train1: not reached by `{(environment.exec or ())[0]}`: {words}"
     assert error.hint == f"Try it by hand: `echo id | {shown} sh` must print who you are there."
 
 
@@ -219,7 +219,7 @@ async def test_a_command_that_hangs_without_a_word_is_given_up_in_time_with_all_
     began = time.monotonic()
     error = await refusal(environment, 1.0)
     assert time.monotonic() - began < END_S
-    assert error.message == f"train1: `{environment.way}` gave no shell within 1 s"
+    assert error.message == f"train1: `{tmp_path}/reach` gave no shell within 1 s"
     group = (tmp_path / "pid").read_text().strip()
     wait_until(lambda: not members(group), "its process group to be gone", END_S)
 

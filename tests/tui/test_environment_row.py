@@ -6,11 +6,26 @@ import pytest
 from rich.cells import cell_len
 
 from dttui.fleet.states import EnvironmentState
-from dttui.tui.rows import environment_row
+from dttui.inventory.models import Environment
+from dttui.tui.rows import environment_detail, environment_row
 from dttui.tui.widgets.environment_row import Columns, lines_of
 from tests.tui.fake_fleet import environment, status
 
 LONG = "team-vision-a100-training-node-07"
+
+
+def test_the_way_to_a_host_is_shown_and_found_whichever_it_is() -> None:
+    command = ["kubectl", "exec", "-i", "-n", "machine-learning", "train-0", "-c", "main-container", "--"]
+    ways: dict[str, dict[str, object]] = {
+        "gpu1:2222": {"host": "gpu1", "port": 2222},
+        "this machine": {"host": "localhost", "local": True},
+        "docker exec -i 'train 1'": {"exec": ["docker", "exec", "-i", "train 1"]},
+        "kubectl exec -i -n machine-learning train-0 -c main-contain…": {"exec": command},
+    }
+    for shown, fields in ways.items():
+        made = status(Environment.model_validate({"name": "a", **fields}), EnvironmentState.IDLE)
+        assert environment_detail(made)[0][0].split(" · ")[0] == shown
+        assert shown.split("…")[0] in environment_row(made).search
 
 
 @pytest.mark.parametrize("width", range(40, 220, 3))
