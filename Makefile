@@ -11,7 +11,7 @@ TENSORFLOW_STAMP := $(TENSORFLOW)/.installed
 HOROVOD := .venv-horovod
 HOROVOD_STAMP := $(HOROVOD)/.installed
 APPTAINER := .apptainer
-# In the order of collection, so that the long ones, which wait more than they compute, come first; more than cores, too.
+# In the order that tests/conftest.py gives them; more than cores, as many wait more than they compute.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
@@ -49,7 +49,7 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) --ignore=tests/faults --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 --ignore=tests/faults --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
 
 faults: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,17 +33,35 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+COMPUTING = ("tests/tui/", "tests/unit/")
+"""Where tests take a core from their beginning to their end; elsewhere they wait for other processes half the time."""
+
+
+def in_turns(groups: Sequence[str]) -> list[str]:
+    """Mix what waits and what computes, so that at no time all workers do the same; the longest of all comes first."""
+    computing = [group for group in groups if group.startswith(COMPUTING)]
+    waiting = sorted((group for group in groups if not group.startswith(COMPUTING)), key=lambda group: group != "lab")
+    places = {group: place / len(waiting) for place, group in enumerate(waiting)}
+    places |= {group: (place + 0.5) / len(computing) for place, group in enumerate(computing)}
+    return sorted(places, key=places.__getitem__)
+
+
 @pytest.hookimpl(tryfirst=True)  # As xdist reads the marks in this same hook.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep on one worker what shares a fixture: the tests of a file, and all those of the shared isolated hosts.
 
     A file may name another group: its worker then has isolated hosts of its own.
     """
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("xdist_group"):
-            continue
-        group = "lab" if "lab3" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        if named := item.get_closest_marker("xdist_group"):
+            group = str(named.args[0])
+        else:
+            group = "lab" if "lab3" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
+        groups.setdefault(group, []).append(item)
+    if hasattr(config, "workerinput"):
+        items[:] = [item for group in in_turns(list(groups)) for item in groups[group]]
 
 
 def pytest_collection_finish() -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from dttui import locations
+from tests.conftest import in_turns
 
 
 def test_no_test_sees_the_persons_own_files() -> None:
@@ -20,3 +21,15 @@ def test_no_test_sees_the_persons_own_settings() -> None:
     kept = {"DTTUI_DEMO_ROOT"}
     names = {name for name in os.environ if name.startswith(("DTTUI_", "TEXTUAL")) or name == "NO_COLOR"}
     assert {name for name in names if not name.startswith("DTTUI_REQUIRE_")} == kept
+
+
+def test_what_waits_is_among_what_computes_all_the_time_and_the_longest_comes_first() -> None:
+    waiting = ["tests/agent/a", "tests/integration/b", "lab", "tests/lab/c"]
+    computing = [f"tests/unit/{number}" for number in range(8)]
+    mixed = in_turns([*waiting, *computing])
+    assert sorted(mixed) == sorted([*waiting, *computing])
+    assert mixed[0] == "lab"
+    for start in range(0, 12, 3):
+        assert len([group for group in mixed[start : start + 3] if group in waiting]) == 1
+    assert [group for group in mixed if group in computing] == computing
+    assert in_turns(computing) == computing
