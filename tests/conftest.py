@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.lab.deployed import deployed
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
+from tests.torch_stem import torch_stem
 
-__all__ = ["breakable_lab3", "can_have_lab", "deployed", "lab3"]
+__all__ = ["breakable_lab3", "can_have_lab", "deployed", "lab3", "torch_stem"]
 
 # The same examples in every run, and nothing kept of them; the time that matters is asserted by the tests themselves.
 settings.register_profile(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,79 +19,27 @@ from dtagent.attempts import grouping
 from dtagent.locations import AttemptFiles, make_private
 from dtagent.protocol.jobs import FormedGroup
 
+from tests.torch_stem import TorchStem
+
 RUNNER = Path(payload.__file__).parent / "rank.py"
 pytestmark = pytest.mark.torch
 
 
-# As a stem does it, torch is imported once and each rank is a fork, here those of one job after the other. A fork that
-# ends looks through all that is not frozen, which takes it twice as long as what a test is about.
-STEM = """
-import gc, json, os, runpy, sys
-import torch.distributed, torch.distributed.run
-gc.freeze()
-print("ready", flush=True)
-for line in sys.stdin:
-    job = json.loads(line)
-    if (launcher := os.fork()) == 0:
-        os.setsid()
-        print(os.getpid(), flush=True)
-        os.chdir(job["cwd"])
-        os.environ.clear()
-        os.environ.update(job["env"])
-        pids = []
-        for rank in range(job["size"]):
-            if (pid := os.fork()) == 0:
-                os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-                sys.argv = [job["runner"], "train.py"]
-                runpy.run_path(job["runner"], run_name="__main__")
-                raise SystemExit
-            pids.append(pid)
-        raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
-    print(os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1]), flush=True)
+# As the agent's own stem does it, torch is imported once and each rank is a fork.
+FORKED = """
+import os, runpy, sys
+runner, size = sys.argv[1], int(sys.argv[2])
+pids = []
+for rank in range(size):
+    if (pid := os.fork()) == 0:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+        sys.argv = [runner, "train.py"]
+        runpy.run_path(runner, run_name="__main__")
+        raise SystemExit
+    pids.append(pid)
+raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
 """
 DEADLINE_S = 90.0
-
-
-class Stem:
-    """A process that has torch and forks the ranks of one job after the other."""
-
-    def __init__(self, home: Path) -> None:
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        argv = [sys.executable, "-c", STEM]
-        self._process = subprocess.Popen(argv, cwd=home, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._line() == "ready"
-
-    def run(self, size: int, cwd: Path, env: dict[str, str]) -> int:
-        assert self._process.stdin is not None
-        job = {"size": size, "cwd": str(cwd), "env": env, "runner": str(RUNNER)}
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        self._process.stdin.flush()
-        launcher = int(self._line())
-        try:
-            return int(self._line())
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(launcher, signal.SIGKILL)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        readable, _writable, _failed = select.select([self._process.stdout], [], [], DEADLINE_S)
-        assert readable, f"no answer in {DEADLINE_S:g} s"
-        line = b""
-        while not line.endswith(b"\n") and (byte := os.read(self._process.stdout.fileno(), 1)):
-            line += byte
-        return line.decode().strip()
-
-
-@pytest.fixture(scope="module")
-def stem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stem]:
-    made = Stem(tmp_path_factory.mktemp("stem"))
-    yield made
-    made.end()
 
 
 class Job:
@@ -105,7 +51,7 @@ class Job:
             make_private(directory)
         (self.files.work / "train.py").write_text(text)
 
-    def run(self, size: int, stem: Stem | None = None) -> list[FormedGroup]:
+    def run(self, size: int, stem: TorchStem | None = None) -> list[FormedGroup]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -117,11 +63,15 @@ class Job:
             "DTTUI_LOGS": str(self.files.logs),
             "OMP_NUM_THREADS": "1",
         }
-        codes = self._start(size, env) if stem is None else [stem.run(size, self.files.work, env)]
+        codes = self._start(size, env) if stem is None else [self._fork(size, env, stem)]
         said = "".join(path.read_text() for path in sorted(self.files.logs.iterdir()))
         assert codes == [0] * len(codes), said
         assert "dttui" not in said
         return grouping.read(self.files)
+
+    def _fork(self, size: int, env: dict[str, str], stem: TorchStem) -> int:
+        argv = ["-c", str(RUNNER), str(size)]
+        return stem.run(FORKED, argv, cwd=self.files.work, env=env, timeout_s=DEADLINE_S).returncode
 
     def _start(self, size: int, env: dict[str, str]) -> list[int]:
         argv = [sys.executable, str(RUNNER), "train.py"]
@@ -145,7 +95,9 @@ def members(groups: list[FormedGroup]) -> set[str]:
 
 
 @pytest.mark.parametrize("forked", [False, True], ids=["started", "forked"])
-def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(tmp_path: Path, stem: Stem, forked: bool) -> None:
+def test_one_group_is_told_as_one_by_whatever_name_it_is_formed(
+    tmp_path: Path, torch_stem: TorchStem, forked: bool
+) -> None:
     text = """
 import os, time, torch.distributed as dist
 from torch.distributed import init_process_group as by_import
@@ -175,7 +127,7 @@ for begin in (
         while not os.path.exists(over):
             time.sleep(0.01)
 """
-    groups = Job(tmp_path, text).run(2, stem if forked else None)
+    groups = Job(tmp_path, text).run(2, torch_stem if forked else None)
     assert [(item.ranks, item.places, item.world_size, item.turn) for item in groups] == [
         ([0, 1], [0, 1], 2, turn) for turn in range(4)
     ]
@@ -200,8 +152,8 @@ rank = int(os.environ["RANK"])
     ],
     ids=["two stores", "two prefixes of one store"],
 )
-def test_two_halves_are_two_groups(tmp_path: Path, stem: Stem, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how).run(4, stem)
+def test_two_halves_are_two_groups(tmp_path: Path, torch_stem: TorchStem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how).run(4, torch_stem)
     assert told(groups) == [([0, 1], [0, 1], "gloo", 2, 0), ([2, 3], [0, 1], "gloo", 2, 0)]
     assert len(members(groups)) == 2
 
@@ -217,14 +169,16 @@ def test_two_halves_are_two_groups(tmp_path: Path, stem: Stem, how: str) -> None
     ],
     ids=["own stores", "a shared store", "overwritten variables"],
 )
-def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, stem: Stem, how: str) -> None:
-    groups = Job(tmp_path, HALVES + how).run(3, stem)
+def test_worlds_of_one_rank_are_as_many_groups(tmp_path: Path, torch_stem: TorchStem, how: str) -> None:
+    groups = Job(tmp_path, HALVES + how).run(3, torch_stem)
     assert told(groups) == [([rank], [0], "gloo", 1, 0) for rank in range(3)]
     assert len(members(groups)) == 3
     assert any("world-size" in item.notes for item in groups) == ("environ.update" in how)
 
 
-def test_a_store_without_our_calls_and_a_fake_group_leave_the_members_untold(tmp_path: Path, stem: Stem) -> None:
+def test_a_store_without_our_calls_and_a_fake_group_leave_the_members_untold(
+    tmp_path: Path, torch_stem: TorchStem
+) -> None:
     text = """
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -234,11 +188,11 @@ class Own(dist.Store):
     def set(self, *_): pass
 dist.init_process_group("fake", store=Own(), rank=0, world_size=8)
 """
-    groups = Job(tmp_path, text).run(1, stem)
+    groups = Job(tmp_path, text).run(1, torch_stem)
     assert {(group.backend, group.world_size, group.members) for group in groups} == {("fake", 8, "")}
 
 
-def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(tmp_path: Path, stem: Stem) -> None:
+def test_a_store_that_hangs_holds_a_script_up_for_two_seconds_at_most(tmp_path: Path, torch_stem: TorchStem) -> None:
     text = """
 import threading, time, torch.distributed as dist, torch.testing._internal.distributed.fake_pg
 class Own(dist.Store):
@@ -248,7 +202,7 @@ dist.init_process_group("fake", store=Own(), rank=0, world_size=1)
 print(time.monotonic() - began, flush=True)
 """
     job = Job(tmp_path, text)
-    (group,) = job.run(1, stem)
+    (group,) = job.run(1, torch_stem)
     assert (group.backend, group.members) == ("fake", "")
     assert float((job.files.logs / "0.out").read_text()) < 20
 
@@ -300,7 +254,7 @@ def test_of_ranks_without_a_group_it_is_told_what_they_did(tmp_path: Path, text:
 @pytest.mark.parametrize(("count", "is_used"), [(1, False), (2, True)], ids=["without a GPU", "with"])
 def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
     tmp_path: Path,
-    stem: Stem,
+    torch_stem: TorchStem,
     count: int,
     is_used: bool,
 ) -> None:
@@ -316,14 +270,14 @@ def test_a_group_that_accelerate_forms_and_leaves_unused_is_none(
         "        if not dist.is_initialized(): dist.init_process_group(backend=None)\n"
         f"        self.num_processes = {count}\n"
     )
-    groups = job.run(2, stem)
+    groups = job.run(2, torch_stem)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2 if is_used else 0)]
     assert all("accelerate" in item.notes for item in groups)
 
 
 @pytest.mark.parametrize("ends", ["raise SystemExit", "os._exit(0)", "dist.destroy_process_group()"])
 def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
-    tmp_path: Path, stem: Stem, ends: str
+    tmp_path: Path, torch_stem: TorchStem, ends: str
 ) -> None:
     text = (
         "import os, time, torch, torch.distributed as dist\n"
@@ -345,7 +299,7 @@ def test_a_group_that_accelerate_leaves_unused_counts_once_the_script_uses_it(
         "    num_processes = 1\n"
         "    def __init__(self): dist.init_process_group(backend=None)\n"
     )
-    groups = job.run(2, stem)
+    groups = job.run(2, torch_stem)
     assert [(item.ranks, item.world_size) for item in groups] == [([0, 1], 2)]
 
 

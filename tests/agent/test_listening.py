@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ from dtagent.payload import listening, torchrun
 from dtagent.system.network import narrow, reserve_port
 
 from tests.integration.sshd import free_port
+from tests.torch_stem import SCRIPT as RUN_SCRIPT
+from tests.torch_stem import TorchStem
 
 ELSEWHERE = "192.0.2.1"
 """An address of documentation: no host's."""
@@ -115,30 +115,24 @@ dist.destroy_process_group()
     ids=["an address", "IPv6", "this host alone"],
 )
 def test_ranks_of_a_static_job_meet_in_a_store_that_listens_on_the_training_address_alone(
-    address: str, at: str, tmp_path: Path
+    address: str, at: str, tmp_path: Path, torch_stem: TorchStem
 ) -> None:
-    pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(SCRIPT)
-    argv = [sys.executable, torchrun.__file__, "--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
+    argv = [torchrun.__file__, "--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
     argv += [f"--master-addr={address}", f"--master-port={free_port()}", "--max-restarts=0"]
     env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs"), "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [*argv, str(tmp_path / "train.py")], env=env, capture_output=True, text=True, timeout=90, check=False
-    )
+    done = torch_stem.run(RUN_SCRIPT, [*argv, str(tmp_path / "train.py")], cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("at ")]
     assert [item.partition(":")[0] for item in told.split()[1:]] == [at], told
 
 
 @pytest.mark.torch
-def test_torchrun_says_by_itself_what_is_wrong_where_its_port_is_taken(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_torchrun_says_by_itself_what_is_wrong_where_its_port_is_taken(tmp_path: Path, torch_stem: TorchStem) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        argv = [sys.executable, torchrun.__file__, "--nnodes=1", "--nproc-per-node=1", "--node-rank=0"]
+        argv = [torchrun.__file__, "--nnodes=1", "--nproc-per-node=1", "--node-rank=0"]
         argv += ["--master-addr=127.0.0.1", f"--master-port={taken.getsockname()[1]}", "--rdzv-conf=timeout=10"]
         env = {**os.environ, "DTTUI_LOGS": str(tmp_path / "logs")}
-        done = subprocess.run(
-            [*argv, "train.py"], env=env, capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path
-        )
+        done = torch_stem.run(RUN_SCRIPT, [*argv, "train.py"], cwd=tmp_path, env=env)
     assert done.returncode != 0
     assert "EADDRINUSE" in done.stderr

@@ -20,6 +20,7 @@ import yaml
 
 from dttui.spec.models import Job, JobDocument
 from examples.gpt import settings
+from tests.torch_stem import SCRIPT, TORCHRUN, TorchStem
 from tests.waiting import wait_until
 
 EXAMPLE = Path(settings.__file__).parent
@@ -112,9 +113,13 @@ def started(commands: list[list[str]], env: dict[str, str], cwd: Path) -> Iterat
 
 def finish(process: subprocess.Popen[str], env: dict[str, str]) -> Outcome:
     out, err = process.communicate(timeout=DEADLINE_S)
+    return Outcome(process.returncode, out, err, reported(env))
+
+
+def reported(env: dict[str, str]) -> list[dict[str, Any]]:
+    """What ranks have reported so far."""
     metrics = Path(env["DTTUI_METRICS"])
-    lines = metrics.read_text().splitlines() if metrics.exists() else []
-    return Outcome(process.returncode, out, err, [json.loads(line) for line in lines])
+    return [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
 
 
 def python(directory: Path, *options: str, **variables: str) -> Outcome:
@@ -124,10 +129,28 @@ def python(directory: Path, *options: str, **variables: str) -> Outcome:
         return finish(process, env)
 
 
-def ranks(count: int, directory: Path, *options: str, launcher: tuple[str, ...] = (), **variables: str) -> Outcome:
-    """Run the script under torchrun on one node."""
+def forked(stem: TorchStem, directory: Path, *options: str, **variables: str) -> Outcome:
+    """Run the script as one process that need not import torch."""
     env = environment(directory, **variables)
-    with started([[*torchrun([count], 0, free_port(), *launcher), "train.py", *options]], env, EXAMPLE) as [process]:
+    done = stem.run(SCRIPT, ["train.py", *options], cwd=EXAMPLE, env=env, timeout_s=DEADLINE_S)
+    return Outcome(done.returncode, done.stdout, done.stderr, reported(env))
+
+
+def ranks(
+    count: int,
+    directory: Path,
+    *options: str,
+    launcher: tuple[str, ...] = (),
+    stem: TorchStem | None = None,
+    **variables: str,
+) -> Outcome:
+    """Run the script under torchrun on one node; with a stem it is torchrun itself that need not import torch."""
+    env = environment(directory, **variables)
+    command = [*torchrun([count], 0, free_port(), *launcher), "train.py", *options]
+    if stem is not None:
+        done = stem.run(TORCHRUN, command[2:], cwd=EXAMPLE, env=env, timeout_s=DEADLINE_S)
+        return Outcome(done.returncode, done.stdout, done.stderr, reported(env))
+    with started([command], env, EXAMPLE) as [process]:
         return finish(process, env)
 
 
@@ -183,14 +206,16 @@ def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
 
 
 def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
-    tmp_path: Path, uninterrupted: Outcome
+    tmp_path: Path, uninterrupted: Outcome, torch_stem: TorchStem
 ) -> None:
     kept = tmp_path / "kept"  # not there yet: a run told to resume starts afresh
     options = [*TINY, "--steps", "12", "--resume", "--checkpoint-every", "3", "--keep-checkpoints", "1"]
     fault = ["--fail-at-step", "8", "--fail-rank", "1", "--exit-code", "3"]
     logs = tmp_path / "logs"
     launcher = ("--log-dir", str(logs), "--redirects", "3")
-    broken = ranks(2, tmp_path / "0", *options, *fault, launcher=launcher, DTTUI_CHECKPOINT_DIR=str(kept))
+    broken = ranks(
+        2, tmp_path / "0", *options, *fault, launcher=launcher, stem=torch_stem, DTTUI_CHECKPOINT_DIR=str(kept)
+    )
     assert broken.code == 1, "torchrun gives 1 for whatever a rank exits with"
     assert "exitcode  : 3" in broken.err
     [stderr] = logs.glob("*/attempt_0/1/stderr.log")
@@ -200,17 +225,19 @@ def test_a_run_that_lost_a_rank_resumes_to_the_losses_of_one_that_never_stopped(
     unfinished = kept / "step-00000009"  # as a crash between the state and its mark would leave it
     unfinished.mkdir()
     (unfinished / "state.pt").write_bytes(b"half of a checkpoint")
-    resumed = ranks(2, tmp_path / "1", *options, *fault, DTTUI_CHECKPOINT_DIR=str(kept), DTTUI_ATTEMPT="1")
+    resumed = ranks(
+        2, tmp_path / "1", *options, *fault, stem=torch_stem, DTTUI_CHECKPOINT_DIR=str(kept), DTTUI_ATTEMPT="1"
+    )
     assert resumed.code == 0, resumed.err
     assert "resumed after step 6\n" in resumed.out
     assert list(resumed.losses()) == list(range(7, 13))
     assert {**broken.losses(), **resumed.losses()} == pytest.approx(uninterrupted.losses(), abs=1e-4)
 
 
-def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path) -> None:
+def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path, torch_stem: TorchStem) -> None:
     logs = tmp_path / "logs"
     launcher = ("--log-dir", str(logs), "--redirects", "3")
-    outcome = ranks(2, tmp_path, *TINY, "--fail-at-step", "2", "--fail-rank", "1", launcher=launcher)
+    outcome = ranks(2, tmp_path, *TINY, "--fail-at-step", "2", "--fail-rank", "1", launcher=launcher, stem=torch_stem)
     assert outcome.code == 1
     [recorded] = logs.glob("*/attempt_0/1/error.json")
     message = json.loads(recorded.read_text())["message"]
@@ -220,7 +247,7 @@ def test_an_exception_in_one_rank_is_recorded_with_its_traceback(tmp_path: Path)
     assert "Traceback" in stderr.read_text()
 
 
-def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: Path, torch_stem: TorchStem) -> None:
     kept = tmp_path / "kept"
     env = environment(tmp_path / "0", DTTUI_CHECKPOINT_DIR=str(kept))
     command = [*torchrun([2], 0, free_port()), "train.py", *TINY, "--steps", "1000000"]
@@ -236,34 +263,34 @@ def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: 
     assert f"stopped after step {step}\n" in outcome.err
     assert outcome.metrics[-1]["step"] == step
 
-    fresh = python(tmp_path / "1", *TINY, "--checkpoint-dir", str(kept))
+    fresh = forked(torch_stem, tmp_path / "1", *TINY, "--checkpoint-dir", str(kept))
     assert fresh.code == 2
     assert f"train.py: error: {kept / newest} is of an earlier run: give --resume" in fresh.err
-    wider = python(tmp_path / "2", *TINY, "--checkpoint-dir", str(kept), "--resume", "--width", "64")
+    wider = forked(torch_stem, tmp_path / "2", *TINY, "--checkpoint-dir", str(kept), "--resume", "--width", "64")
     assert wider.code == 2
     assert "train.py: error: the checkpoint is of another model" in wider.err
     (kept / newest / "state.pt").write_bytes(b"overwritten by something else")
-    damaged = python(tmp_path / "3", *TINY, "--checkpoint-dir", str(kept), "--resume")
+    damaged = forked(torch_stem, tmp_path / "3", *TINY, "--checkpoint-dir", str(kept), "--resume")
     assert damaged.code == 2
     assert f"train.py: error: no checkpoint can be had from {kept}: {kept / newest} is damaged" in damaged.err
     assert "Traceback" not in fresh.err + wider.err + damaged.err
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_exit_code_1(tmp_path: Path) -> None:
-    outcome = python(tmp_path, *TINY, "--lr", "1e30")
+def test_a_loss_that_is_no_number_ends_the_run_with_exit_code_1(tmp_path: Path, torch_stem: TorchStem) -> None:
+    outcome = forked(torch_stem, tmp_path, *TINY, "--lr", "1e30")
     assert outcome.code == 1
     assert "train.py: error: the loss is nan at step " in outcome.err
     assert "Traceback" not in outcome.err
     assert all(isinstance(line["loss"], float) for line in outcome.metrics)
 
 
-def test_a_batch_a_text_and_a_backend_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    few = ranks(2, tmp_path / "few", *TINY, "--batch-size", "1")
+def test_a_batch_a_text_and_a_backend_that_cannot_be_used_are_refused(tmp_path: Path, torch_stem: TorchStem) -> None:
+    few = ranks(2, tmp_path / "few", *TINY, "--batch-size", "1", stem=torch_stem)
     assert "--batch-size 1 leaves some of the 2 ranks without a sample" in few.err
-    missing = python(tmp_path / "missing", "--text", str(tmp_path / "no such text"))
+    missing = forked(torch_stem, tmp_path / "missing", "--text", str(tmp_path / "no such text"))
     assert missing.code == 2
     assert "train.py: error: the text cannot be read: " in missing.err
-    unknown = python(tmp_path / "unknown", DTTUI_BACKEND="carrier-pigeon")
+    unknown = forked(torch_stem, tmp_path / "unknown", DTTUI_BACKEND="carrier-pigeon")
     assert unknown.code == 2
     assert "train.py: error: DTTUI_BACKEND is carrier-pigeon, which this torch does not have" in unknown.err
     assert "Traceback" not in missing.err + unknown.err

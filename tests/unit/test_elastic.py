@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from dttui.planning.planner import plan
 from dttui.preflight import hosts
 from dttui.spec.findings import Severity
 from dttui.spec.models import Checkpoint, Recovery, Run
+from tests.torch_stem import TorchStem
 from tests.unit.seed_cluster import SEED, make_job
 from tests.unit.test_follow import plan_for
 from tests.unit.test_render_scripts import ejected
@@ -275,8 +275,9 @@ def test_the_exit_codes_of_a_rendezvous_are_those_of_the_payload() -> None:
 @pytest.mark.parametrize(
     ("backend", "code"), [("dttui", LEFT), ("static", 1)], ids=["of an elastic job", "of one that needs all its nodes"]
 )
-def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_torchrun_that_has_no_rendezvous_exits_with(
+    backend: str, code: int, tmp_path: Path, torch_stem: TorchStem
+) -> None:
     torch_ends = (
         "import sys, torch.distributed.run as r\n"
         "from torch.distributed.elastic.rendezvous import RendezvousError as E\n"
@@ -285,17 +286,19 @@ def test_torchrun_that_has_no_rendezvous_exits_with(backend: str, code: int, tmp
         f"sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
         "sys.exit(torchrun.main(sys.argv[1:]))"
     )
-    done = run_torchrun(torch_ends, tmp_path, backend, "k" * 64)
+    done = run_torchrun(torch_stem, torch_ends, tmp_path, backend, "k" * 64)
     assert done.returncode == code, done.stderr
     assert "RendezvousError: gone" in done.stderr
     assert (tmp_path / "rendezvous.key").exists() is (backend == "static"), "read once by whom it is for"
 
 
-def run_torchrun(code: str, directory: Path, backend: str, key: str) -> subprocess.CompletedProcess[str]:
+def run_torchrun(
+    stem: TorchStem, code: str, directory: Path, backend: str, key: str
+) -> subprocess.CompletedProcess[str]:
     (directory / "rendezvous.key").write_text(key)
-    argv = [sys.executable, "-c", code, f"--rdzv-backend={backend}", "--node-rank=1", "train.py"]
+    argv = ["-c", f"--rdzv-backend={backend}", "--node-rank=1", "train.py"]
     env = {**os.environ, "DTTUI_LOGS": str(directory / "logs")}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=env)
+    return stem.run(code, argv, cwd=directory, env=env)
 
 
 @pytest.mark.parametrize(
@@ -308,14 +311,13 @@ def run_torchrun(code: str, directory: Path, backend: str, key: str) -> subproce
     ids=["c10d itself", "no key", "a short key"],
 )
 def test_no_elastic_rendezvous_is_run_that_takes_anybodys_word(
-    backend: str, key: str, why: str, tmp_path: Path
+    backend: str, key: str, why: str, tmp_path: Path, torch_stem: TorchStem
 ) -> None:
-    pytest.importorskip("torch")
     code = (
         f"import sys; sys.path.insert(0, {str(Path(torchrun.__file__).parent)!r}); import torchrun\n"
         "sys.exit(torchrun.main(sys.argv[1:]))"
     )
-    done = run_torchrun(code, tmp_path, backend, key)
+    done = run_torchrun(torch_stem, code, tmp_path, backend, key)
     assert done.returncode == torchrun.UNSAFE
     assert why in done.stderr
 
