@@ -145,7 +145,7 @@ def _row(status: EnvironmentStatus) -> str:
         f"{mark} {environment.name:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
         use,
         uptime,
-        environment.way if environment.reach is Reach.EXEC else "",
+        environment.short_way if environment.reach is Reach.EXEC else "",
     ]
     return "  ".join(part for part in [*parts, status.reason] if part)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dttui.i18n import _
+from dttui.sanitize import shortened
 from dttui.spec.problems import PathKey, PlacedValueError, shown
 from dttui.spec.text import HOST_NAME, USER_NAME, Label, Text, describe_pattern
 from dttui.spec.units import Bytes
@@ -20,6 +21,7 @@ MAX_GPUS = 1024
 """Most that one environment can be declared with."""
 MAX_WORDS = 256
 """Of a command that reaches a host."""
+MAX_WAY_CHARS = 60
 LOOPBACK = "127.0.0.1"
 """Where a host reaches itself, whatever others call it."""
 
@@ -207,6 +209,11 @@ class Environment(_Document):
         if self.host is None or self.local:
             return _("this machine")
         return self.host if self.port is None else f"{self.host}:{self.port}"
+
+    @property
+    def short_way(self) -> str:
+        """The same in at most so many characters as leave room for more in a line."""
+        return shortened(self.way, MAX_WAY_CHARS)
 
     @property
     def has_training_address(self) -> bool:

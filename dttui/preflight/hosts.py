@@ -99,20 +99,29 @@ def judge_limits(node: PlannedNode, facts: HostFacts, world_size: int) -> Judgem
     if limits.open_files is not None and limits.open_files < files:
         message = _("{host}: a process may open {limit} files; {wanted} are likely to be needed")
         message = message.format(host=name, limit=limits.open_files, wanted=files)
-        hint = _("Raise it there (nofile in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        hint = _(
+            "Raise it there (nofile in /etc/security/limits.conf, --ulimit=nofile of a container), then: "
+            "dttui agents deploy {host}"
+        )
         found.append(warning("nofile-low", name, message, hint.format(host=name)))
     processes = PROCESSES_BASE + PROCESSES_PER_RANK * node.slots
     if limits.processes is not None and limits.processes < processes and facts.user != "root":
         message = _("{host}: the user may have {limit} processes and threads; {wanted} are likely to be needed")
         message = message.format(host=name, limit=limits.processes, wanted=processes)
-        hint = _("Raise it there (nproc in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        hint = _(
+            "Raise it there (nproc in /etc/security/limits.conf, --ulimit=nproc of a container), then: "
+            "dttui agents deploy {host}"
+        )
         found.append(warning("nproc-low", name, message, hint.format(host=name)))
     uses_rdma = node.cuda_slots and any(port.state == "ACTIVE" for port in facts.rdma or ())
     if uses_rdma and limits.locked_memory_kib is not None and limits.locked_memory_kib < LOCKED_MEMORY_WANTED_KIB:
         message = _("{host}: a process may lock {size}; RDMA needs more").format(
             host=name, size=_size(limits.locked_memory_kib // 1024)
         )
-        hint = _("Raise it there (memlock unlimited in /etc/security/limits.conf), then: dttui agents deploy {host}")
+        hint = _(
+            "Raise it there (memlock unlimited in /etc/security/limits.conf, --ulimit=memlock=-1 of a container), "
+            "then: dttui agents deploy {host}"
+        )
         found.append(warning("memlock-low", name, message, hint.format(host=name)))
     told = "∞" if limits.open_files is None else str(limits.open_files)
     return Judgement(_("{count} files").format(count=told), tuple(found))

@@ -16,7 +16,7 @@ from dtagent.protocol.telemetry import HostFacts, HostSample
 from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import _, joined
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import Inventory, Reach
 from dttui.jobs.board import Board, Changed, Check, CheckStatus, Judgement, check_name, forbidding
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.binding import checkpoint_directory
@@ -134,7 +134,8 @@ class Preflight:
             self._reached[name] = client.connection.address
             version = client.hello.agent_version if client.hello is not None else ""
             took_s = time.monotonic() - began
-            reached = Judgement(client.connection.address)
+            is_command = node.environment.reach is Reach.EXEC
+            reached = Judgement(node.environment.short_way if is_command else client.connection.address)
             self.board.put(name, {Check.REACH: reached, Check.AGENT: hosts.judge_agent(name, version)}, took_s)
             if self._on_reached is not None:
                 self._on_reached(name)

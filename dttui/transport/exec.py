@@ -36,6 +36,18 @@ MAX_NOISE_BYTES = 64 * 1024
 MAX_SHOWN_CHARS = 200
 """Of a command, or of what it said, in a message."""
 
+_HOME = 'HOME="${HOME:-/}"; export HOME'
+"""As sshd and engines have it for a user without a home: programs refuse to run where there is no such variable."""
+_MARK = "DTTUI_LOGIN_NODE"
+"""A variable that a shell has only where the command passes on those of the login node."""
+_KEPT = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TZ", "CUDA_VISIBLE_DEVICES"),
+        # A shell's own, which it may refuse to unset.
+        *("_", "PWD", "OLDPWD", "IFS", "UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"),
+    )
+)
+"""Of the login node's; and what Slurm says of the step."""
 _ANSWER = "[ -t 0 ]; echo dttui-$((40+2))-$?"
 _ANSWERED = re.compile(rb"dttui-42-([01])(\r?)\n")
 """Other than what asks for it, which a terminal would give back."""
@@ -66,7 +78,7 @@ class ExecStream:
             HostUnreachableError: It ended, prints without end, or is at a terminal.
         """
         with contextlib.suppress(HostUnreachableError):  # What it has said tells more.
-            await self.write(f"{_ANSWER}; {command}\n".encode())
+            await self.write(f"{_forgetting()}; {_HOME}; {_ANSWER}; {command}\n".encode())
         noise = bytearray()
         unseen = 0
         while (found := _ANSWERED.search(noise, unseen)) is None:
@@ -215,7 +227,7 @@ async def reach(environment: Environment, line: str = "", started: list[ProcessS
     words = environment.exec or ()
     program = _expanded(words[0])
     try:
-        process = await ProcessStream.start((program, *words[1:], "sh"), environment.name)
+        process = await ProcessStream.start((program, *words[1:], "sh"), environment.name, {**os.environ, _MARK: "1"})
     except OSError as error:
         message = _("{host}: {program} cannot be started on this machine: {reason}").format(
             host=environment.name, program=program, reason=error.strerror or error
@@ -231,6 +243,19 @@ async def reach(environment: Environment, line: str = "", started: list[ProcessS
         await stream.end()
         raise
     return stream
+
+
+def _forgetting() -> str:
+    """Return the line by which a shell forgets the login node's variables where nsenter or srun passed them on.
+
+    Ranks are to have none of them, least of all secrets, as over SSH. What an image has of the same names stays.
+    """
+    names = [
+        name
+        for name in os.environ
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name not in _KEPT and not name.startswith(("LC_", "SLURM"))
+    ]
+    return f'[ -z "${_MARK}" ] || unset {" ".join([_MARK, *names])}'
 
 
 def _expanded(program: str) -> str:

@@ -6,13 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
-
-S = TypeVar("S", bound="ProcessStream")
 
 READ_BYTES = 128 * 1024
 STDERR_KEPT_BYTES = 16 * 1024
@@ -45,10 +42,14 @@ class ProcessStream:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls: type[S], command: Sequence[str], name: str) -> S:
-        """Start a process for the host of that name. Raises OSError where it cannot be."""
+    async def start(
+        cls, command: Sequence[str], name: str, variables: Mapping[str, str] | None = None
+    ) -> ProcessStream:
+        """Start a process for the host of that name, by default with our own variables. Raises OSError."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.subprocess_exec(lambda: _Protocol(loop), *command, start_new_session=True)
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Protocol(loop), *command, start_new_session=True, env=variables
+        )
         return cls(transport, protocol, name)
 
     @property

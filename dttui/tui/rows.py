@@ -16,7 +16,7 @@ from dttui.jobs.view import NodeView
 from dttui.planning.aggregate import Choice
 from dttui.planning.cost.hardware import gpu_table
 from dttui.rpc.agent_words import agent_text, gpu_note_text
-from dttui.sanitize import clean, shortened
+from dttui.sanitize import clean
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
@@ -35,8 +35,6 @@ _ARRIVED = {
     False: N_("has not joined"),
     None: N_("does not say whether it has joined"),
 }
-MAX_WAY_CHARS = 60
-"""Of the command that reaches a host, where more is told in the same line."""
 _ROUNDED = 0.1
 """Share by which the memory in a GPU's name, in GB or GiB, may differ from what a driver tells."""
 
@@ -192,7 +190,7 @@ def arranged(rows: dict[str, EnvironmentRow], query: str, sort: str) -> list[str
 def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
     """Return more about an environment, as (text, theme variable): where it is, what it runs, what is wrong with it."""
     environment, facts = status.environment, status.facts
-    pieces = [shortened(environment.way, MAX_WAY_CHARS), environment.kind or ""]
+    pieces = [environment.short_way, environment.kind or ""]
     if environment.address and environment.address != environment.host:
         pieces.append(_("training address {address}").format(address=environment.address))
     if facts is not None:

@@ -19,6 +19,7 @@ from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
 from tests.faults.leftovers import assert_nothing_is_left
 from tests.faults.test_jobs_on_bad_links import GATED, LINES, launch, let_go, states_of, wait_for_node
+from tests.faults.test_login_node import kill_controller
 from tests.integration.headless import dttui, result_of, shell_job, wait_for_state
 from tests.integration.test_exec_lab import NAMESPACES, OF_SSH
 from tests.lab.hosts import Lab
@@ -196,6 +197,23 @@ def test_a_host_that_its_command_does_not_find_is_unknown_with_its_words_and_tak
     ways.open("gpu1")
     wait_for_state(directory.job_id, "SUCCEEDED")
     assert dttui("logs", directory.job_id, "--rank", "0").stdout.split() == LINES
+    assert_nothing_is_left(directory, deployed)
+
+
+@pytest.mark.lab
+def test_a_controller_that_is_killed_leaves_no_command_and_the_next_one_goes_on(
+    ways: Ways, deployed: Lab, tmp_path: Path
+) -> None:
+    """Its commands end with their stdin, within 60 s; the job ends well, and nothing is left."""
+    directory = launch(ways.inventory("gpu1"), shell_job(tmp_path, {"gpu1": 1}, GATED))
+    before = ways.end("gpu1", signal.SIGCONT, directory)
+    assert before
+    kill_controller(directory)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in before), "its commands to end", DEADLINE_S)
+    let_go(deployed["gpu1"])
+    attached = dttui("attach", directory.job_id, "--output", "json", deadline_s=DEADLINE_S)
+    assert attached.returncode == 0, attached.stderr
+    assert (directory.logs(0, "gpu1") / "0.out").read_text().split() == LINES
     assert_nothing_is_left(directory, deployed)
 
 

@@ -16,9 +16,11 @@ from tests.integration.headless import (
     wait_for_state,
 )
 from tests.lab.hosts import Lab
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.lab
 
+DEADLINE_S = 60.0
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
 OF_SSH = ("host", "user", "port", "identity_file", "known_hosts")
 
@@ -44,8 +46,9 @@ def without_ssh(breakable_lab3: Lab) -> None:
 
 @pytest.mark.torch
 def test_a_job_is_deployed_launched_followed_and_stopped_by_nsenter_alone(
-    lab3: Lab, inventory: Path, tmp_path: Path
+    lab3: Lab, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("API_TOKEN", "s3cret")
     dttui("agents", "remove", "gpu1", "--inventory", inventory, "--yes")  # Another test may have left one.
     deployed = dttui("agents", "deploy", "--inventory", inventory, "--output", "jsonl")
     assert deployed.returncode == 0, deployed.stderr
@@ -65,10 +68,10 @@ def test_a_job_is_deployed_launched_followed_and_stopped_by_nsenter_alone(
     logged = dttui("logs", result["job_id"], "--rank", "0")
     assert "world size 4" in logged.stdout
 
-    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "echo here; exec sleep 600")
+    job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "echo here ${API_TOKEN:-without}; exec sleep 600")
     assert dttui("--apply", job, "--inventory", inventory, "--detach").returncode == 0
     running = wait_for_running()
-    assert "here" in dttui("logs", running).stdout
+    wait_until(lambda: dttui("logs", running).stdout.count("here without") == 2, "what both print", DEADLINE_S)
     assert dttui("stop", running).returncode == 0
     wait_for_state(running, "CANCELLED")
     for host in lab3.values():

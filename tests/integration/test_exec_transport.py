@@ -170,6 +170,32 @@ async def test_one_process_reaches_the_host_for_the_first_command_and_one_for_ea
     await connection.close()
 
 
+async def test_variables_of_the_login_node_go_no_further_where_the_command_passes_them_on(
+    reaches: Reaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nsenter and srun do. What a container has by the same name is its own, and stays."""
+    monkeypatch.setenv("API_TOKEN", "s3cret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    told = "import os; print(*(os.environ.get(name) for name in ('API_TOKEN', 'PATH', 'LC_ALL', 'DTTUI_LOGIN_NODE')))"
+    path = os.environ["PATH"]
+    for script, expected in (
+        ('shift 2; exec "$@"', f"None {path} C.UTF-8 None"),
+        ('shift 2; exec env -i PATH=/bin:/usr/bin API_TOKEN=own "$@"', "own /bin:/usr/bin None None"),
+    ):
+        connection = await connected(reaches(script))
+        for _time in range(2):
+            stream = await started(connection, told)
+            assert (await read_all(stream)).decode().strip() == expected
+        await connection.close()
+
+
+async def test_where_there_is_no_home_there_is_one_as_over_ssh(reaches: Reaches) -> None:
+    connection = await connected(reaches('shift 2; exec env -i PATH=/bin:/usr/bin "$@"'))
+    stream = await started(connection, "import os; print(os.environ['HOME'])")
+    assert await read_all(stream) == b"/\n"
+    await connection.close()
+
+
 # What goes wrong
 
 

@@ -144,13 +144,15 @@ ROWS = (
         ),
     ),
     Fault(
-        "command that reaches a host killed or frozen",
-        "SIGKILL, twice, and SIGSTOP to the nsenter by which a controller reaches an isolated host, while logs flow",
+        "command that reaches a host killed or frozen, or orphaned",
+        "SIGKILL, twice, and SIGSTOP to the nsenter by which a controller reaches an isolated host, while logs flow; "
+        "SIGKILL to the controller",
         ("P1", "P5", "P6"),
         30,
         (
             f"{_EXEC}test_commands_that_are_killed_under_a_job_are_started_again_and_no_byte_is_lost",
             f"{_EXEC}test_a_command_that_freezes_under_a_job_is_exchanged_for_another",
+            f"{_EXEC}test_a_controller_that_is_killed_leaves_no_command_and_the_next_one_goes_on",
         ),
     ),
     Fault(
