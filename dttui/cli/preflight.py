@@ -22,6 +22,7 @@ from dttui.jobs.board import Board, Cell, Check, cells_to_data, check_ignored
 from dttui.launch.submit import Submission, make_local_plan
 from dttui.preflight.checking import check
 from dttui.spec import DocumentError
+from dttui.spec.entry_points import COMMAND
 from dttui.spec.models import Cluster, Job, Node, Run
 from dttui.spec.places import as_problem
 from dttui.transport.routes import Transports
@@ -67,7 +68,7 @@ def _submission(options: Namespace) -> Submission:
     chosen = choose(inventory, names)
     job = Job(
         name="preflight",
-        framework="command",
+        framework=COMMAND,
         run=Run(command=("true",)),
         dataset="none",
         cluster=Cluster(nodes=tuple(Node(id=environment.name) for environment in chosen)),

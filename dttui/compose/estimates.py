@@ -122,7 +122,7 @@ def with_layout(state: ComposeState, chosen: Recommendation) -> ComposeState:
     strategy = state.base.strategy if state.base is not None else Strategy()
     framework = framework_of(state.framework, chosen)
     if framework is not None and framework != state.framework:
-        state = state.choose_framework(framework)  # type: ignore[arg-type]  # a Literal and what is added to it
+        state = state.choose_framework(framework)
     return _with(state, strategy=with_recommendation(strategy, chosen))
 
 

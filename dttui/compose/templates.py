@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dttui.errors import UsageError
 from dttui.export.rendered import Rendered
-from dttui.frameworks import frameworks, get_framework
+from dttui.frameworks import frameworks, get_framework, traits_of
 from dttui.i18n import _, language
 from dttui.inventory.models import Environment, Inventory
 from dttui.launch.script_imports import imports_of
@@ -24,8 +24,6 @@ from dttui.spec.yaml_reader import decode, read_bytes
 from dttui.workdir.selection import SKIPPED
 
 JOB_FILE = "job.yaml"
-_OF_FRAMEWORK = {"pytorch-ddp": "gpt"}
-"""The template of a framework, where it does not bear its name."""
 _COMMENT = re.compile(r"((?:^|\s)# +)(?!\w+: (?:\S+|\{.*\})$)([^#\n]*[^#\s])$", re.MULTILINE)
 """The last comment of a line, and what it says; but for a key with its value that a person may put in."""
 
@@ -60,7 +58,7 @@ class Template:
     @property
     def is_of_framework(self) -> bool:
         """Whether it is what a framework by itself stands for."""
-        return self.name == _OF_FRAMEWORK.get(self.framework, self.framework)
+        return self.name == (traits_of(self.framework).template or self.framework)
 
     def comments(self) -> Iterator[str]:
         """Yield what its job file says in English, for translators; but its title."""

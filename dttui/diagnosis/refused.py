@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dttui.diagnosis.models import Cause, Confidence, Evidence, LogLine
 from dttui.diagnosis.recogniser import MAX_FIELD
 from dttui.errors import DttuiError
+from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.jobs import JobDirectory
 from dttui.planning.models import Plan
@@ -63,10 +64,8 @@ def refused_by_script(
     text = _("{program} is not written for framework: {framework}, which adds arguments that it refused: {options}.")
     told = text.format(program=program, framework=evidence.framework, options=listed(ours, MOST_NAMED))
     advice = [_("Choose the framework that the script is written for.")]
-    if evidence.framework == "deepspeed":
-        advice.append(_("Or write framework_options.config_for: none, and nothing is added to its arguments."))
-    else:
-        advice.append(_("Or have the script take them; --dry-run shows the whole command."))
+    own = traits_of(evidence.framework).arguments_advice
+    advice.append(_(own) if own else _("Or have the script take them; --dry-run shows the whole command."))
     if len(ours) < len(refused):
         advice.append(_("Correct run.args; the script's own --help says what it takes."))
     return Cause("framework-arguments", told, tuple(advice), confidence, False, lines)

@@ -22,6 +22,7 @@ from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.engine.rendezvous.together import TogetherWatch
 from dttui.engine.start import GRACE_S, MOST_NAMES
 from dttui.errors import ExitCode, HostError
+from dttui.frameworks import traits_of
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.jobs.lost_nodes import LOG_REST
@@ -120,7 +121,11 @@ class GangWatch:
         for follower in followers:
             follower.add_done_callback(lambda _task: self._changed.set())
         groups = ProcessGroupBoard(
-            self._nodes, self._log, bound.bindings.master_port, bound.plan.framework, bound.own_ports
+            self._nodes,
+            self._log,
+            bound.bindings.master_port,
+            traits_of(bound.plan.framework).process_group,
+            bound.own_ports,
         )
         group_watch: asyncio.Task[None] | None = None
         together = self._together = TogetherWatch(bound.plan, self._members, self._log)

@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 from dtagent.protocol.telemetry import RdmaPort
 
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.traits import ScriptImports as ScriptImports
+from dttui.frameworks.traits import Traits
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 from dttui.spec.section import Section
@@ -80,7 +82,7 @@ class JobLayout:
     run: Run
     """What runs; `job.run`, known to be there."""
     backend: str
-    """`nccl`, `gloo` or `mpi`; of TensorFlow `nccl` or `grpc`."""
+    """`nccl`, or what ranks talk by without it: `gloo`, `grpc`, `mpi`."""
     master_address: str
     """Where the rendezvous store listens."""
     world_size: int
@@ -122,18 +124,8 @@ class JobLayout:
         return self._texts[make]
 
 
-@dataclass(frozen=True)
-class ScriptImports:
-    """By what a script is known to be written for a framework."""
-
-    modules: tuple[str, ...]
-    """One of them: its own package first, then those that use it for a script."""
-    otherwise: str
-    """What follows where none is imported, as the end of a sentence."""
-
-
-class Framework(Protocol):
-    """A way to launch a job. Pure: the same layout gives the same bundle."""
+class Framework(Traits, Protocol):
+    """A way to launch a job. Pure: the same layout gives the same bundle. What it may leave out is in `Traits`."""
 
     @property
     def name(self) -> str:
@@ -170,24 +162,6 @@ class Framework(Protocol):
     @property
     def needs_ports(self) -> bool:
         """Whether every node, not the master alone, has to reserve a port; `port_hole` names each."""
-
-    @property
-    def verdicts(self) -> Sequence[str]:
-        """What a preflight has read by the framework's own code on a host, where it is there; it may be left out.
-
-        Each is a name of `dtagent.payload.validation`, or `module:function` of a package of the job's interpreter.
-        """
-
-    @property
-    def script_imports(self) -> ScriptImports | None:
-        """What a script written for it imports; `None`, or left out, where any will do."""
-
-    @property
-    def timeout_call(self) -> str | None:
-        """The call by which a script passes `communication.collective_timeout` on; left out, it is that of torch.
-
-        `None` where the framework is told it, or has none.
-        """
 
     @property
     def available(self) -> bool:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
-from dttui.frameworks.parts.collective_timeout import TORCH_CALL
+from dttui.frameworks.option_costs import Uncounted
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
 from dttui.frameworks.parts.nccl import torch_environment
+from dttui.frameworks.traits import GroupForming, ProcessGroup
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 
 
-class Command:
+class Command(Framework):
     """Starts `run.command` once a slot on every node."""
 
     name = "command"
@@ -24,9 +25,9 @@ class Command:
     options: type[Section] = NoOptions
     rank = Rank.SLOT
     needs_ports = False
-    verdicts: Sequence[str] = ()
-    script_imports = None
-    timeout_call = TORCH_CALL
+    process_group = ProcessGroup(GroupForming.UNSEEN)
+    only_starts = True
+    option_costs: Mapping[str, str | Uncounted] = {}
     available = True
 
     @property

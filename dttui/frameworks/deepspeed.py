@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.option_costs import NEUTRAL, OFFLOADED, OVERLAP, Uncounted
 from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file as script_settings
 from dttui.frameworks.parts.deepspeed_config import CONFIG_FILE, check_config, config_file, options_of
 from dttui.frameworks.parts.deepspeed_options import DeepSpeedOptions
 from dttui.frameworks.parts.torchrun import check_run, torchrun
-from dttui.i18n import _
+from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section
@@ -28,7 +31,12 @@ _ARGUMENTS = {
 """What is put after the script's own arguments, by `config_for`."""
 
 
-class DeepSpeed:
+def _is_adam(optimizer: Any) -> bool:
+    """Whether what DeepSpeed is asked for keeps two states a parameter, as Adam and its kin do."""
+    return isinstance(optimizer, Mapping) and "adam" in str(optimizer.get("type", "")).lower()
+
+
+class DeepSpeed(Framework):
     """Launches `torchrun` on every node; DeepSpeed's own launcher would want ssh from host to host."""
 
     name = "deepspeed"
@@ -38,7 +46,29 @@ class DeepSpeed:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "deepspeed")
+    process_group = ProcessGroup(GroupForming.EXPECTED)
     timeout_call = None
+    spreads: Mapping[Spread, int] = {
+        Spread.REPLICAS: 1,
+        Spread.ZERO_1: 0,
+        Spread.ZERO_2: 0,
+        Spread.ZERO_3: 1,
+        Spread.STAGES: 1,
+    }
+    option_costs: Mapping[str, str | Uncounted] = {
+        "config_for": NEUTRAL,
+        "gradient_accumulation_steps": Uncounted(N_("a rank is taken to work on its whole share of the batch at once")),
+        "gradient_clipping": Uncounted(N_("the pass over all gradients that finds their norm is not timed")),
+        "optimizer": Uncounted(N_("the states are taken to be those of Adam"), _is_adam),
+        "scheduler": NEUTRAL,
+        "offload_optimizer": Uncounted(OFFLOADED),
+        "offload_param": Uncounted(OFFLOADED),
+        "nvme_path": NEUTRAL,  # What is kept there is named with what is offloaded.
+        "overlap_comm": Uncounted(OVERLAP),
+        "tensor_parallel": Uncounted(N_("tensors are taken to be split as Megatron-LM splits them")),
+        "config": Uncounted(N_("keys of DeepSpeed's own are not looked at")),
+    }
+    arguments_advice = N_("Or write framework_options.config_for: none, and nothing is added to its arguments.")
     available = True
 
     @property
@@ -48,6 +78,11 @@ class DeepSpeed:
             ("deepspeed", "transformers", "accelerate", "lightning", "pytorch_lightning", "trl"),
             _("ds_config.json is written, and nothing reads it"),
         )
+
+    @property
+    def size_guide(self) -> SizeGuide:
+        """For which sizes of models it is the usual one (seed 004's guide)."""
+        return SizeGuide(100e9, _("from 10 to 100 B parameters ZeRO with offloading, or pipelines"))
 
     @property
     def summary(self) -> str:

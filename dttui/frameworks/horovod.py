@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated
 
 from pydantic import Field
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.option_costs import OVERLAP, Uncounted
 from dttui.frameworks.parts.collective_timeout import timeout_note
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment
 from dttui.frameworks.parts.prefix import leads_elsewhere
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
-from dttui.i18n import _
+from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, Spread
+from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
 from dttui.spec.section import Section
@@ -34,6 +36,9 @@ _REQUEST_S = 0.25e-3
 """What an answer takes it, one after the other; measured."""
 _LONG_S = 60.0
 """From when on it is told how long it takes."""
+
+
+_TRACED = Uncounted(N_("what it takes to write that down is not timed"))
 
 
 class HorovodOptions(Section):
@@ -56,7 +61,7 @@ class HorovodOptions(Section):
     """A CSV file for rank 0 to write to what it tried."""
 
 
-class Horovod:
+class Horovod(Framework):
     """Starts every rank by the agent of its host: neither horovodrun nor ssh from host to host."""
 
     name = "horovod"
@@ -66,7 +71,25 @@ class Horovod:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("horovod",)
+    process_group = ProcessGroup(
+        GroupForming.EXPECTED,
+        call="hvd.init",
+        # Each question of a rank is a connection of its own: of more ranks many are between two of them, or waiting.
+        seen_at_once=64,
+        why_none=N_("The script does not call hvd.init()."),
+        why_several=N_("Something has changed the HOROVOD_ variables by which ranks find each other."),
+    )
     timeout_call = None
+    when_split = WHOLE_MODEL
+    spreads: Mapping[Spread, int] = {Spread.REPLICAS: 3}
+    option_costs: Mapping[str, str | Uncounted] = {
+        "fusion_threshold": Uncounted(OVERLAP),
+        "cycle_time_ms": Uncounted(OVERLAP),
+        "timeline": _TRACED,
+        "timeline_mark_cycles": _TRACED,
+        "autotune": Uncounted(OVERLAP),
+        "autotune_log": _TRACED,
+    }
     available = True
 
     @property

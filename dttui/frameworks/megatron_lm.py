@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.option_costs import CHECKPOINTS, COUNTED, Uncounted
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.megatron_arguments import SWITCHES, WITH_VALUE
 from dttui.frameworks.parts.megatron_rules import Shape, check_shape
 from dttui.frameworks.parts.torchrun import check_run, torchrun
-from dttui.i18n import _
+from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Model, PipelineParallel
 from dttui.spec.problems import PathKey, PlacedValueError, did_you_mean, format_path, printable, with_hint
@@ -23,10 +25,8 @@ from dttui.spec.section import Section
 
 ARGUMENTS_FILE = "megatron_args.txt"
 """The arguments, one a line: each is a word of the command line."""
-TRAINING_LOOP = "megatron.training"
-"""The module of Megatron's own training loop, which pretrain_gpt.py and scripts like it import."""
-TRAINING_LOOP_FINDING = "megatron-cuda"
-"""Code of what is said of that loop, and of no script that does without."""
+_TRAINING_LOOP_FINDING = "megatron-cuda"
+"""Code of what is said of Megatron's own training loop, which pretrain_gpt.py and scripts like it import."""
 _KEYS = {name.replace("_", "-"): name for name in (*sorted(SWITCHES), *sorted(WITH_VALUE))}
 _OWN = {
     "tensor-model-parallel-size": "strategy.tensor_parallel_size",
@@ -102,7 +102,7 @@ def _fault(key: str, value: Any) -> str:
     return "" if all(str(item).isprintable() for item in values) else _("must be printable text on one line")
 
 
-class MegatronLm:
+class MegatronLm(Framework):
     """Launches torchrun on every node, with Megatron's arguments after the script's own."""
 
     name = "megatron-lm"
@@ -112,7 +112,17 @@ class MegatronLm:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "megatron")
+    process_group = ProcessGroup(GroupForming.EXPECTED)
     timeout_call = None
+    context_option = "context_parallel_size"
+    spreads: Mapping[Spread, int] = {Spread.REPLICAS: 2, Spread.ZERO_1: 1, Spread.STAGES: 0, Spread.TENSORS: 0}
+    option_costs: Mapping[str, str | Uncounted] = {
+        "context_parallel_size": COUNTED,  # There is no estimate then.
+        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
+        "save_interval": Uncounted(CHECKPOINTS),
+        "arguments": Uncounted(N_("arguments of Megatron-LM's own are not looked at")),
+    }
+    findings_of_imports: Mapping[str, str] = {_TRAINING_LOOP_FINDING: "megatron.training"}
     available = True
 
     @property
@@ -122,6 +132,11 @@ class MegatronLm:
             ("megatron", "nemo"),
             _("Megatron-LM's arguments are put after its own, and nothing reads them"),
         )
+
+    @property
+    def size_guide(self) -> SizeGuide:
+        """For which sizes of models it is the usual one (seed 004's guide)."""
+        return SizeGuide(math.inf, _("above 100 B parameters layers and tensors have to be split"))
 
     @property
     def summary(self) -> str:
@@ -174,7 +189,7 @@ class MegatronLm:
                 "Megatron-LM's own training loop, pretrain_gpt.py, runs on CUDA GPUs alone, and this job has none"
             )
             hint = _("A script on megatron-core can do without: see `dttui init --framework megatron-lm`.")
-            findings.append(info(TRAINING_LOOP_FINDING, "framework", message, hint))
+            findings.append(info(_TRAINING_LOOP_FINDING, "framework", message, hint))
         return findings
 
     def node_files(self, layout: JobLayout, node: NodeLayout) -> tuple[PlannedFile, ...]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, TypeVar, cast
 
 from dttui.errors import UsageError
-from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.traits import ProcessGroup, ScriptImports, SizeGuide, Traits, Usual
 from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import _
 from dttui.spec.findings import Finding, Severity, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 
-OPTIONAL = frozenset({"script_imports", "timeout_call", "verdicts"})
+OPTIONAL = frozenset(name for name in vars(Traits) if not name.startswith("_"))
 """Members of the Protocol that may be left out."""
-_MEMBERS = tuple(name for name in vars(Framework) if not name.startswith("_") and name not in OPTIONAL)
+_MEMBERS = tuple(name for name in vars(Framework) if not name.startswith("_"))
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("label", "summary", "description"), str),
     **dict.fromkeys(("needs_ports", "available"), bool),
@@ -26,7 +27,20 @@ _KINDS: dict[str, type] = {
 """What the plain members are."""
 _TEXTS = ("features", "requires", "verdicts")
 """Members that are several texts."""
-_OPTIONAL_KINDS: dict[str, type] = {"script_imports": ScriptImports, "timeout_call": str}
+_OPTIONAL_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(
+        ("arguments_advice", "context_option", "template", "timeout_call", "when_split"), (str, type(None))
+    ),
+    **dict.fromkeys(("has_parameter_servers", "only_starts", "uses_torch"), (bool,)),
+    **dict.fromkeys(("findings_of_imports", "spreads"), (Mapping,)),
+    "option_costs": (Mapping, type(None)),
+    "plain_protocol": (str,),
+    "process_group": (ProcessGroup,),
+    "script_imports": (ScriptImports, type(None)),
+    "size_guide": (SizeGuide, type(None)),
+    "usual_zero_stage": (int,),
+}
+"""What the members are that may be left out."""
 _Item = TypeVar("_Item")
 
 
@@ -35,7 +49,7 @@ def load(point: EntryPoint) -> Framework:
     package = point.dist.name if point.dist is not None else point.value
     try:
         framework = point.load()()
-        missing = [name for name in _MEMBERS if not hasattr(framework, name)]
+        missing = [name for name in _MEMBERS if not _has(framework, name)]
         reason = _faults(framework, point.name, missing)
     except Exception as fault:  # noqa: BLE001 - whatever somebody else's package raises
         reason = _in_words(fault)
@@ -54,7 +68,9 @@ class Plugin:
         self._framework, self._package = framework, package
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the framework has by that name."""
+        """Return what the framework has by that name; of what it leaves out, what most have."""
+        if name in OPTIONAL and not hasattr(self._framework, name):
+            return getattr(Usual(), name)
         return getattr(self._framework, name)
 
     def check(self, job: Job) -> list[Finding]:
@@ -112,10 +128,15 @@ def _faults(framework: Any, name: str, missing: list[str]) -> str:
         found = getattr(framework, member, ())
         if not (isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found)):
             return _("its {name} is no {kind}").format(name=member, kind="Sequence[str]")
-    for member, kind in _OPTIONAL_KINDS.items():
-        if not isinstance(getattr(framework, member, None), (kind, type(None))):
-            return _("its {name} is no {kind}").format(name=member, kind=kind.__name__)
+    for member, kinds in _OPTIONAL_KINDS.items():
+        if hasattr(framework, member) and not isinstance(getattr(framework, member), kinds):
+            return _("its {name} is no {kind}").format(name=member, kind=kinds[0].__name__)
     return ""
+
+
+def _has(framework: Any, name: str) -> bool:
+    """Whether a framework has a member of its own: one that derives from the Protocol has its empty ones as well."""
+    return hasattr(framework, name) and getattr(type(framework), name, None) is not vars(Framework)[name]
 
 
 def _failed(fault: UsageError) -> Finding:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.option_costs import ALL_PRESENT, Uncounted
 from dttui.frameworks.parts.batches import check_shares
-from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.torchrun import check_run, torchrun
+from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, SizeGuide, Spread
 from dttui.i18n import _
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job
@@ -21,7 +22,7 @@ CONFIG_FILE = "pytorch_ddp_config.yaml"
 """Who takes part, for a person or script to read; torchrun itself gets all by its arguments."""
 
 
-class PytorchDdp:
+class PytorchDdp(Framework):
     """Launches `torchrun` on every node."""
 
     name = "pytorch-ddp"
@@ -31,9 +32,18 @@ class PytorchDdp:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun",)
-    script_imports = None
-    timeout_call = TORCH_CALL
+    process_group = ProcessGroup(GroupForming.EXPECTED)
+    when_split = WHOLE_MODEL
+    only_starts = True
+    spreads: Mapping[Spread, int] = {Spread.REPLICAS: 0}
+    option_costs: Mapping[str, str | Uncounted] = {"elastic": ALL_PRESENT}
+    template = "gpt"
     available = True
+
+    @property
+    def size_guide(self) -> SizeGuide:
+        """For which sizes of models it is the usual one (seed 004's guide)."""
+        return SizeGuide(1e9, _("below 1 B parameters a replica fits on each GPU"))
 
     @property
     def summary(self) -> str:

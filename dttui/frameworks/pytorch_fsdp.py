@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dttui.frameworks.base import JobLayout, NodeLayout, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
+from dttui.frameworks.option_costs import ALL_PRESENT, NEUTRAL, OFFLOADED, Uncounted
 from dttui.frameworks.parts.batches import check_shares
-from dttui.frameworks.parts.collective_timeout import TORCH_CALL
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_cold_run
 from dttui.frameworks.parts.torchrun import RANK, check_run, program, torchrun
-from dttui.i18n import _
+from dttui.frameworks.traits import GroupForming, ProcessGroup, ScriptImports, SizeGuide, Spread
+from dttui.i18n import N_, _
 from dttui.spec.findings import Finding, error, warning
 from dttui.spec.models import Job
 from dttui.spec.section import Section
@@ -57,7 +58,16 @@ class FsdpOptions(ElasticOptions):
     """Form of checkpoints."""
 
 
-class PytorchFsdp:
+_SHARDS = Uncounted(N_("shards are taken to be shared out among all ranks, and two layers gathered at a time"))
+
+
+def _widens(job: Job, reduced: object) -> bool:
+    """Whether gradients kept in half precision travel in fp32, as FSDP sends them where nobody says otherwise."""
+    precision = job.model.precision if job.model is not None else None
+    return reduced == "fp32" and precision not in ("fp32", "tf32")
+
+
+class PytorchFsdp(Framework):
     """Launches torchrun, or accelerate's launcher, on every node."""
 
     name = "pytorch-fsdp"
@@ -67,7 +77,25 @@ class PytorchFsdp:
     rank = Rank.SLOT
     needs_ports = False
     verdicts: Sequence[str] = ("torchrun", "accelerate")
-    timeout_call = TORCH_CALL
+    process_group = ProcessGroup(GroupForming.EXPECTED)
+    when_split = N_(
+        "the mesh that dttui writes for {framework} shards among all ranks, and the job splits tensors or"
+        " stages: that is left to the script"
+    )
+    usual_zero_stage = 3
+    spreads: Mapping[Spread, int] = {Spread.ZERO_2: 1, Spread.ZERO_3: 0}
+    option_costs: Mapping[str, str | Uncounted] = {
+        "elastic": ALL_PRESENT,
+        "launcher": NEUTRAL,
+        "wrap": _SHARDS,
+        "layer_classes": _SHARDS,
+        "min_parameters": _SHARDS,
+        "reshard_after_forward": _SHARDS,
+        "shard_group": _SHARDS,
+        "reduce_dtype": Uncounted(N_("gradients are taken to travel as they are kept"), matters_unsaid=_widens),
+        "cpu_offload": Uncounted(OFFLOADED),
+        "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
+    }
     available = True
 
     @property
@@ -80,6 +108,11 @@ class PytorchFsdp:
             ),
             _("nothing shards the model, and every rank holds all of it"),
         )
+
+    @property
+    def size_guide(self) -> SizeGuide:
+        """For which sizes of models it is the usual one (seed 004's guide)."""
+        return SizeGuide(10e9, _("from 1 to 10 B parameters sharding is enough"))
 
     @property
     def summary(self) -> str:

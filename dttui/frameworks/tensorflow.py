@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank, ScriptImports
+from dttui.frameworks.base import Framework, JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, port_hole
+from dttui.frameworks.option_costs import Uncounted
 from dttui.frameworks.parts.config_file import config_file
 from dttui.frameworks.parts.environment import process_environment, rank_environment, variable_files
 from dttui.frameworks.parts.run_checks import check_cold_run, check_places
 from dttui.frameworks.parts.torchrun import RANK, program
+from dttui.frameworks.traits import WHOLE_MODEL, GroupForming, ProcessGroup, ScriptImports, Spread
 from dttui.i18n import _, ngettext
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job
@@ -26,7 +28,7 @@ CHIEF, WORKER, PS = "chief", "worker", "ps"
 """Types of tasks, as TensorFlow names them."""
 
 
-class TensorFlow:
+class TensorFlow(Framework):
     """Starts one process a node: MultiWorkerMirroredStrategy, or ParameterServerStrategy where there are servers."""
 
     name = "tensorflow"
@@ -37,6 +39,13 @@ class TensorFlow:
     needs_ports = True
     verdicts: Sequence[str] = ("tensorflow",)
     timeout_call = "CommunicationOptions(timeout_seconds=…)"
+    process_group = ProcessGroup(GroupForming.UNSEEN, call="tf.distribute")
+    uses_torch = False
+    plain_protocol = "gRPC"
+    has_parameter_servers = True
+    when_split = WHOLE_MODEL
+    spreads: Mapping[Spread, int] = {Spread.REPLICAS: 4}
+    option_costs: Mapping[str, str | Uncounted] = {}
     available = True
 
     @property

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from dttui.errors import UsageError
 from dttui.frameworks.base import JobLayout, NodeLayout, NoOptions, Rank
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
+from dttui.frameworks.traits import Traits
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import Job
 from dttui.spec.section import Section
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class Unavailable(Traits):
     """Stands where a framework would."""
 
     name: str
@@ -28,8 +29,6 @@ class Unavailable:
     options: type[Section] = NoOptions
     rank: Rank = Rank.SLOT
     needs_ports: bool = False
-    verdicts: Sequence[str] = ()
-    script_imports: None = None
     timeout_call: None = None
     available: bool = False
 

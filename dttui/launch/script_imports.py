@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dttui.frameworks import get_framework
-from dttui.frameworks.base import ScriptImports
 from dttui.i18n import _
 from dttui.spec.findings import Finding, warning
 from dttui.spec.models import Run
@@ -34,8 +33,7 @@ def check_imports(framework: str, run: Run, directory: Path) -> list[Finding]:
         run: what it starts.
         directory: that is sent.
     """
-    # One that another package brings may be older than this.
-    expected: ScriptImports | None = getattr(get_framework(framework), "script_imports", None)
+    expected = get_framework(framework).script_imports
     script = _script(run, directory)
     if expected is None or script is None:
         return []

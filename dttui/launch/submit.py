@@ -16,7 +16,7 @@ from dttui import jobs
 from dttui.errors import UsageError
 from dttui.files import write_atomic
 from dttui.fleet.known_hardware import KnownHardware, known_hardware
-from dttui.frameworks.megatron_lm import TRAINING_LOOP, TRAINING_LOOP_FINDING
+from dttui.frameworks import traits_of
 from dttui.i18n import _, language
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
@@ -81,7 +81,8 @@ def make_local_plan(
         found.extend(_check_upload(job.run, directory))
         if plan.framework and job.run is not None:
             found.extend(check_imports(plan.framework, job.run, directory))
-            found = [item for item in found if not _is_of_another_script(item, job.run, directory)]
+            modules = traits_of(plan.framework).findings_of_imports
+            found = [item for item in found if not _is_of_another_script(item, modules, job.run, directory)]
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
     for index, name in enumerate(plan.secrets):
@@ -185,9 +186,9 @@ def _chosen(submission: Submission, plan: Plan) -> Inventory:
     return submission.inventory.model_copy(update={"environments": environments})
 
 
-def _is_of_another_script(finding: Finding, run: Run, directory: Path) -> bool:
-    """Whether a finding is about a framework's own training loop, which the script that is sent does not run."""
-    return finding.code == TRAINING_LOOP_FINDING and is_without(TRAINING_LOOP, run, directory)
+def _is_of_another_script(finding: Finding, modules: Mapping[str, str], run: Run, directory: Path) -> bool:
+    """Whether a finding is about a module of the framework that the script which is sent does without."""
+    return finding.code in modules and is_without(modules[finding.code], run, directory)
 
 
 def _check_program(submission: Submission) -> list[Finding]:

@@ -14,6 +14,7 @@ from dttui.planning.cost.recommend import Advice, Recommendation, recommend, usu
 from dttui.planning.cost.search import Wish
 from dttui.planning.costing import cost
 from dttui.planning.roster import Member
+from dttui.spec.entry_points import COMMAND
 from dttui.spec.findings import Finding
 from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel, Section, Strategy
 
@@ -127,7 +128,7 @@ def edit_of(job: Job, chosen: Recommendation) -> dict[str, Any]:
 
 def framework_of(framework: str | None, chosen: Recommendation) -> str | None:
     """Return the framework that trains in a layout: the job's where it can, or may, or the usual one that is there."""
-    if framework in (None, "command", *chosen.frameworks):
+    if framework in (None, COMMAND, *chosen.frameworks):
         return framework
     return next((name for name in chosen.frameworks if get_framework(name).available), chosen.frameworks[0])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dttui.frameworks import Framework, get_framework
+from dttui.frameworks import Framework, frameworks, get_framework, traits_of
 from dttui.frameworks.parts.environment import is_reserved
 from dttui.frameworks.parts.options import read_options
 from dttui.i18n import _
 from dttui.spec.effects import keys_without_effect
+from dttui.spec.entry_points import DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, error, info
 from dttui.spec.models import Job, Run
 from dttui.spec.problems import PathKey, format_path
@@ -22,13 +23,15 @@ def check_completeness(job: Job) -> list[Finding]:
         findings += _check_variables(job.run)
     if job.framework is None:
         message = _("the job does not say which framework launches it")
-        findings.append(error("framework-missing", "framework", message, _("Write framework: pytorch-ddp.")))
+        hint = _("Write framework: {name}.").format(name=DEFAULT_FRAMEWORK)
+        findings.append(error("framework-missing", "framework", message, hint))
     else:
         findings += check_framework(job, get_framework(job.framework))
     servers = {index: node.id for index, node in enumerate(job.cluster.nodes) if node.role == "parameter_server"}
-    if servers and job.framework != "tensorflow":
-        message = _("{nodes}: parameter_server is a role for TensorFlow alone").format(
-            nodes=", ".join(servers.values())
+    if servers and not traits_of(job.framework).has_parameter_servers:
+        message = _("{nodes}: parameter_server is a role for {frameworks} alone").format(
+            nodes=", ".join(servers.values()),
+            frameworks=", ".join(item.label for item in frameworks() if item.has_parameter_servers),
         )
         path = ("cluster", "nodes", next(iter(servers)), "role")
         findings.append(error("parameter-server", "cluster.nodes", message, _("Write role: worker."), path=path))

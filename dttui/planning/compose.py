@@ -16,6 +16,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.aggregate import Choice
 from dttui.spec.document import describe_error
+from dttui.spec.entry_points import COMMAND, DEFAULT_FRAMEWORK
 from dttui.spec.findings import Finding, error
 from dttui.spec.models import (
     Cluster,
@@ -58,7 +59,7 @@ class ComposeState:
     """Key of the master; the first ticked, unless another was chosen."""
     gpu_counts: tuple[tuple[str, int], ...] = ()
     """GPUs the job asks of an environment, by key; without one, what it asks of every node, or else all there are."""
-    framework: FrameworkName | None = "pytorch-ddp"
+    framework: FrameworkName | None = DEFAULT_FRAMEWORK
     """How the job is launched."""
     dataset: DatasetRef | Literal["none"] | None = None
     """A dataset, an explicit none, or nothing chosen yet."""
@@ -103,10 +104,10 @@ class ComposeState:
             selected=tuple(dict.fromkeys(key_of(node) for node in job.cluster.nodes)),
             master=key_of(master) if master is not None else None,
             gpu_counts=_sorted({key: count for key, node in nodes.items() if (count := _gpu_count(node)) is not None}),
-            framework=job.framework or ("command" if kind == "command" else "pytorch-ddp"),
+            framework=job.framework or (COMMAND if kind == "command" else DEFAULT_FRAMEWORK),
             dataset=job.dataset,
             program=program,
-            program_kind="command" if job.framework == "command" and not program else kind,
+            program_kind="command" if job.framework == COMMAND and not program else kind,
             arguments=arguments,
             workdir=(job.run.workdir or "") if job.run is not None else "",
             python=(job.run.python or "") if job.run is not None else "",
@@ -165,9 +166,9 @@ class ComposeState:
     def choose_framework(self, framework: FrameworkName) -> ComposeState:
         """Choose how the job is launched; a script becomes the command that runs it, and the other way round."""
         chosen = replace(self, framework=framework)
-        if framework == "command" and self.program_kind != "command":
+        if framework == COMMAND and self.program_kind != "command":
             return replace(chosen, program=_command_of(self.program_kind, self.program.strip()), program_kind="command")
-        if framework != "command" and self.program_kind == "command":
+        if framework != COMMAND and self.program_kind == "command":
             kind, program, arguments = _python_of(self.program.strip(), self.arguments)
             return replace(chosen, program=program, program_kind=kind, arguments=arguments)
         return chosen

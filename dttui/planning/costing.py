@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import (
     HardwareClaim,
@@ -200,7 +201,7 @@ def _layout(
         virtual_stages=chunks or (_chunks(shape, pipeline) if schedule == "Interleaved" else 1),
         micro_batch=used_micro,
         global_batch=batch or usual_batch(data, used_micro, pipeline),
-        zero_stage=strategy.zero_stage if strategy.zero_stage is not None else 3 if framework == "pytorch-fsdp" else 0,
+        zero_stage=strategy.zero_stage if strategy.zero_stage is not None else traits_of(framework).usual_zero_stage,
         recompute=strategy.recomputation or "none",
         sequence_parallel=strategy.sequence_parallel or False,
         precision=precision or "bf16",  # type: ignore[arg-type]  # the spec has the same five words

@@ -124,7 +124,7 @@ class Plan(_Value):
     framework: str
     """Framework that made the commands; empty where the job names none, which is an error of the plan."""
     backend: str
-    """`nccl`, `gloo` or `mpi`; of TensorFlow `nccl` or `grpc`."""
+    """`nccl`, or what ranks talk by without it: `gloo`, `grpc`, `mpi`."""
     world_size: int
     """Ranks in all."""
     master_address: str

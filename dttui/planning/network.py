@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
+from dttui.frameworks import frameworks, get_framework, traits_of
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import LOOPBACK, Environment, Reach
 from dttui.planning.cost.links import NodeLink, describe_link
@@ -18,16 +19,17 @@ _LOOPBACK_NAMES = {"localhost", "localhost.localdomain", "ip6-localhost", "ip6-l
 
 
 def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Finding]]:
-    """Return `nccl`, or `gloo`, or TensorFlow's `grpc`, and what is to be said about it.
+    """Return `nccl`, or what the framework's ranks talk by without it, and what is to be said about that.
 
     NCCL needs a CUDA GPU in every slot that computes.
     """
     protocol = job.communication.protocol
     subject = "communication.protocol"
-    is_tensorflow = job.framework == "tensorflow"
+    traits = traits_of(job.framework)
+    other = traits.plain_protocol
+    has_grpc = other == "gRPC"
     workers = computing(members)
     without = [member.name for member in workers if not member.cuda_slots]
-    other = "gRPC" if is_tensorflow else "gloo"
     backend = "nccl" if workers and not without else other.lower()
     findings: list[Finding] = []
     if without and len(without) < len(workers):
@@ -39,14 +41,15 @@ def choose_backend(job: Job, members: tuple[Member, ...]) -> tuple[str, list[Fin
         findings.append(info(f"{backend}-instead-of-nccl", subject, message))
     elif protocol == "MPI":
         message = _("torch as installed from its packages has no MPI")
-        if is_tensorflow:
-            message = _("TensorFlow has no MPI")
+        if job.framework is not None and not traits.uses_torch:
+            message = _("{framework} has no MPI").format(framework=get_framework(job.framework).label)
         findings.append(error("mpi", subject, message, _("Write protocol: NCCL, or leave it out.")))
-    elif protocol == "gRPC" and not is_tensorflow:
-        backend = "gloo"
-        message = _("gRPC is TensorFlow's; gloo is used")
+    elif protocol == "gRPC" and not has_grpc:
+        backend = other.lower()
+        known = ", ".join(item.label for item in frameworks() if item.plain_protocol == "gRPC")
+        message = _("gRPC is for {frameworks}; {protocol} is used").format(frameworks=known, protocol=other)
         findings.append(warning("grpc", subject, message, _("Write protocol: NCCL, or leave it out.")))
-    if is_tensorflow and (protocol == "gRPC" or len(workers) < len(members)):
+    if has_grpc and (protocol == "gRPC" or len(workers) < len(members)):
         if protocol == "NCCL" and backend == "nccl":
             message = _("gRPC is used instead of NCCL: parameters and gradients go to the servers and back")
             findings.append(info("grpc-instead-of-nccl", subject, message))

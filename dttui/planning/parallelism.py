@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, Strategy
@@ -13,15 +14,14 @@ from dttui.spec.problems import PathKey, format_path
 
 _SPLITTING = ("model_parallel", "pipeline_parallel", "hybrid")
 _DATA: PathKey = ("strategy", "data_parallel_size")
-_CONTEXT: PathKey = ("framework_options", "context_parallel_size")
 
 
 def check_degrees(job: Job, world_size: int) -> list[Finding]:
     """Return what is wrong with the degrees a job gives.
 
     Where the data parallel degree is given, data × tensor × pipeline is the world size, a missing one being 1; the
-    context degree of Megatron-LM multiplies them. Where it is not, it is whatever is left, and the others' product
-    divides the world size.
+    context degree multiplies them, where the framework has one. Where it is not, it is whatever is left, and the
+    others' product divides the world size.
     """
     strategy = job.strategy
     spellings = strategy.pipeline_spellings
@@ -63,11 +63,15 @@ def _degrees(job: Job) -> list[_Degree]:
     """Return the degrees that are given, the outermost first."""
     strategy = job.strategy
     pipeline = next(iter(strategy.pipeline_spellings), ("pipeline_parallel_size",))
-    context = context_degree(job)
+    context, option = context_degree(job), traits_of(job.framework).context_option or ""
     given: tuple[tuple[str, int | None, PathKey], ...] = (
         (_("data"), strategy.data_parallel_size, _DATA),
         (_("tensor"), strategy.tensor_parallel_size, ("strategy", "tensor_parallel_size")),
-        (_("context"), context if context > 1 else None, _CONTEXT),
+        (
+            _("context"),
+            context if context > 1 else None,
+            ("framework_options", option),
+        ),
         (_("pipeline"), pipeline_degree(strategy), ("strategy", *pipeline)),
     )
     return [_Degree(name, value, path) for name, value, path in given if value is not None]
@@ -94,17 +98,13 @@ def check_splitting(job: Job) -> list[Finding]:
     strategy = job.strategy
     degrees = (strategy.tensor_parallel_size, *strategy.pipeline_spellings.values())
     splits = any(degree is not None and degree > 1 for degree in degrees)
-    if splits and job.framework in ("pytorch-ddp", "pytorch-fsdp", "horovod", "tensorflow"):
-        message = _("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
-        if job.framework == "pytorch-fsdp":
-            message = _(
-                "the mesh that dttui writes for {framework} shards among all ranks, and the job splits tensors or"
-                " stages: that is left to the script"
-            )
+    traits = traits_of(job.framework)
+    if splits and traits.when_split is not None:
+        message = _(traits.when_split).format(framework=job.framework)
         hint = _("Run a script that splits the model itself, by what DTTUI_CONFIG says; or set the degrees to 1.")
-        return [warning("split-by-script", "strategy", message.format(framework=job.framework), hint)]
+        return [warning("split-by-script", "strategy", message, hint)]
     splits = splits or strategy.type in _SPLITTING or (strategy.zero_stage or 0) > 1
-    if job.framework not in ("pytorch-ddp", "command") or not splits:
+    if not (traits.only_starts and splits):
         return []
     message = _("{framework} starts the ranks; splitting the model is left to the script").format(
         framework=job.framework
@@ -120,6 +120,7 @@ def pipeline_degree(strategy: Strategy) -> int | None:
 
 
 def context_degree(job: Job) -> int:
-    """Return over how many ranks each sequence is spread; 1 but for Megatron-LM."""
-    said = job.framework_options.get("context_parallel_size") if job.framework == "megatron-lm" else None
+    """Return over how many ranks each sequence is spread; 1 where the framework has no option for that."""
+    option = traits_of(job.framework).context_option
+    said = job.framework_options.get(option) if option is not None else None
     return said if type(said) is int and said > 0 else 1

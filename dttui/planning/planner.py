@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dtagent.protocol.telemetry import HostFacts
 
-from dttui.frameworks import Framework, get_framework
+from dttui.frameworks import Framework, get_framework, traits_of
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
 from dttui.frameworks.parts.collective_timeout import check_passed_on
 from dttui.frameworks.parts.container import check_container, contain
@@ -15,6 +15,7 @@ from dttui.frameworks.parts.environment import addresses_file
 from dttui.frameworks.parts.nccl import check_nccl
 from dttui.frameworks.parts.options import read_options
 from dttui.frameworks.parts.prefix import leads_elsewhere
+from dttui.frameworks.traits import GroupForming
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
@@ -169,7 +170,8 @@ def _check_end(nodes: tuple[PlannedNode, ...]) -> list[Finding]:
 
 def _check_group(job: Job) -> list[Finding]:
     """Refuse to require what nobody could see."""
-    if job.require_process_group is not True or job.framework not in ("command", "tensorflow"):
+    unseen = traits_of(job.framework).process_group.forming is GroupForming.UNSEEN
+    if job.require_process_group is not True or not unseen:
         return []
     message = _("the framework {name} does not let dttui see whether ranks form a process group").format(
         name=job.framework

@@ -2,91 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 from dttui.frameworks import frameworks
+from dttui.frameworks.option_costs import CHECKPOINTS, COUNTED, NEUTRAL, OVERLAP, Uncounted
 from dttui.i18n import N_, _
 from dttui.spec.models import Job, Section
 
-COUNTED = "counted"
-"""The estimate changes with it."""
-NEUTRAL = "neutral"
-"""It changes neither the memory nor the time of a step; of a framework's options that is said."""
 _NEUTRAL = N_("memory and time of a step are taken to be the same with it")
-
-
-@dataclass(frozen=True)
-class Uncounted:
-    """An option that the estimate passes over."""
-
-    reason: str
-    """What it would change, as a message that is translated where it is told."""
-    is_usual: Callable[[Any], bool] = lambda _value: False
-    """Whether a value is what the estimate takes anyway."""
-
-
-def _is_adam(optimizer: Any) -> bool:
-    """Whether what DeepSpeed is asked for keeps two states a parameter, as Adam and its kin do."""
-    return isinstance(optimizer, Mapping) and "adam" in str(optimizer.get("type", "")).lower()
-
-
-_OFFLOADED = N_("what is kept off the GPU is taken to be on it, and its way there and back is not timed")
-_ADAM = N_("the states are taken to be those of Adam")
-_OVERLAP = N_("how gradients are gathered and sent meanwhile is taken as usual")
-_SHARDS = N_("shards are taken to be shared out among all ranks, and two layers gathered at a time")
 _ALGORITHM = N_("of a collective's algorithms the one that takes least is taken")
-_REDUCED = N_("gradients are taken to travel as they are kept")
-_CHECKPOINTS = N_("checkpoints are taken to be written as often as loses least")
-_PRESENT = Uncounted(N_("all nodes are taken to be there, from the first step to the last"))
-_TRACED = Uncounted(N_("what it takes to write that down is not timed"))
-
-CLASSES: dict[str, dict[str, str | Uncounted]] = {
-    "deepspeed": {
-        "config_for": NEUTRAL,
-        "gradient_accumulation_steps": Uncounted(N_("a rank is taken to work on its whole share of the batch at once")),
-        "gradient_clipping": Uncounted(N_("the pass over all gradients that finds their norm is not timed")),
-        "optimizer": Uncounted(_ADAM, _is_adam),
-        "scheduler": NEUTRAL,
-        "offload_optimizer": Uncounted(_OFFLOADED),
-        "offload_param": Uncounted(_OFFLOADED),
-        "nvme_path": NEUTRAL,  # What is kept there is named with what is offloaded.
-        "overlap_comm": Uncounted(_OVERLAP),
-        "tensor_parallel": Uncounted(N_("tensors are taken to be split as Megatron-LM splits them")),
-        "config": Uncounted(N_("keys of DeepSpeed's own are not looked at")),
-    },
-    "pytorch-ddp": {"elastic": _PRESENT},
-    "pytorch-fsdp": {
-        "elastic": _PRESENT,
-        "launcher": NEUTRAL,
-        "wrap": Uncounted(_SHARDS),
-        "layer_classes": Uncounted(_SHARDS),
-        "min_parameters": Uncounted(_SHARDS),
-        "reshard_after_forward": Uncounted(_SHARDS),
-        "shard_group": Uncounted(_SHARDS),
-        "reduce_dtype": Uncounted(_REDUCED),
-        "cpu_offload": Uncounted(_OFFLOADED),
-        "state_dict": Uncounted(N_("each rank is taken to write its own part of a checkpoint")),
-    },
-    "megatron-lm": {
-        "context_parallel_size": COUNTED,  # There is no estimate then.
-        "expert_parallel_size": Uncounted(N_("all experts are taken to be on every rank, and each to work")),
-        "save_interval": Uncounted(_CHECKPOINTS),
-        "arguments": Uncounted(N_("arguments of Megatron-LM's own are not looked at")),
-    },
-    "horovod": {
-        "fusion_threshold": Uncounted(_OVERLAP),
-        "cycle_time_ms": Uncounted(_OVERLAP),
-        "timeline": _TRACED,
-        "timeline_mark_cycles": _TRACED,
-        "autotune": Uncounted(_OVERLAP),
-        "autotune_log": _TRACED,
-    },
-    "tensorflow": {},
-    "command": {},
-}
-"""Framework → its options. One that another package adds is not known: all that its options say is named."""
+_UNKNOWN = Uncounted(N_("what it changes is not known"))
 JOB_CLASSES: dict[str, str | Uncounted] = {
     "strategy.type": NEUTRAL,
     "strategy.data_parallel.batch_size": COUNTED,
@@ -122,13 +47,13 @@ JOB_CLASSES: dict[str, str | Uncounted] = {
     ),
     "communication.rendezvous_timeout": NEUTRAL,
     "communication.collective_timeout": NEUTRAL,
-    "communication.allreduce.buffer_size": Uncounted(_OVERLAP),
+    "communication.allreduce.buffer_size": Uncounted(OVERLAP),
     "communication.allreduce.op": NEUTRAL,
-    "communication.collective_ops.allreduce.buffer_size": Uncounted(_OVERLAP),
+    "communication.collective_ops.allreduce.buffer_size": Uncounted(OVERLAP),
     "communication.collective_ops.allreduce.op": NEUTRAL,
     "communication.collective_ops.reduce_scatter.op": NEUTRAL,
     "communication": Uncounted(_ALGORITHM),
-    "recovery.checkpoint.dir": Uncounted(_CHECKPOINTS),
+    "recovery.checkpoint.dir": Uncounted(CHECKPOINTS),
     "recovery": NEUTRAL,
 }
 """Keys of the job's own sections; one stands for all below it that have no line of their own."""
@@ -158,24 +83,19 @@ def _of_framework(job: Job) -> Iterator[str]:
     framework = next((item for item in frameworks() if item.name == job.framework), None)
     if framework is None:
         return
-    known = CLASSES.get(framework.name)
+    known = framework.option_costs
     given = dict(job.framework_options)
     for name, field in framework.options.model_fields.items():
         usual = field.get_default(call_default_factory=True)
         value = given.get(name, usual)
-        if value == usual and not _widens(job, name, value):
+        # A framework that classes none of its options, or not this one: all that it is told is named.
+        found = known.get(name, _UNKNOWN) if known is not None else _UNKNOWN
+        if value == usual and not (isinstance(found, Uncounted) and found.matters_unsaid(job, value)):
             continue
-        found = known[name] if known is not None else Uncounted(N_("what it changes is not known"))
         if found == NEUTRAL:
             found = Uncounted(_NEUTRAL)
         if isinstance(found, Uncounted) and not found.is_usual(value):
             yield f"framework_options.{name}: " + _(found.reason)
-
-
-def _widens(job: Job, name: str, value: Any) -> bool:
-    """Whether gradients kept in half precision travel in fp32, as FSDP sends them where nobody says otherwise."""
-    precision = job.model.precision if job.model is not None else None
-    return name == "reduce_dtype" and value == "fp32" and precision not in ("fp32", "tf32")
 
 
 def _of_section(section: Section, path: str) -> Iterator[str]:

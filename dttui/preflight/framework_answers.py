@@ -60,8 +60,8 @@ def unread(plan: Plan, *, thorough: bool) -> str:
 
 
 def checks_of(framework: str) -> Sequence[str]:
-    """Return the checks of a framework; one that was written before there were any has none."""
-    return getattr(get_framework(framework), "verdicts", ()) if framework else ()
+    """Return the checks of a framework."""
+    return get_framework(framework).verdicts if framework else ()
 
 
 def versions_of(node: PlannedNode, facts: HostFacts) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
 
-from dttui.frameworks import get_framework
+from dttui.frameworks import get_framework, traits_of
 from dttui.frameworks.bundle import holes_in
 from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
 from dttui.frameworks.parts.prefix import is_watched
@@ -67,7 +67,7 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     told = [f"Python {python.version}", *(f"{name} {python.packages.get(name, '–')}" for name in wanted)]
     if python.torch_cuda and "torch" in wanted:
         told.append(f"CUDA {python.torch_cuda}")
-    if python.nccl and plan.backend == "nccl" and _may_use_torch(plan):
+    if python.nccl and plan.backend == "nccl" and traits_of(plan.framework).uses_torch:
         told.append(f"NCCL {python.nccl}")
     if facts.driver_version:
         told.append(_("driver {version}").format(version=facts.driver_version))
@@ -109,14 +109,14 @@ def _check_nccl(plan: Plan, node: PlannedNode, python: PythonFacts) -> tuple[Fin
 
 def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]:
     """Return what is not the same on all nodes that told it: who has what most have, and who differs."""
-    packages = [*(("torch",) if _may_use_torch(plan) else ()), *get_framework(plan.framework).requires]
+    packages = [*(("torch",) if traits_of(plan.framework).uses_torch else ()), *get_framework(plan.framework).requires]
     items: dict[str, _Told] = {}
     if plan.container is None:
         items = {
             "Python": lambda _host, python: python.version,
             **{package: _package(package) for package in packages},
         }
-    if plan.container is None and _may_use_torch(plan):
+    if plan.container is None and traits_of(plan.framework).uses_torch:
         items["CUDA"] = lambda _host, python: python.torch_cuda
         items["ROCm"] = lambda _host, python: python.torch_rocm
         if plan.backend == "nccl":
@@ -150,11 +150,6 @@ def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
         code = "nccl-drift" if item.item == "NCCL" else "drift"
         found.append(make(code, item.item, message, _("Install the same version everywhere.")))
     return found
-
-
-def _may_use_torch(plan: Plan) -> bool:
-    """Whether torch, and the CUDA and NCCL that it is built with, can matter: TensorFlow brings its own."""
-    return plan.framework != "tensorflow"
 
 
 def _package(name: str) -> _Told:

@@ -1,4 +1,4 @@
-"""Names of what other installed packages add to dttui by entry points. Loads none of them."""
+"""Names of frameworks: of those that come with dttui, and of what installed packages add. Loads none of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from importlib.metadata import entry_points
 
 FRAMEWORKS = "dttui.frameworks"
 """The group of entry points: name of a framework → the object that `dttui.frameworks.base.Framework` describes."""
+OWN_FRAMEWORKS = {
+    "pytorch-ddp": "dttui.frameworks.pytorch_ddp:PytorchDdp",
+    "pytorch-fsdp": "dttui.frameworks.pytorch_fsdp:PytorchFsdp",
+    "deepspeed": "dttui.frameworks.deepspeed:DeepSpeed",
+    "horovod": "dttui.frameworks.horovod:Horovod",
+    "megatron-lm": "dttui.frameworks.megatron_lm:MegatronLm",
+    "tensorflow": "dttui.frameworks.tensorflow:TensorFlow",
+    "command": "dttui.frameworks.command:Command",
+}
+"""Those that come with dttui, in the order in which a person is shown them; each as an entry point would name it."""
+COMMAND = "command"
+"""The one that starts `run.command` as it is."""
+DEFAULT_FRAMEWORK = next(iter(OWN_FRAMEWORKS))
+"""What a job is composed with that has named none yet."""
+ALSO_CALLED: dict[str, tuple[str, ...]] = {
+    "pytorch-ddp": ("torch", "pytorch", "torchrun"),
+    "pytorch-fsdp": ("fsdp2",),
+    "command": ("shell", "bash"),
+}
+"""Other words that people use for some of them."""
 
 
 @cache

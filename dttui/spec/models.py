@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
@@ -42,7 +42,7 @@ from dttui.spec.communication import (
 )
 from dttui.spec.container import Container
 from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED, UNUSED
-from dttui.spec.entry_points import plugin_frameworks
+from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
 from dttui.spec.problems import PlacedValueError
@@ -52,7 +52,6 @@ from dttui.spec.text import ENV_NAME, MODULE_NAME, Label, ProgramPath, Text
 from dttui.spec.units import Number
 
 __all__ = [
-    "GROUP_FORMING",
     "MOST_COUNT",
     "MOST_LAYERS",
     "MOST_PARAMETERS",
@@ -85,7 +84,6 @@ __all__ = [
     "Node",
     "NodeGroup",
     "NodeResources",
-    "OwnFramework",
     "PipelineParallel",
     "Recovery",
     "ReduceScatter",
@@ -101,11 +99,6 @@ __all__ = [
     "Visualization",
 ]
 
-GROUP_FORMING = frozenset({"pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm"})
-"""Those whose ranks are to form one process group, and are seen to do so."""
-OwnFramework = Literal["pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"]
-"""The frameworks that come with dttui."""
-
 
 def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     try:
@@ -116,8 +109,11 @@ def _of_others_too(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         raise
 
 
-FrameworkName = Annotated[OwnFramework, WrapValidator(_of_others_too)]
-"""A framework that comes with dttui, or one that an installed package adds."""
+if TYPE_CHECKING:
+    FrameworkName: TypeAlias = str
+else:
+    FrameworkName = Annotated[Literal[tuple(OWN_FRAMEWORKS)], WrapValidator(_of_others_too)]
+    """A framework that comes with dttui, or one that an installed package adds."""
 
 
 class Run(Section):

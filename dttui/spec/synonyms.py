@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dttui.spec.entry_points import ALSO_CALLED
+
 _WORDS = {
     "data_parallel": ("ddp", "dp", "数据并行"),
     "model_parallel": ("模型并行",),
@@ -39,9 +41,7 @@ _WORDS = {
     "monitoring": ("监控",),
     "model": ("模型",),
     "dataset": ("data", "数据集"),
-    "pytorch-ddp": ("torch", "pytorch", "torchrun"),
-    "pytorch-fsdp": ("fsdp2",),
-    "command": ("shell", "bash"),
+    **ALSO_CALLED,
     "lost": ("dead", "down", "gone", "offline"),
     "failed": ("crashed", "dead", "died", "error"),
 }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from dttui.frameworks import Framework, frameworks
+import dttui
+from dttui.frameworks import frameworks, get_framework, traits_of
 from dttui.frameworks.plugins import OPTIONAL
+from dttui.frameworks.traits import GroupForming, Traits, Usual
+from dttui.planning.models import Plan
 from dttui.planning.planner import plan
-from dttui.spec.entry_points import plugin_frameworks
+from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.loader import parse_job
 from dttui.spec.problems import DocumentError
 from tests.unit.seed_cluster import SEED
@@ -39,6 +43,21 @@ class Mine(Command):
     def processes(self, layout, node):
         made = super().processes(layout, node)
         return tuple(item.model_copy(update={"is_service": node.node_rank > 0 or "all" in item.argv}) for item in made)
+"""
+
+PLAIN = """
+from dttui.frameworks.command import Command
+
+REQUIRED = ("features", "requires", "options", "rank", "needs_ports", "available", "label", "summary", "description",
+            "check", "check_layout", "node_files", "processes")
+
+class Mine:
+    name = "mine"
+
+    def __getattr__(self, name):
+        if name in REQUIRED:
+            return getattr(Command(), name)
+        raise AttributeError(name)
 """
 
 Add = Callable[[str], None]
@@ -119,8 +138,21 @@ def test_one_that_is_no_whole_framework_is_refused_with_what_is_missing(add: Add
 
 
 def test_what_may_be_left_out_is_what_the_protocol_says() -> None:
-    members = vars(Framework).items()
-    assert {name for name, member in members if "left out" in (getattr(member, "__doc__", None) or "")} == OPTIONAL
+    assert {name for name in vars(Traits) if not name.startswith("_")} == OPTIONAL
+    assert all(getattr(Traits, name).__doc__ for name in OPTIONAL)
+
+
+def test_what_is_left_out_is_what_most_frameworks_have(add: Add) -> None:
+    add(PLAIN)
+    mine, usual = get_framework("mine"), Usual()
+    assert mine.available
+    assert {name: getattr(mine, name) for name in OPTIONAL} == {name: getattr(usual, name) for name in OPTIONAL}
+
+
+def test_one_that_derives_from_the_protocol_has_to_have_members_of_its_own(add: Add) -> None:
+    add("from dttui.frameworks import Framework\nclass Mine(Framework):\n    name = 'mine'\n")
+    (finding,) = plan(parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml"), SEED).errors
+    assert "it has no label, summary, description, features, requires, " in finding.message
 
 
 @pytest.mark.parametrize("function", ["check(self, job)", "check_layout(self, layout)"])
@@ -145,3 +177,67 @@ def test_one_that_fails_at_a_nodes_bundle_is_one_too(add: Add, function: str) ->
 def test_without_the_package_its_name_is_a_mistake() -> None:
     with pytest.raises(DocumentError, match=r'expected one of pytorch-ddp, .*found "mine"'):
         parse_job(JOB % "{id: pytorch-dev-env}", "job.yaml")
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that was written for the version before, and is kept as it was."""
+    with monkeypatch.context() as patched:
+        patched.syspath_prepend(str(Path(__file__).with_name("plugin_before")))
+        plugin_frameworks.cache_clear()
+        frameworks.cache_clear()
+        yield
+    plugin_frameworks.cache_clear()
+    frameworks.cache_clear()
+
+
+@pytest.mark.usefixtures("before")
+def test_a_plug_in_of_the_version_before_is_loaded_and_plans_as_it_did() -> None:
+    two = "{id: pytorch-dev-env}, {id: llm-training-env}"
+    text = (JOB % two).replace("mine", "before").replace("{command: [true]}", "{script: /srv/train.py, args: [--fast]}")
+    text = text.replace("run: {", "framework_options: {greeting: hi}, run: {", 1)
+    made = plan(parse_job(text, "job.yaml"), SEED)
+    assert made.errors == ()
+    assert get_framework("before").available
+    for node in made.nodes:
+        (process,) = node.processes
+        assert process.argv == ("${PYTHON}", "/srv/train.py", "--fast")
+        assert process.env["GREETING"] == "hi"
+        assert process.env["RANK"] == str(node.node_rank)
+        assert next(file.text for file in node.files if file.path == "hosts.txt").count("_PORT}\n") == 2
+    assert made.backend == "nccl"
+    assert judge_group(made) is GroupForming.POSSIBLE
+
+
+@pytest.mark.usefixtures("before")
+def test_what_it_refuses_is_refused() -> None:
+    text = (JOB % "{id: pytorch-dev-env}").replace("mine", "before")
+    text = text.replace("{command: [true]}", "{script: /srv/train.py, warm_start: true}")
+    assert [item.message for item in plan(parse_job(text, "job.yaml"), SEED).errors] == ["it cannot be started warm"]
+
+
+def judge_group(made: Plan) -> GroupForming:
+    return traits_of(made.framework).process_group.forming
+
+
+def test_a_framework_that_is_there_no_more_is_taken_for_a_usual_one() -> None:
+    assert traits_of("gone").process_group == Usual().process_group
+    assert traits_of(None).spreads == {}
+
+
+NAMES = frozenset(OWN_FRAMEWORKS) - {"command"}
+"""`command` is a word of job files, too."""
+
+
+def test_nothing_outside_their_own_modules_knows_a_framework_by_name() -> None:
+    root = Path(dttui.__file__).parent
+    allowed = {"spec/entry_points.py"}  # The registry.
+    knowing = {}
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        if place.parts[0] == "frameworks" or place.parts[:2] == ("spec", "dialects") or place.as_posix() in allowed:
+            continue  # A dialect is another program's form of a job: it says which program that is.
+        found = {node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)}
+        if named := NAMES & {value for value in found if isinstance(value, str)}:
+            knowing[place.as_posix()] = sorted(named)
+    assert knowing == {}

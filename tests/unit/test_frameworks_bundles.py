@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
@@ -15,6 +14,7 @@ from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
 from dttui.planning.models import PlannedNode
 from dttui.planning.planner import plan
+from dttui.spec.entry_points import OWN_FRAMEWORKS
 from dttui.spec.findings import Severity
 from dttui.spec.models import (
     Checkpoint,
@@ -25,7 +25,6 @@ from dttui.spec.models import (
     Logging,
     Model,
     Monitoring,
-    OwnFramework,
     Recovery,
     Run,
     Strategy,
@@ -47,7 +46,7 @@ def file_of(node: PlannedNode, path: str) -> str:
 
 
 def test_all_seven_are_listed_in_order_with_those_that_can_be_launched() -> None:
-    assert [item.name for item in frameworks()] == list(get_args(OwnFramework))
+    assert [item.name for item in frameworks()] == list(OWN_FRAMEWORKS)
     assert [item.name for item in frameworks() if item.available] == [
         "pytorch-ddp",
         "pytorch-fsdp",
@@ -59,7 +58,7 @@ def test_all_seven_are_listed_in_order_with_those_that_can_be_launched() -> None
     ]
 
 
-@pytest.mark.parametrize("name", get_args(OwnFramework))
+@pytest.mark.parametrize("name", OWN_FRAMEWORKS)
 def test_each_says_what_it_is(name: str) -> None:
     item = get_framework(name)
     assert item.label

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import process_group
 from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.errors import HostError, HostUnreachableError
+from dttui.frameworks import traits_of
+from dttui.frameworks.horovod import Horovod
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.view import JobView
@@ -52,7 +55,13 @@ def watched(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> Callabl
     monkeypatch.setattr(process_group, "MOST_LOOK_S", 0.001)
 
     async def watch(
-        first: Host, second: Host, status: NodeStatus | None = None, *, has_reported: bool = False, **more: Any
+        first: Host,
+        second: Host,
+        status: NodeStatus | None = None,
+        *,
+        has_reported: bool = False,
+        framework: str = "pytorch-ddp",
+        **more: Any,
     ) -> list[tuple[str, dict[str, str]]]:
         nodes = []
         for planned, host in zip(plan_for("a", "b").nodes, (first, second), strict=True):
@@ -62,7 +71,9 @@ def watched(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> Callabl
             nodes.append(node)
         nodes[1].record.has_reported = has_reported
         nodes[1].status = status or nodes[1].status
-        board = ProcessGroupBoard(nodes, AttemptLog(EventLog(directory.events), 0), 29500, **more)
+        board = ProcessGroupBoard(
+            nodes, AttemptLog(EventLog(directory.events), 0), 29500, traits_of(framework).process_group, **more
+        )
         await asyncio.wait_for(board.watch(), 10)
         events = [event for event in directory.read_events() if event.kind is EventKind.PROGRESS]
         return [(event.message, event.data["absent_ranks"]) for event in events]
@@ -140,7 +151,7 @@ async def test_many_ranks_of_horovod_are_absent_only_where_two_looks_miss_the_sa
 ) -> None:
     looks = Host([0], [], [0]), Host([], [1], [1])
     assert len(await watched(*looks, framework="horovod")) == 3
-    monkeypatch.setattr(process_group, "SHORT_CALLERS", 1)
+    monkeypatch.setattr(Horovod, "process_group", replace(Horovod.process_group, seen_at_once=1))
     before = len(await watched(Host([0], [], [0]), Host([], [1], [1]), framework="horovod"))
     assert before == 3  # Nothing was told in addition.
     told = await watched(Host([0]), Host([], [], [], [1]), framework="horovod")

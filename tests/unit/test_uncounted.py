@@ -12,12 +12,13 @@ from pydantic import BaseModel, ValidationError
 from dttui.cli.estimate_text import advice_lines, estimate_lines
 from dttui.compose.estimates import DraftCost
 from dttui.frameworks import frameworks
+from dttui.frameworks.option_costs import COUNTED, Uncounted
 from dttui.planning.advising import advise_job
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.costing import cost
 from dttui.planning.roster import make_roster
-from dttui.planning.uncounted import CLASSES, COUNTED, SECTIONS, Uncounted, class_of, not_counted
+from dttui.planning.uncounted import SECTIONS, class_of, not_counted
 from dttui.spec.deepspeed_keys import OptimizerType
 from dttui.spec.models import Job
 from dttui.tui import estimate_sections
@@ -206,7 +207,7 @@ def said(key: str, value: Any) -> dict[str, Any]:
 
 
 def test_every_framework_has_its_options_classed() -> None:
-    assert {item.name: set(CLASSES[item.name]) for item in frameworks()} == {
+    assert {item.name: set(item.option_costs or ()) for item in frameworks()} == {
         item.name: set(item.options.model_fields) for item in frameworks()
     }
     assert {(item.name, option) for item, option, _value in CHOICES} == {
@@ -223,7 +224,7 @@ def test_every_key_of_a_job_that_may_matter_is_classed_and_moves_a_figure_where_
 def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: Any, option: str, value: Any) -> None:
     options = {option: value, **(FURTHER.get(value, {}) if isinstance(value, str) else {})}
     framework.options.model_validate(options)
-    kind = CLASSES[framework.name][option]
+    kind = framework.option_costs[option]
     rest = {name: given for name, given in options.items() if name != option}
     usual = estimated(job(framework=framework.name, framework_options=rest))
     always = [gap for gap in usual.not_counted if not gap.startswith(f"framework_options.{option}: ")]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous.arrivals import ask
+from dttui.frameworks.traits import ProcessGroup
 from dttui.i18n import msg, nmsg
 from dttui.words import rank_names
 
@@ -16,11 +17,6 @@ FIRST_LOOK_S = 30.0
 MOST_LOOK_S = 60.0
 """Between two looks, while some ranks wait for others."""
 MOST_NAMED = 4
-SHORT_CALLERS = 64
-"""Ranks of Horovod up to which one look is enough: each of their questions is a connection of its own, and with more
-ranks many are between two of them, or waiting to be let in."""
-_CALLS = {"horovod": "hvd.init", "tensorflow": "tf.distribute"}
-"""What a rank waits in for the others, by framework, where that is not torch's own call."""
 
 
 class ProcessGroupBoard:
@@ -33,7 +29,7 @@ class ProcessGroupBoard:
         nodes: of the attempt.
         log: where it is told.
         port: where the store of the rendezvous listens, which the ranks use as well.
-        framework: of the job.
+        group: how the framework has ranks come together.
         own_ports: of nodes whose rank listens on a port of its own, which is how it is seen to have come; by name.
     """
 
@@ -42,16 +38,16 @@ class ProcessGroupBoard:
         nodes: Sequence[NodeRun],
         log: AttemptLog,
         port: int,
-        framework: str = "",
+        group: ProcessGroup,
         own_ports: Mapping[str, int] | None = None,
     ) -> None:
         self._nodes = nodes
         self._log = log
         self._port = port
-        self._call = _CALLS.get(framework, "init_process_group")
+        self._call = group.call
         self._own_ports = own_ports or {}
         ranks = sum(len(node.ranks) for node in nodes)
-        self._looks_twice = framework == "horovod" and ranks > SHORT_CALLERS
+        self._looks_twice = group.seen_at_once is not None and ranks > group.seen_at_once
 
     async def watch(self) -> None:
         """Look, and tell, for as long as there can be something to tell; to be cancelled when ranks end."""

@@ -11,11 +11,12 @@ from dtagent.protocol.jobs import FormedGroup, GroupNote
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
+from dttui.frameworks import traits_of
+from dttui.frameworks.traits import GroupForming
 from dttui.i18n import Message, joined, msg, nmsg
 from dttui.jobs.view import APART
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding, Severity, info
-from dttui.spec.models import GROUP_FORMING
 from dttui.words import rank_names
 
 SETTLE_S = 5.0
@@ -113,9 +114,10 @@ class TogetherWatch:
     def __init__(self, plan: Plan, nodes: Callable[[], Sequence[NodeRun]], log: AttemptLog) -> None:
         self._nodes = nodes
         self._log = log
-        self._framework = plan.framework
+        self._group = traits_of(plan.framework).process_group
         self.is_required = plan.require_process_group is True
-        is_expected = self.is_required or (plan.require_process_group == "auto" and plan.framework in GROUP_FORMING)
+        is_usual = plan.require_process_group == "auto" and self._group.forming is GroupForming.EXPECTED
+        is_expected = self.is_required or is_usual
         self._is_judged = is_expected and plan.world_size > 1
         self._since: float | None = None
         self._told: Apart | None = None
@@ -236,8 +238,8 @@ class TogetherWatch:
         return Apart(message, self._why_several(said.notes), is_final=said.known == {*said.nodes} and not alone)
 
     def _why_none(self, notes: set[str]) -> Message:
-        if self._framework == "horovod":
-            why = msg("The script does not call hvd.init().")
+        if self._group.why_none is not None:
+            why = msg(self._group.why_none)
         elif GroupNote.LAUNCHER in notes:
             why = msg(
                 "The script starts processes of its own, which are not looked into. Where it is those that train, "
@@ -258,8 +260,8 @@ class TogetherWatch:
         return why
 
     def _why_several(self, notes: set[str]) -> Message:
-        if self._framework == "horovod":
-            why = msg("Something has changed the HOROVOD_ variables by which ranks find each other.")
+        if self._group.why_several is not None:
+            why = msg(self._group.why_several)
         elif GroupNote.WORLD_SIZE in notes:
             why = msg("The script has changed WORLD_SIZE: leave it, RANK and MASTER_ADDR as they are when it starts.")
         else:

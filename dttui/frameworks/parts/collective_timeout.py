@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dttui.frameworks.base import Framework, JobLayout
+from dttui.frameworks.traits import TORCH_CALL as TORCH_CALL
 from dttui.i18n import _
 from dttui.spec.findings import Finding, info
-
-TORCH_CALL = "init_process_group(timeout=…)"
 
 
 def check_passed_on(layout: JobLayout, framework: Framework) -> list[Finding]:
     """Say what a script has to pass the time-out on to, where its framework has no other way to be told."""
     seconds = layout.job.communication.collective_timeout_s
-    # One that another package brings may be older than this member.
-    call: str | None = getattr(framework, "timeout_call", TORCH_CALL)
+    call = framework.timeout_call
     if seconds is None or call is None:
         return []
     message = _(

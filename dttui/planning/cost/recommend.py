@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict
 
+from dttui.frameworks import frameworks
+from dttui.frameworks.traits import Spread
 from dttui.i18n import _
 from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
@@ -16,9 +18,8 @@ from dttui.planning.cost.shape import ModelShape
 
 SMALL_MODEL = 1e9
 MEDIUM_MODEL = 10e9
-LARGE_MODEL = 100e9
-"""Parameters at which seed 004's guide changes the framework."""
-
+"""Parameters at which seed 002's guide changes the degrees."""
+_BY_ZERO_STAGE = (Spread.REPLICAS, Spread.ZERO_1, Spread.ZERO_2, Spread.ZERO_3)
 
 TOKENS_PER_STEP = 1e6
 
@@ -79,28 +80,21 @@ class Advice(BaseModel):
 
 def framework_for(parameters: float) -> tuple[str, str]:
     """Return the framework that seed 004's guide names for a model of that size, and the guide's line."""
-    if parameters < SMALL_MODEL:
-        return "pytorch-ddp", _("below 1 B parameters a replica fits on each GPU")
-    if parameters < MEDIUM_MODEL:
-        return "pytorch-fsdp", _("from 1 to 10 B parameters sharding is enough")
-    if parameters < LARGE_MODEL:
-        return "deepspeed", _("from 10 to 100 B parameters ZeRO with offloading, or pipelines")
-    return "megatron-lm", _("above 100 B parameters layers and tensors have to be split")
+    guides = [(guide, item.name) for item in frameworks() if (guide := item.size_guide) is not None]
+    found = [(guide.below, name, guide.reason) for guide, name in guides if parameters < guide.below]
+    _below, name, reason = min(found, key=lambda item: item[0])
+    return name, reason
 
 
 def frameworks_of(layout: Layout) -> list[str]:
     """Return the frameworks that can train in a layout, the usual one first."""
+    spread = _BY_ZERO_STAGE[layout.zero_stage]
     if layout.tensor > 1 or layout.virtual_stages > 1:
-        return ["megatron-lm"]
-    if layout.pipeline > 1:
-        return ["megatron-lm", "deepspeed"]
-    by_stage = {
-        0: ["pytorch-ddp", "deepspeed", "megatron-lm", "horovod", "tensorflow"],
-        1: ["deepspeed", "megatron-lm"],
-        2: ["deepspeed", "pytorch-fsdp"],
-        3: ["pytorch-fsdp", "deepspeed"],
-    }
-    return by_stage[layout.zero_stage]
+        spread = Spread.TENSORS
+    elif layout.pipeline > 1:
+        spread = Spread.STAGES
+    able = [item for item in frameworks() if spread in item.spreads]
+    return [item.name for item in sorted(able, key=lambda item: item.spreads[spread])]
 
 
 def guided(parameters: float, wish: Wish) -> Wish | None:

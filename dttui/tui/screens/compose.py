@@ -222,7 +222,7 @@ class ComposeScreen(Screen[None]):
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
         if event.name != self.state.framework:
-            self._set_state(self.state.choose_framework(event.name))  # type: ignore[arg-type]  # a Literal and what is added to it
+            self._set_state(self.state.choose_framework(event.name))
 
     @on(FormEdited)
     def _form_edited(self) -> None:

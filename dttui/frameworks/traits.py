@@ -1,0 +1,171 @@
+"""What is told of a framework beside how it launches: each member may be left out, and then is what most have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from dttui.frameworks.option_costs import OptionCosts
+from dttui.i18n import N_
+
+TORCH_CALL = "init_process_group(timeout=…)"
+WHOLE_MODEL = N_("{framework} keeps the whole model in each rank, and the job splits it: that is left to the script")
+"""What is told of a job that splits tensors or stages, where the framework makes replicas alone."""
+
+
+@dataclass(frozen=True)
+class ScriptImports:
+    """By what a script is known to be written for a framework."""
+
+    modules: tuple[str, ...]
+    """One of them: its own package first, then those that use it for a script."""
+    otherwise: str
+    """What follows where none is imported, as the end of a sentence."""
+
+
+class GroupForming(Enum):
+    """Whether the ranks of a job form one process group, and dttui sees it."""
+
+    EXPECTED = "expected"
+    """A job whose ranks form none is warned of."""
+    POSSIBLE = "possible"
+    """It is the script's affair; a job may require it."""
+    UNSEEN = "unseen"
+    """Nobody could see it, so that no job can require it."""
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """How ranks come together."""
+
+    forming: GroupForming = GroupForming.POSSIBLE
+    call: str = "init_process_group"
+    """The call in which a rank waits for the others."""
+    seen_at_once: int | None = None
+    """Ranks up to which one look at their connections is enough; `None` for any number."""
+    why_none: str | None = None
+    """Why ranks may have formed none, as a message to translate; `None` for the reasons that torch's may have."""
+    why_several: str | None = None
+    """Why they may have formed several, likewise."""
+
+
+class Spread(Enum):
+    """How a model and its states are spread over ranks."""
+
+    REPLICAS = "replicas"
+    ZERO_1 = "ZeRO 1"
+    ZERO_2 = "ZeRO 2"
+    ZERO_3 = "ZeRO 3"
+    STAGES = "stages"
+    TENSORS = "tensors"
+
+
+@dataclass(frozen=True)
+class SizeGuide:
+    """For which sizes of models a framework is the usual one."""
+
+    below: float
+    """Parameters; of several frameworks the one with the least bound counts."""
+    reason: str
+    """In a line."""
+
+
+class Traits(Protocol):
+    """The members of a framework that may be left out."""
+
+    @property
+    def verdicts(self) -> Sequence[str]:
+        """What a preflight has read by the framework's own code on a host, where it is there.
+
+        Each is a name of `dtagent.payload.validation`, or `module:function` of a package of the job's interpreter.
+        """
+        return ()
+
+    @property
+    def script_imports(self) -> ScriptImports | None:
+        """What a script written for it imports; `None` where any will do."""
+        return None
+
+    @property
+    def timeout_call(self) -> str | None:
+        """The call by which a script passes `communication.collective_timeout` on.
+
+        `None` where the framework is told it, or has none.
+        """
+        return TORCH_CALL
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        """How its ranks come together."""
+        return ProcessGroup()
+
+    @property
+    def uses_torch(self) -> bool:
+        """Whether torch, and the CUDA and NCCL that it is built with, can matter to it."""
+        return True
+
+    @property
+    def plain_protocol(self) -> str:
+        """How its ranks talk where NCCL cannot be had: `gloo` or `gRPC`."""
+        return "gloo"
+
+    @property
+    def has_parameter_servers(self) -> bool:
+        """Whether a node may have the role `parameter_server`."""
+        return False
+
+    @property
+    def when_split(self) -> str | None:
+        """What is said of a job that splits tensors or stages, as a message to translate; `None` where it may."""
+        return None
+
+    @property
+    def only_starts(self) -> bool:
+        """Whether it starts ranks and leaves to the script what the strategy says."""
+        return False
+
+    @property
+    def context_option(self) -> str | None:
+        """Which of its options says over how many ranks each sequence is spread."""
+        return None
+
+    @property
+    def usual_zero_stage(self) -> int:
+        """How it shards where a job does not say."""
+        return 0
+
+    @property
+    def spreads(self) -> Mapping[Spread, int]:
+        """How it can spread a model, each with its place among the frameworks that can: the first has 0."""
+        return {}
+
+    @property
+    def size_guide(self) -> SizeGuide | None:
+        """For which sizes of models it is the usual one; `None` for none."""
+        return None
+
+    @property
+    def option_costs(self) -> OptionCosts | None:
+        """What an estimate makes of each of its options; `None` where nobody has classed them."""
+        return None
+
+    @property
+    def findings_of_imports(self) -> Mapping[str, str]:
+        """Code of a finding → the module that it is about: it is not told of a script that does without."""
+        return {}
+
+    @property
+    def arguments_advice(self) -> str | None:
+        """What helps a script that refuses arguments which the framework adds, as a message to translate."""
+        return None
+
+    @property
+    def template(self) -> str | None:
+        """The template that stands for it; `None` for one of its own name, if there is one."""
+        return None
+
+
+class Usual(Traits):
+    """A framework of which nothing is known."""
