@@ -108,7 +108,7 @@ class ProcessStream:
             self._signal(signal.SIGTERM)
             await self._ends()
         self._signal(signal.SIGKILL)
-        await self._protocol.exited.wait()
+        await self._ends()  # But for what waits in the kernel, or is another user's.
         self._transport.close()
         self._stderr_reader.cancel()
         await asyncio.wait({self._stderr_reader})
@@ -125,7 +125,7 @@ class ProcessStream:
         group = self._transport.get_pid()
         if self._protocol.exited.is_set() and os.path.exists(f"/proc/{group}"):
             return
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # By sudo it is another user's.
             os.killpg(group, number)
 
     async def _keep_stderr(self) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -248,6 +249,23 @@ async def test_a_command_that_hangs_without_a_word_is_given_up_in_time_with_all_
     assert error.message == f"train1: `{tmp_path}/reach` gave no shell within 1 s"
     group = (tmp_path / "pid").read_text().strip()
     wait_until(lambda: not members(group), "its process group to be gone", END_S)
+
+
+async def test_a_command_that_may_not_be_ended_is_let_go_of_in_time(
+    reaches: Reaches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As sudo makes one: it is another user's, and no signal of ours reaches it."""
+
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
+    began = time.monotonic()
+    error = await refusal(reaches(f"echo $$ >{tmp_path}/pid; exec sleep 600"), 1.0)
+    assert error.message.endswith("gave no shell within 1 s")
+    assert time.monotonic() - began < END_S
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 async def test_what_a_command_said_before_it_hung_is_told(reaches: Reaches) -> None:
