@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -75,17 +76,29 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_sessionfinish() -> None:
+    """Search once, while what is found is still reported, where pytest searches five times through all there is."""
+    gc.collect()
+    gc.freeze()
+
+
 _PREFIXES = ("DTTUI_", "XDG_", "TEXTUAL", "LC_")
 _NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_SOCK", "SSH_ASKPASS")
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests' homes are: a factory looks through all that it has made for each that it makes."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test a home of its own and none of the person's settings."""
     for name in os.environ:
         if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith("DTTUI_REQUIRE_")):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("home")
+    home = Path(tempfile.mkdtemp(dir=homes))
     monkeypatch.setenv("HOME", str(home))
     for kind in ("CONFIG", "STATE", "CACHE", "DATA"):
         directory = home / kind.lower()
