@@ -39,6 +39,7 @@ class BoundedPipe:
         self._pipe = pipe
         self.send = pipe.send
         self.close = pipe.close
+        self._said = b""
         self._greeting_left: int | None = MAX_PACKET_BYTES
         self._ahead = b""
         """What came with a line of the greeting and is none of it: paramiko must not count it as read."""
@@ -46,6 +47,12 @@ class BoundedPipe:
         """How much of a read may be the packet's signature."""
         self.refusal = ""
         """What the other side did, where it was too much."""
+
+    def greet(self, line: bytes) -> None:
+        """Send paramiko's first line ahead of it. Raises OSError."""
+        self._pipe.send(line)
+        self._said = line
+        self.send = self._send_unless_said
 
     def recv(self, size: int) -> bytes:
         """Read. Raises SSHException where that is too much, and what the pipe raises."""
@@ -70,6 +77,14 @@ class BoundedPipe:
     def refuse_packet(self) -> NoReturn:
         """Take no more, after a packet that is too long was announced. Raises SSHException."""
         self._refuse(_("it announced a packet of more than {limit} bytes (256 KiB)"))
+
+    def _send_unless_said(self, data: bytes) -> int:
+        count = min(len(data), len(self._said))
+        if not count or data[:count] != self._said[:count]:
+            self.send = self._pipe.send
+            return self.send(data)
+        self._said = self._said[count:]
+        return count
 
     def _refuse(self, text: str) -> NoReturn:
         self.refusal = text.format(limit=MAX_PACKET_BYTES)

@@ -105,7 +105,6 @@ class SshConnection:
         return stream
 
     async def _close(self) -> None:
-        self._opened.link.kill()
         await self._opened.close()
         for stream in list(self._streams):
             await stream.close()

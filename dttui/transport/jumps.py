@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from dttui.errors import HostError, HostKeyError
 from dttui.i18n import _
 from dttui.transport.base import Prompter
+from dttui.transport.deadline import within
 from dttui.transport.hop import Hop
 from dttui.transport.link import Link
 from dttui.transport.threads import Threads
+
+CLOSE_S = 10.0
 
 
 @dataclass
@@ -23,9 +27,10 @@ class OpenLink:
     below: Lease | None = None
 
     async def close(self) -> None:
-        """Close the link, and let go of what it stood on."""
-        self.link.leave()
-        await self.threads.traffic_unless(self.link.is_prompt, self.link.close)
+        """Close the link, and let go of what it stood on, even if that is frozen and takes no farewell."""
+        self.link.kill()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(self.threads.traffic(self.link.close), CLOSE_S)
         if self.below is not None:
             below, self.below = self.below, None
             await below.release()

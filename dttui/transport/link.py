@@ -19,13 +19,13 @@ from dttui.i18n import _
 from dttui.sanitize import shortened
 from dttui.transport.algorithms import RSA_SIGNATURES, Algorithms
 from dttui.transport.known_hosts import HostKey
-from dttui.transport.link_socket import LinkSocket
+from dttui.transport.packets import BoundedTransport
 from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh_config import Target
-from dttui.transport.unthreaded import IS_AS_EXPECTED, ThreadedTransport, UnthreadedTransport
 
 T = TypeVar("T")
 
+KEEPALIVE_S = 15
 _A_DAY_S = 86_400.0
 _JOIN_S = 5.0
 MAX_REASON_CHARS = 200
@@ -61,7 +61,7 @@ class _ServerWords(logging.Logger):
 
 
 class Link:
-    """A connection to one SSH server. Its methods block, except `first_word`, `is_alive`, `settle`, `leave`, `kill`."""
+    """A connection to one SSH server. Its methods block, except `first_word`, `is_alive`, `settle`, `kill`."""
 
     def __init__(
         self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, host_key_order: Iterable[str]
@@ -75,7 +75,7 @@ class Link:
         self._sock = way.socket if isinstance(way, ProxyCommand) else way
         self._closing = threading.Lock()
         self._closed = False
-        self.transport = (UnthreadedTransport if IS_AS_EXPECTED else ThreadedTransport)(self._sock)
+        self.transport = BoundedTransport(self._sock)
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
@@ -94,26 +94,17 @@ class Link:
     @property
     def offered_host_keys(self) -> Sequence[str]:
         """Algorithms of all keys and certificates that the host could have shown."""
-        return self.transport.server_host_keys
-
-    @property
-    def is_prompt(self) -> bool:
-        """Whether a call on the event loop never waits for the other side to take or to give."""
-        return self.transport.is_prompt
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What waits in this process for the network to take it."""
-        return self._sock.unsent_bytes if isinstance(self._sock, LinkSocket) else 0
+        return self.transport.packetizer.server_host_keys
 
     async def first_word(self) -> None:
         """Say hello, and return once the server has begun to answer or has hung up, which `handshake` goes on from.
 
         A server that says nothing is waited for here, without a thread.
         """
-        if not IS_AS_EXPECTED or not isinstance(self._sock, socket.socket):
+        if not isinstance(self._sock, socket.socket):
             return
-        self.transport.greet()
+        with contextlib.suppress(OSError):  # The end of the connection is noticed by its reader.
+            self.transport.packetizer.pipe.greet(f"{self.transport.local_version}\r\n".encode())
         loop, descriptor = asyncio.get_running_loop(), self._sock.fileno()
         heard = asyncio.Event()
         loop.add_reader(descriptor, heard.set)
@@ -137,12 +128,11 @@ class Link:
         return HostKey(key.get_name(), key.asbytes(), key.get_bits(), certificate)
 
     def settle(self) -> None:
-        """Turn from connecting to staying connected, on the event loop."""
-        self.transport.settle()
-
-    def leave(self) -> None:
-        """Have the event loop, on which this is called, let go of it before `close`."""
-        self.transport.leave()
+        """Stay connected: a sign of life now and then, for what lies between, and no more word of how one got in."""
+        self.transport.set_keepalive(KEEPALIVE_S)
+        login = self.transport.auth_handler
+        if login is not None:
+            login.password = login.private_key = None
 
     def open_channel_to(self, hostname: str, port: int, timeout_s: float) -> paramiko.Channel:
         """Return a TCP connection made from the other end, for the next hop."""
@@ -164,9 +154,8 @@ class Link:
         with contextlib.suppress(OSError, EOFError):
             if isinstance(self._sock, socket.socket):
                 self._sock.shutdown(socket.SHUT_RDWR)
-            else:
-                self._sock.shutdown(socket.SHUT_RDWR)
-                self._sock.close()
+            else:  # Its thread reads the end and closes it; to close it here may wait for the jump host.
+                self._sock.in_buffer.close()
 
     def close(self) -> None:
         """End the connection, its channels and its threads. Safe to call twice."""
@@ -175,8 +164,9 @@ class Link:
                 return
             self._closed = True
         self.kill()
-        self.transport.close()
-        self._sock.close()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # What it stands on may be gone.
+            self.transport.close()
+            self._sock.close()
         if self.transport.ident is not None:
             self.transport.join(_JOIN_S)
         if self._proxy is not None:

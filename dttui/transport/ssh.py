@@ -303,7 +303,6 @@ class SshTransport:
         return OpenLink(Link(channel, target, host_key_order), self._threads, below)
 
     async def _discard(self, opened: OpenLink) -> None:
-        opened.link.kill()
         await asyncio.shield(asyncio.ensure_future(opened.close()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import paramiko
 from paramiko.buffered_pipe import BufferedPipe
@@ -18,8 +18,6 @@ from dttui.transport.commands import COMMANDS
 from dttui.transport.link import Link
 from dttui.transport.threads import Threads, Wakeups
 
-T = TypeVar("T")
-
 READ_BYTES = 128 * 1024
 WRITE_BYTES = 32 * 1024
 STDERR_KEPT_BYTES = 16 * 1024
@@ -29,8 +27,6 @@ MIN_WRITE_PAUSE_S = 0.002
 MAX_WRITE_PAUSE_S = 0.5
 TURN_BYTES = 256 * 1024
 """How much one write hands over before others have their turn."""
-MOST_UNSENT_BYTES = 1024 * 1024
-"""While so much waits in this process for the network, nothing is added."""
 STDERR_GRACE_S = 2.0
 """How long the rest of stderr is waited for after the command ended: a child it left behind may keep it open."""
 
@@ -84,12 +80,10 @@ class _Inlet:
         channel: paramiko.Channel,
         buffer: BufferedPipe[Any],
         receive: Callable[[int], bytes],
-        link: Link,
         threads: Threads,
         wakeups: Wakeups,
     ) -> None:
         self._channel = channel
-        self._link = link
         self._buffer = buffer
         self._receive = receive
         self._threads = threads
@@ -101,8 +95,6 @@ class _Inlet:
         """Return the next bytes, `b""` at the end. `others` are those of the same channel."""
         if self._under_way is None:
             await self._ready.reached()
-            if self._link.is_prompt:
-                return self._take(READ_BYTES)
             waiting = min(len(self._buffer), READ_BYTES)
             # Telling the other side of new room may have to wait until the socket takes that: then in a thread.
             room = self._channel.in_window_threshold - self._channel.in_window_sofar
@@ -135,14 +127,14 @@ class ChannelStream:
         self._link = link
         self._threads = threads
         self._writing = asyncio.Lock()
-        self._stdout = _Inlet(channel, channel.in_buffer, channel.recv, link, threads, wakeups)
-        self._stderr = _Inlet(channel, channel.in_stderr_buffer, channel.recv_stderr, link, threads, wakeups)
+        self._stdout = _Inlet(channel, channel.in_buffer, channel.recv, threads, wakeups)
+        self._stderr = _Inlet(channel, channel.in_stderr_buffer, channel.recv_stderr, threads, wakeups)
         self._inlets = (self._stdout, self._stderr)
         self._stderr_tail = bytearray()
         self._stderr_reader: asyncio.Task[None] | None = None
         self._ended = _LoopEvent(wakeups)
         channel.status_event = self._ended  # type: ignore[assignment]  # it is only set
-        channel.settimeout(0.0 if link.is_prompt else WRITE_SLICE_S)
+        channel.settimeout(WRITE_SLICE_S)
 
     def start(self, command: RemoteCommand) -> None:
         """Have the host run it. Blocking. Raises SSHException, EOFError or OSError."""
@@ -166,7 +158,7 @@ class ChannelStream:
         async with self._writing:
             while data:
                 try:
-                    sent = await self._act(self._send, data)
+                    sent = await self._threads.traffic(self._send, data)
                 except (paramiko.SSHException, EOFError, OSError) as error:
                     raise self._gone() from error
                 data = data[sent:]
@@ -178,7 +170,7 @@ class ChannelStream:
         """Close its stdin."""
         async with self._writing:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._act(self._link.call, self._channel.shutdown_write)
+                await self._threads.traffic(self._link.call, self._channel.shutdown_write)
 
     async def wait(self) -> tuple[int | None, bytes]:
         """Return its exit status, `None` when a signal ended it or the link broke, and the end of its stderr."""
@@ -192,13 +184,10 @@ class ChannelStream:
         """Let go of it; the host closes its stdin and output."""
         if not self._channel.closed:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._act(self._link.call, self._channel.close)
+                await self._threads.traffic(self._link.call, self._channel.close)
         if self._stderr_reader is not None:
             self._stderr_reader.cancel()
             await asyncio.wait({self._stderr_reader})
-
-    async def _act(self, function: Callable[..., T], *arguments: object) -> T:
-        return await self._threads.traffic_unless(self._link.is_prompt, function, *arguments)
 
     async def _keep_stderr(self) -> None:
         while data := await self._stderr.take(self._inlets):
@@ -206,9 +195,9 @@ class ChannelStream:
             del self._stderr_tail[:-STDERR_KEPT_BYTES]
 
     def _send(self, data: bytes) -> int:
-        """Return how much went out; less than all when the other side's window is full. Blocking, unless prompt."""
+        """Return how much went out; less than all when the other side's window is full. Blocking."""
         sent = 0
-        while sent < min(len(data), TURN_BYTES) and self._link.unsent_bytes < MOST_UNSENT_BYTES:
+        while sent < min(len(data), TURN_BYTES):
             try:
                 count = self._link.call(self._channel.send, data[sent : sent + WRITE_BYTES])
             except TimeoutError:

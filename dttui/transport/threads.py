@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from dttui.errors import DttuiError
+from dttui.transport.turns import Turns
 
 T = TypeVar("T")
 
@@ -22,8 +23,11 @@ FORWARDING_THREADS = 512
 """Apart from those that connect: a jump host may take long to reach what is behind it."""
 LOOK_UPS = 1000
 """Threads that may wait for name servers."""
-TRAFFIC_THREADS = 32
+TRAFFIC_THREADS = 1024
 """Apart from those that connect: a name server that hangs must not hold up an established connection."""
+TRAFFIC_AT_ONCE = 32
+TRAFFIC_S = 0.5
+"""How long a write takes at most, unless the host takes nothing: such hosts hold a thread each, and up nobody else."""
 GATHER_S = 0.01
 """How long word of many streams is gathered, so that a thousand lines a second wake the event loop a hundred times."""
 MANY_STREAMS = 4
@@ -82,6 +86,7 @@ class Threads:
         self._connecting = ThreadPoolExecutor(CONNECTING_THREADS, thread_name_prefix="dttui-connect")
         self._forwarding = ThreadPoolExecutor(FORWARDING_THREADS, thread_name_prefix="dttui-forward")
         self._look_ups = asyncio.Semaphore(LOOK_UPS)
+        self._traffic_turns = Turns(TRAFFIC_AT_ONCE, TRAFFIC_S)
         self._traffic = ThreadPoolExecutor(TRAFFIC_THREADS, thread_name_prefix="dttui-traffic")
 
     @cached_property
@@ -108,11 +113,8 @@ class Threads:
 
     async def traffic(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a read, write or close that should take no time but might. Raises OSError after `close`."""
-        return await self._run(self._traffic, function, *arguments)
-
-    async def traffic_unless(self, is_prompt: bool, function: Callable[..., T], *arguments: object) -> T:
-        """The same, but in place where that cannot take time."""
-        return function(*arguments) if is_prompt else await self.traffic(function, *arguments)
+        async with self._traffic_turns.turn():
+            return await self._run(self._traffic, function, *arguments)
 
     def close(self) -> None:
         """Let go of all threads; one that is still blocked ends with its own time limit."""

@@ -14,7 +14,6 @@ from paramiko.auth_handler import AuthHandler
 
 from dttui.errors import HostError, HostUnreachableError
 from dttui.inventory.models import Environment
-from dttui.transport import link as link_module
 from dttui.transport.base import RemoteCommand
 from dttui.transport.known_hosts import append, entry_name
 from dttui.transport.ssh import SshTransport
@@ -77,16 +76,6 @@ async def test_a_greeting_without_an_end_is_cut_off_and_the_limit_named(
     assert peak < MOST_BYTES, f"{peak / 1024**2:.0f} MiB"
     assert LIMIT in error.message
     assert len(error.message) < 1000
-
-
-async def test_the_limit_holds_where_each_connection_has_a_thread(
-    transport: SshTransport, ssh_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "IS_AS_EXPECTED", False)
-    with flooding_peer(announcing(0x10000004)) as port:
-        error, peak = await refused(transport, at(port, ssh_config, tmp_path, "direct"))
-    assert peak < MOST_BYTES, f"{peak / 1024**2:.0f} MiB"
-    assert LIMIT in error.message
 
 
 async def test_a_packet_of_just_the_limit_is_read(transport: SshTransport, ssh_config: Path, tmp_path: Path) -> None:

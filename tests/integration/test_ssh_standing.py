@@ -1,10 +1,12 @@
-"""Standing SSH connections are read by the event loop: new keys, floods, half packets and hostile sizes stop nobody."""
+"""Standing SSH connections: new keys, floods, half packets, hostile sizes and frozen servers stop nobody else."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,12 +17,13 @@ import pytest
 
 from dttui.errors import HostUnreachableError
 from dttui.transport import link as link_module
-from dttui.transport import unthreaded
+from dttui.transport import packets
 from dttui.transport.base import RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.connection import SshConnection
+from dttui.transport.packets import BoundedPacketizer
 from dttui.transport.ssh import SshTransport
-from dttui.transport.unthreaded import QuietPacketizer, UnthreadedTransport
+from dttui.transport.threads import TRAFFIC_AT_ONCE
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd, running_sshd
 from tests.waiting import until
@@ -33,7 +36,7 @@ while data := stdin.read(65536):
     while data:
         data = data[os.write(1, data):]
 """
-HOSTILE_SIZE = b"\x7f\xff\xff\xff"
+HOSTILE_BLOCK = b"\x7f\xff\xff\xff" + bytes(12)
 
 
 class Wire:
@@ -104,26 +107,33 @@ def paramiko_of(connection: SshConnection) -> paramiko.Transport:
     return connection._opened.link.transport
 
 
+def socket_of(connection: SshConnection) -> socket.socket:
+    sock = connection._opened.link._sock
+    assert isinstance(sock, socket.socket)
+    return sock
+
+
 def has_new_keys(connection: SshConnection) -> bool:
     """Whether keys were exchanged again: the session is named after the first exchange for ever."""
     transport = paramiko_of(connection)
     return bool(transport.session_id != transport.H)
 
 
-async def test_a_standing_connection_has_no_thread_and_answers_signs_of_life(
+async def test_a_standing_connection_has_one_thread_gives_signs_of_life_and_ends_with_its_thread(
     sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unthreaded, "KEEPALIVE_S", 0.05)
+    monkeypatch.setattr(link_module, "KEEPALIVE_S", 0.05)
+    monkeypatch.setattr(packets, "IDLE_WAKE_S", 0.02)
     async with wire_to(sshd) as wire:
         connection = await transport.connect(sshd.environment(port=wire.port), NOBODY, TIMEOUT_S)
-        assert isinstance(paramiko_of(connection), UnthreadedTransport)
         assert paramiko_of(connection).agreed_on_strict_kex  # type: ignore[attr-defined]  # not in its stubs
-        assert readers() == []
+        assert readers() == [paramiko_of(connection)]
         before = wire.up_bytes
         await until(lambda: wire.up_bytes - before > 500, "signs of life go out")
         assert await echoed(connection, b"word") == b"word"
         assert connection._opened.link.is_alive
         await connection.close()
+        assert readers() == []
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
@@ -131,13 +141,12 @@ async def test_keys_are_exchanged_again_under_load_both_ways_and_no_byte_is_lost
     tmp_path: Path, transport: SshTransport, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
     if side == "client":
-        monkeypatch.setattr(QuietPacketizer, "REKEY_BYTES", 300_000)
+        monkeypatch.setattr(BoundedPacketizer, "REKEY_BYTES", 300_000)
     with running_sshd(tmp_path / "sshd", {"RekeyLimit": "300K"} if side == "server" else {}) as sshd:
         connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
         blocks = [os.urandom(4_000_000), os.urandom(1_500_001), b"x"]
         assert await asyncio.gather(*(echoed(connection, block) for block in blocks)) == blocks
         assert has_new_keys(connection)
-        assert readers() == []
         await connection.close()
 
 
@@ -149,27 +158,15 @@ async def test_keys_are_exchanged_again_under_load_both_ways_and_no_byte_is_lost
         {"Ciphers": "aes256-gcm@openssh.com", "KexAlgorithms": "diffie-hellman-group14-sha256"},
     ],
 )
-async def test_each_way_of_encryption_works_with_a_thread_only_where_a_packet_hides_its_size(
+async def test_each_way_of_encryption_works(
     tmp_path: Path, transport: SshTransport, options: Mapping[str, str]
 ) -> None:
     with running_sshd(tmp_path / "sshd", options) as sshd:
         connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
-        assert len(readers()) == (options.get("MACs") == "hmac-sha2-256")
         block = os.urandom(1_000_000)
         assert await echoed(connection, block) == block
         assert has_new_keys(connection) == ("RekeyLimit" in options)
         await connection.close()
-
-
-async def test_where_paramiko_is_not_as_expected_each_connection_has_its_thread(
-    sshd: Sshd, transport: SshTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "IS_AS_EXPECTED", False)
-    connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
-    assert len(readers()) == 1
-    block = os.urandom(1_000_000)
-    assert await echoed(connection, block) == block
-    await connection.close()
 
 
 async def test_half_a_packet_holds_up_its_own_connection_only(sshd: Sshd, transport: SshTransport) -> None:
@@ -195,7 +192,7 @@ async def test_a_packet_of_a_hostile_size_ends_its_connection_at_once(sshd: Sshd
         connection = await transport.connect(sshd.environment(port=wire.port), NOBODY, TIMEOUT_S)
         stream = await connection.run(RemoteCommand.BOOTSTRAP)
         assert wire.to_client is not None
-        wire.to_client.write(HOSTILE_SIZE)
+        wire.to_client.write(HOSTILE_BLOCK)
         assert await asyncio.wait_for(stream.read(), 5.0) == b""
         assert await stream.wait() == (None, b"")
         with pytest.raises(HostUnreachableError):
@@ -213,7 +210,8 @@ async def test_a_frozen_server_that_takes_nothing_does_not_hold_up_the_event_loo
     data = bootstrap_input(b"print(len(stdin.read()))" + b"#" * 6_000_000, None)
     writing = [asyncio.create_task(stream.write(data)) for stream in streams]
     loop = asyncio.get_running_loop()
-    await until(lambda: connection._opened.link.unsent_bytes > 0, "the network takes no more")
+    sock = socket_of(connection)
+    await until(lambda: not select.select([], [sock], [], 0)[1], "the network takes no more")
     for _ in range(20):
         began = loop.time()
         await asyncio.sleep(0)
@@ -222,3 +220,30 @@ async def test_a_frozen_server_that_takes_nothing_does_not_hold_up_the_event_loo
     await connection.close()
     for outcome in await asyncio.gather(*writing, return_exceptions=True):
         assert isinstance(outcome, HostUnreachableError)
+
+
+async def test_more_frozen_servers_than_may_write_at_once_hold_up_no_other_host(
+    sshd: Sshd, transport: SshTransport
+) -> None:
+    direct = await transport.connect(sshd.environment("direct"), NOBODY, TIMEOUT_S)
+    alive = set(sshd.sessions())
+    count = TRAFFIC_AT_ONCE + 8
+    frozen = await asyncio.gather(
+        *(transport.connect(sshd.environment(f"frozen-{number}"), NOBODY, TIMEOUT_S) for number in range(count))
+    )
+    streams = [await connection.run(RemoteCommand.BOOTSTRAP) for connection in frozen]
+    for pid in set(sshd.sessions()) - alive:
+        os.kill(pid, signal.SIGSTOP)
+    for connection in frozen:
+        socket_of(connection).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    writing = [asyncio.create_task(stream.write(bytes(1_900_000))) for stream in streams]
+    await until(
+        lambda: not select.select([], [socket_of(connection) for connection in frozen], [], 0)[1], "none takes any more"
+    )
+    assert await asyncio.wait_for(echoed(direct, b"goes on"), TIMEOUT_S) == b"goes on"
+    assert not any(task.done() for task in writing)
+    await asyncio.gather(*(connection.close() for connection in frozen))
+    for outcome in await asyncio.gather(*writing, return_exceptions=True):
+        assert isinstance(outcome, HostUnreachableError)
+    await direct.close()
+    assert readers() == []
