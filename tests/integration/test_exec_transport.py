@@ -383,7 +383,7 @@ async def test_many_hosts_take_turns_and_one_that_hangs_holds_up_none(tmp_path: 
         for index in range(60)
     ]
     outcomes = await asyncio.gather(
-        *(transport.connect(environment, Nobody(), 3.0) for environment in environments), return_exceptions=True
+        *(transport.connect(environment, Nobody(), 8.0) for environment in environments), return_exceptions=True
     )
     for index, outcome in enumerate(outcomes):
         if index < 40:

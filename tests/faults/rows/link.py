@@ -134,7 +134,7 @@ ROWS = (
         "with `exec`: no such program; one that ends with words, passes no stdin on, makes a terminal, closes its "
         "pipes; forty that hang beside a good one; banners before the first byte",
         ("P6", "P7", "P8"),
-        3,
+        8,
         (
             f"{_EXEC}test_commands_that_fail_in_every_way_are_named_and_hold_up_no_other_host",
             f"{_COMMAND}test_a_command_that_hangs_without_a_word_is_given_up_in_time_with_all_it_started",
