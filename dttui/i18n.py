@@ -8,27 +8,60 @@ from __future__ import annotations
 import gettext
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 LANGUAGES = ("en", "zh")
 
-_catalogue: gettext.NullTranslations = gettext.NullTranslations()
-_language = "en"
+
+class _Catalogue:
+    """One language, and its messages that were asked for, their placeholders empty."""
+
+    def __init__(self, language: str, translations: gettext.NullTranslations) -> None:
+        self.language = language
+        self.translations = translations
+        self.messages: dict[str, Message] = {}
+
+
+_of_process = _Catalogue("en", gettext.NullTranslations())
+_of_call: ContextVar[_Catalogue | None] = ContextVar("language", default=None)
+_catalogues: dict[str, _Catalogue] = {}
+"""By language, those that calls have asked for."""
 
 
 def set_language(wanted: str | None) -> None:
-    """Choose the language of all later messages: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
-    global _catalogue, _language
-    _language = wanted or _from_environment()
-    _catalogue = _catalogue_of(_language)
-    _messages.clear()
+    """Choose the language of this process: `en`, `zh`, or `None` for what LC_ALL, LC_MESSAGES or LANG say."""
+    global _of_process
+    name = wanted or _from_environment()
+    _of_process = _Catalogue(name, _catalogue_of(name))
+    _catalogues.clear()
+
+
+@contextmanager
+def speaking(wanted: str | None) -> Iterator[None]:
+    """Have all messages inside in a language; `None` changes nothing. Other tasks and threads keep their own."""
+    if wanted is None:
+        yield
+        return
+    if wanted not in _catalogues:
+        _catalogues[wanted] = _Catalogue(wanted, _catalogue_of(wanted))
+    before = _of_call.set(_catalogues[wanted])
+    try:
+        yield
+    finally:
+        _of_call.reset(before)
+
+
+def _catalogue() -> _Catalogue:
+    return _of_call.get() or _of_process
 
 
 def language() -> str:
     """Return the language chosen."""
-    return _language
+    return _catalogue().language
 
 
 class Message(str):
@@ -62,10 +95,6 @@ class Message(str):
 
     def __radd__(self, other: str) -> str:
         return _both(other, self)
-
-
-_messages: dict[str, Message] = {}
-"""Those of the chosen language that were asked for, their placeholders empty."""
 
 
 def _(message: str) -> str:
@@ -113,7 +142,9 @@ def retell(recipe: Mapping[str, Any]) -> str:
         name: retell(value) if isinstance(value, dict) else value
         for name, value in dict(recipe.get("values", {})).items()
     }
-    message = str(_form(identity, str(plural), int(recipe["count"])) if plural else _catalogue.gettext(identity))
+    message = str(
+        _form(identity, str(plural), int(recipe["count"])) if plural else _catalogue().translations.gettext(identity)
+    )
     return message.format(**values) if "values" in recipe else message
 
 
@@ -138,14 +169,16 @@ def retell_within(data: dict[str, Any], found: object) -> None:
 
 
 def _message(message: str) -> Message:
-    known = _messages.get(message)
+    catalogue = _catalogue()
+    known = catalogue.messages.get(message)
     if known is None:
-        known = _messages[message] = Message.of(_catalogue.gettext(message) if message else "", {"id": message})
+        text = catalogue.translations.gettext(message) if message else ""
+        known = catalogue.messages[message] = Message.of(text, {"id": message})
     return known
 
 
 def _form(singular: str, plural: str, count: int) -> Message:
-    text = _catalogue.ngettext(singular, plural, count)
+    text = _catalogue().translations.ngettext(singular, plural, count)
     return Message.of(text, {"id": singular, "plural": plural, "count": count})
 
 

@@ -10,11 +10,12 @@ import base64
 import functools
 import html
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from dttui.variables import variables
 
 Span = tuple[int, int]
 """Where something begins, and where it ends."""
@@ -53,7 +54,8 @@ class Redaction:
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Redaction:
         """Return that of environment variables which are set here."""
-        return cls(os.environ[name] for name in names if name in os.environ)
+        known = variables()
+        return cls(known[name] for name in names if name in known)
 
     def values_in(self, data: bytes) -> list[Span]:
         """Return where the values are, in order; what overlaps is one."""

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from dttui.spec.durations import DURATION
 from dttui.spec.models import Alert, Cluster, Communication, Job, Node, Run
-from dttui.spec.text import DURATION, ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
+from dttui.spec.text import ENV_NAME, IMAGE, INTERFACE_NAME, MODULE_NAME, MOUNT
 from dttui.spec.units import MAX_QUANTITY, BitsPerSecond, Bytes, Nanoseconds
 from dttui.spec.yaml_writer import flow
 

@@ -18,8 +18,10 @@ from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.jobs.board import Board, Cell, Check, cells_to_data, check_ignored
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.jobs.board import Board, check_ignored
+from dttui.jobs.checks import Cell, Check, cells_to_data
+from dttui.launch.submit import make_local_plan
+from dttui.planning.submission import Submission
 from dttui.preflight.checking import check
 from dttui.spec import DocumentError
 from dttui.spec.entry_points import COMMAND

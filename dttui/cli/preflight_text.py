@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.cli.printing import one_line
 from dttui.i18n import _, ngettext
-from dttui.jobs.board import Board, Cell, Check, CheckStatus, cell_text, check_name
+from dttui.jobs.board import Board
+from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, check_name
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Severity
 from dttui.sanitize import clean

@@ -11,7 +11,8 @@ from dtagent.protocol.events import NodeStanding
 
 from dttui import jobs
 from dttui.cli.following import STARTED, Interrupts, follow_job, show_to_the_end, tell_detached
-from dttui.cli.printing import Printer, job_document, plan_document, plan_text, print_document, print_findings
+from dttui.cli.plan_text import plan_document, plan_text
+from dttui.cli.printing import Printer, job_document, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import read_submission
 from dttui.compose.open_points import check_open_points
@@ -24,8 +25,9 @@ from dttui.jobs.lost_nodes import lost_nodes
 from dttui.jobs.view import JobView
 from dttui.launch.control import stop_job
 from dttui.launch.same_job import changed_files, find_earlier, one_submission_at_a_time
-from dttui.launch.submit import Submission, find_same, make_local_plan, submit
+from dttui.launch.submit import find_same, make_local_plan, submit
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.sanitize import clean
 from dttui.spec import DocumentError
 from dttui.spec.findings import Severity

@@ -13,7 +13,7 @@ from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import load_inventory
 from dttui.inventory.slurm import NAME as SLURM
-from dttui.launch.submit import Submission
+from dttui.planning.submission import Submission
 from dttui.spec import parse_document
 from dttui.spec.yaml_reader import decode, read_bytes
 

@@ -18,7 +18,7 @@ from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
 from dttui.inventory.writer import add_environments
-from dttui.launch.submit import Submission
+from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, dump_job, load_document, load_job
 from dttui.spec.edit import edited_in_place
 from dttui.spec.format import format_job

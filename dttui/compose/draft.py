@@ -12,10 +12,11 @@ from dttui.errors import UsageError
 from dttui.fleet.live import EnvironmentStatus
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
 from dttui.planning.compose import ComposeState
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Finding, Plan, Severity
+from dttui.planning.submission import Submission
 from dttui.preflight.occupation import MERELY_BUSY, HostReading, check_room
 from dttui.spec.findings import errors_first, warning
 

@@ -23,7 +23,7 @@ from dttui.diagnosis.models import AbsentNode, Evidence, Failed, LogLine, NodeEv
 from dttui.diagnosis.refused import added_arguments
 from dttui.diagnosis.rounds import Rounds, rounds_of
 from dttui.jobs import LAUNCHER, JobDirectory
-from dttui.jobs.board import Check, CheckStatus
+from dttui.jobs.checks import Check, CheckStatus
 from dttui.jobs.following import LineReader
 from dttui.jobs.log_marks import retold
 from dttui.jobs.log_masks import hidden

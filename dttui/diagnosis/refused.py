@@ -12,6 +12,7 @@ from dttui.errors import DttuiError
 from dttui.frameworks import traits_of
 from dttui.i18n import _
 from dttui.jobs import JobDirectory
+from dttui.jobs.plan_file import SeenPlan
 from dttui.planning.models import Plan
 from dttui.spec.loader import parse_job
 from dttui.words import listed
@@ -21,7 +22,7 @@ _UNKNOWN = re.compile(r"(?:unrecognized arguments?|No such option|Got unexpected
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
 
-def added_arguments(directory: JobDirectory, plan: Plan | None) -> tuple[str, ...]:
+def added_arguments(directory: JobDirectory, plan: Plan | SeenPlan | None) -> tuple[str, ...]:
     """Return what a job's framework puts after `run.args`; nothing where that is not known."""
     with contextlib.suppress(OSError, DttuiError):
         run = parse_job(directory.document.read_bytes(), directory.document.name).run

@@ -26,7 +26,7 @@ from dttui.engine.watch import GangWatch
 from dttui.errors import AgentError, CancelledError, DttuiError, HostError, LaunchError
 from dttui.files import write_atomic
 from dttui.i18n import N_, _, msg, nmsg
-from dttui.jobs.board import Cell, Check, cells_to_data
+from dttui.jobs.checks import Cell, Check, cells_to_data
 from dttui.jobs.outcome import AttemptOutcome, Stage
 from dttui.planning.models import BoundPlan, Plan
 from dttui.preflight.run import Preflight

@@ -39,9 +39,10 @@ from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.jobs.view import WAITS_FOR_ROOM
 from dttui.launch.login_session import take_agent
 from dttui.launch.starting import SPARE, wait_for_job
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.redaction import Redaction
 from dttui.spec import Loaded, parse_document
 from dttui.spec.findings import Severity

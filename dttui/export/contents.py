@@ -17,8 +17,9 @@ from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.jobs import slug
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Plan, PlannedNode
+from dttui.planning.submission import Submission
 from dttui.spec.findings import Finding, errors_first
 from dttui.spec.models import Job
 from dttui.spec.places import with_places

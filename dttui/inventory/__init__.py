@@ -1,17 +1,20 @@
 """Environments and datasets, and where they are read from."""
 
-from dttui.inventory.demo import demo_inventory
-from dttui.inventory.models import Environment, Inventory
-from dttui.inventory.reader import load_inventory, parse_inventory
-from dttui.inventory.ssh_hosts import import_ssh_config
-from dttui.inventory.writer import add_environments
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Environment",
-    "Inventory",
-    "add_environments",
-    "demo_inventory",
-    "import_ssh_config",
-    "load_inventory",
-    "parse_inventory",
-]
+from dttui.lazy import first_use
+
+if TYPE_CHECKING:
+    from dttui.inventory.demo import demo_inventory as demo_inventory
+    from dttui.inventory.json_schema import inventory_schema as inventory_schema
+    from dttui.inventory.models import Dataset as Dataset
+    from dttui.inventory.models import Environment as Environment
+    from dttui.inventory.models import Inventory as Inventory
+    from dttui.inventory.models import Reach as Reach
+    from dttui.inventory.reader import load_inventory as load_inventory
+    from dttui.inventory.reader import parse_inventory as parse_inventory
+    from dttui.inventory.ssh_hosts import import_ssh_config as import_ssh_config
+    from dttui.inventory.ssh_hosts import is_forge as is_forge
+    from dttui.inventory.writer import add_environments as add_environments
+
+__getattr__ = first_use(__name__)

@@ -21,6 +21,7 @@ from dttui.spec.document import validate
 from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
+from dttui.variables import variables
 
 _SSH_CONFIG = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)*[ \t]*(?:Host|Match|Include)[ \t]+[^\n=:]+(?:\n|\Z)", re.IGNORECASE)
 """How one begins; no inventory does."""
@@ -37,7 +38,7 @@ def load_inventory(path: str | os.PathLike[str]) -> Inventory:
     """
     name = os.fspath(path)
     if name == SLURM:
-        return slurm_inventory(os.environ)
+        return slurm_inventory(variables())
     inventory = parse_inventory(read_bytes(Path(path), name, INVENTORY), name, Path(path).parent)
     if any(item.reach is Reach.EXEC for item in inventory.environments):
         _refuse_open(Path(path), name)

@@ -1,27 +1,41 @@
 """The read side of jobs: their directories, events, logs, metrics and views."""
 
-from dttui.jobs.directory import (
-    HEARTBEAT_S,
-    LAUNCHER,
-    JobDirectory,
-    JobSummary,
-    create,
-    find,
-    find_open,
-    list_jobs,
-    slug,
-    summarize,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "HEARTBEAT_S",
-    "LAUNCHER",
-    "JobDirectory",
-    "JobSummary",
-    "create",
-    "find",
-    "find_open",
-    "list_jobs",
-    "slug",
-    "summarize",
-]
+from dttui.lazy import first_use
+
+if TYPE_CHECKING:
+    from dttui.jobs.board import IGNORABLE as IGNORABLE
+    from dttui.jobs.board import Board as Board
+    from dttui.jobs.board import Changed as Changed
+    from dttui.jobs.board import check_ignored as check_ignored
+    from dttui.jobs.checks import Cell as Cell
+    from dttui.jobs.checks import Check as Check
+    from dttui.jobs.checks import CheckStatus as CheckStatus
+    from dttui.jobs.checks import cell_text as cell_text
+    from dttui.jobs.checks import cells_to_data as cells_to_data
+    from dttui.jobs.checks import check_name as check_name
+    from dttui.jobs.curves import Axis as Axis
+    from dttui.jobs.curves import Curves as Curves
+    from dttui.jobs.curves import speed_of as speed_of
+    from dttui.jobs.directory import HEARTBEAT_S as HEARTBEAT_S
+    from dttui.jobs.directory import LAUNCHER as LAUNCHER
+    from dttui.jobs.directory import JobDirectory as JobDirectory
+    from dttui.jobs.directory import JobSummary as JobSummary
+    from dttui.jobs.directory import create as create
+    from dttui.jobs.directory import find as find
+    from dttui.jobs.directory import find_open as find_open
+    from dttui.jobs.directory import list_jobs as list_jobs
+    from dttui.jobs.directory import slug as slug
+    from dttui.jobs.directory import summarize as summarize
+    from dttui.jobs.event_log import read_events as read_events
+    from dttui.jobs.following import JobFollower as JobFollower
+    from dttui.jobs.following import LogFollower as LogFollower
+    from dttui.jobs.log_marks import retold as retold
+    from dttui.jobs.log_times import parse_since as parse_since
+    from dttui.jobs.log_window import LogWindow as LogWindow
+    from dttui.jobs.lost_nodes import lost_nodes as lost_nodes
+    from dttui.jobs.view import JobView as JobView
+    from dttui.jobs.view import NodeView as NodeView
+
+__getattr__ = first_use(__name__)

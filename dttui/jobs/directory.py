@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState
 
@@ -24,10 +25,12 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.files import make_private
 from dttui.i18n import _
 from dttui.jobs.event_log import newest_event, read_events
-from dttui.jobs.launch_file import LaunchFile, read_launch_file
 from dttui.jobs.standing import KINDS, trouble_of
 from dttui.jobs.unwritten import unwritten_events
 from dttui.words import listed
+
+if TYPE_CHECKING:
+    from dttui.jobs.launch_file import LaunchFile
 
 LAUNCHER = "launcher"
 """Name of the process that starts the ranks of a node, where there is one; its log files have it as well."""
@@ -207,6 +210,8 @@ class JobDirectory:
             OSError: there is nothing.
             UsageError: it is of another version of dttui, or damaged.
         """
+        from dttui.jobs.launch_file import read_launch_file  # With its inventory, whose models few verbs want.
+
         return read_launch_file(self.launch)
 
     def read_events(self, *kinds: EventKind) -> list[Event]:

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.protocol.events import Event, EventKind
-from dtagent.protocol.rpc import to_wire
-from pydantic import TypeAdapter, ValidationError
+from dtagent.protocol.rpc import FrameError, decode, to_wire
 
 from dttui.files import cut_torn_line
 from dttui.i18n import Message, msg, recipes, retell, retell_within
 from dttui.jobs.backlog import Backlog
+from dttui.jobs.decoding import taken
 from dttui.redaction import Redaction
 from dttui.rpc.bounds import bounded, cut
 from dttui.timestamps import SteadyClock
 
-EVENT = TypeAdapter(Event)
 NO_ROOM = "no-room-here"
 """Code of a finding on the login node's disk: as a warning, that it takes nothing; else, that it does so again."""
 BLOCK_BYTES = 64 * 1024
@@ -71,7 +70,7 @@ class EventLog:
             "message": str(message),
             "told": recipe or None,
         }
-        event = EVENT.validate_python(self._bounded(self._without_secrets({**made, **fields})))
+        event = taken(Event, self._bounded(self._without_secrets({**made, **fields})))
         line = json.dumps(to_wire(event), ensure_ascii=False)
         is_mark = event.data.get("code") == EVENTS_FULL
         size = len(line.encode(errors="replace")) + 1
@@ -165,8 +164,8 @@ def _mark(kind: EventKind) -> bytes:
 def parse_event(line: bytes) -> Event | None:
     """Decode one line of events.jsonl, its messages in the reader's language; `None` where it is torn."""
     try:
-        event = EVENT.validate_json(line)
-    except ValidationError:
+        event = taken(Event, decode(line))
+    except (FrameError, ValueError):
         return None
     if event.told is not None:
         with contextlib.suppress(*_BAD_RECIPE):

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from dtagent.protocol.events import Event, EventKind, Metric
-from dtagent.protocol.telemetry import HostSample
-from pydantic import TypeAdapter, ValidationError
+from dtagent.protocol.rpc import FrameError, decode
 
+from dttui.jobs.decoding import taken
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.event_log import parse_event
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.log_times import start_since
 from dttui.jobs.metrics import MAX_LINE_BYTES
+from dttui.jobs.plan_file import read_plan_file
 from dttui.jobs.sparse_files import kept_parts, missing_notice, next_kept, read_kept
 from dttui.jobs.unwritten import ANSWER_S, Unwritten
 from dttui.jobs.view import JobView
-from dttui.planning.models import Plan
 from dttui.redaction import NO_VALUES, Redaction
 
-_METRIC = TypeAdapter(Metric)
-_SAMPLE = TypeAdapter(HostSample)
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostSample
+    from pydantic import TypeAdapter
+
 READ_BYTES = 1 << 20
 KEPT_LINES = 16
 """Newest lines that a reader remembers, to find its place in a file that took the place of the one before."""
@@ -139,8 +142,10 @@ def _version(path: Path) -> _Version | None:
 class JobFollower:
     """Keeps a JobView up to date from a job's files."""
 
-    def __init__(self, directory: JobDirectory) -> None:
+    def __init__(self, directory: JobDirectory, *, reads_samples: bool = True) -> None:
+        """Follow a job; without `reads_samples`, without what its hosts do now."""
         self.directory = directory
+        self._reads_samples = reads_samples
         self.view = JobView(directory.job_id)
         self._events = LineReader(directory.events)
         self._metrics = LineReader(directory.metrics)
@@ -185,13 +190,13 @@ class JobFollower:
             self._ahead = []
         for line in self._metrics.read():
             new.extend(self._metric(line))
-        for name, node in self.view.nodes.items():
+        for name, node in self.view.nodes.items() if self._reads_samples else ():
             path = self.directory.samples(name)
             version = _version(path)
             if version is not None and version != self._sample_versions.get(name):
                 self._sample_versions[name] = version
-                with contextlib.suppress(ValidationError):
-                    node.sample = _SAMPLE.validate_json(newest_line(path) or b"")
+                with contextlib.suppress(ValueError):
+                    node.sample = _samples().validate_json(newest_line(path) or b"")
         return new
 
     @property
@@ -201,11 +206,11 @@ class JobFollower:
 
     def _read_plan(self) -> None:
         """Take over the plan where it is new: the controller writes it again once it knows the hosts."""
-        with contextlib.suppress(OSError, ValidationError):
+        with contextlib.suppress(OSError, ValueError):
             version = _version(self.directory.plan)
             if version is None or version == self._plan_version:
                 return
-            plan = Plan.model_validate_json(self.directory.plan.read_bytes())
+            plan = read_plan_file(self.directory.plan)
             self._plan_version = version
             before = self.view.nodes
             self.view.set_plan(plan)
@@ -215,8 +220,8 @@ class JobFollower:
 
     def _metric(self, line: bytes) -> list[Event]:
         try:
-            metric = _METRIC.validate_json(line)
-        except ValidationError:
+            metric = taken(Metric, decode(line))
+        except (FrameError, ValueError):
             return []
         self.view.add_metric(metric)
         data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
@@ -232,6 +237,15 @@ class JobFollower:
                 {**data, **metric.extra},
             )
         ]
+
+
+@functools.cache
+def _samples() -> TypeAdapter[HostSample]:
+    """Return what reads samples: thousands a second, where hosts are many, of a job that is being watched."""
+    from dtagent.protocol.telemetry import HostSample
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(HostSample)
 
 
 class LogFollower:

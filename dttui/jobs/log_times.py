@@ -10,7 +10,7 @@ from typing import BinaryIO
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.jobs.sparse_files import read_kept
-from dttui.spec.conditions import parse_duration
+from dttui.spec.durations import parse_duration
 from dttui.spec.problems import shown
 
 READ_BYTES = 1 << 20

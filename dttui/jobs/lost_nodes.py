@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dtagent.protocol.events import Event, EventKind, NodeStanding
 
-from dttui.spec.findings import Severity
+from dttui.spec.severity import Severity
 
 LOG_REST = "log-rest"
 """Code of a finding on a node's logs: as a warning, that their rest was not fetched; else, that none is left there."""

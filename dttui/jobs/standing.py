@@ -8,7 +8,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
 from dttui.jobs.event_log import NO_ROOM
 from dttui.jobs.view import APART, disturbance
-from dttui.spec.findings import Severity
+from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
 
 KINDS = (EventKind.NODE_STATE, EventKind.FINDING)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
-from dtagent.protocol.telemetry import HostSample
 
 from dttui.i18n import _, ngettext
-from dttui.jobs.board import Cell, Check, cells_from_data
+from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import spread
 from dttui.jobs.event_log import NO_ROOM
-from dttui.planning.models import Plan, PlannedNode
 from dttui.redaction import Redaction
-from dttui.spec.findings import Severity
+from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostSample
+
+    from dttui.jobs.plan_file import SeenNode, SeenPlan
+    from dttui.planning.models import Plan, PlannedNode
 
 MOST_NAMES = 4
 HISTORY = 2000
@@ -59,7 +64,7 @@ class Absence:
 class NodeView:
     """One node of the job."""
 
-    plan: PlannedNode
+    plan: PlannedNode | SeenNode
     state: NodeStanding = NodeStanding.WAITING
     message: str = ""
     word: str = ""
@@ -150,7 +155,7 @@ class JobView:
     """Everything a screen or a printer shows of a job."""
 
     job_id: str
-    plan: Plan | None = None
+    plan: Plan | SeenPlan | None = None
     state: JobState = JobState.PENDING
     reason: str = ""
     progress: str = ""
@@ -184,7 +189,7 @@ class JobView:
     """The how manieth report each of them was."""
     _reports: int = 0
 
-    def set_plan(self, plan: Plan) -> None:
+    def set_plan(self, plan: Plan | SeenPlan) -> None:
         """Take over the plan; nodes appear in order of rank."""
         self.plan = plan
         self.nodes = {node.name: NodeView(node) for node in plan.nodes}

@@ -17,6 +17,7 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
 from dttui.launch.starting import start_controller
 from dttui.transport.base import Prompt, Prompter, PromptKind
+from dttui.variables import variables
 
 DIAL_DEADLINE_S = 60.0
 """A cold Python on a login node that many share takes its time."""
@@ -61,7 +62,7 @@ class ControllerClient:
                     ) from error
                 await asyncio.sleep(0.02)
         client = cls(reader, writer, prompter)
-        agent = os.environ.get("SSH_AUTH_SOCK", "")
+        agent = variables().get("SSH_AUTH_SOCK", "")
         await client._send({"method": "attach", "prompts": prompter is not None, "agent_socket": agent})
         return client
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dttui.launch.login_session import own_scope
+from dttui.variables import are_brought, for_a_process
 
 if TYPE_CHECKING:
     from dttui.jobs import JobDirectory
@@ -102,7 +103,7 @@ def start_controller(
         lock: what claiming the job gave; it is handed on, and closed here.
         launches: whether the controller is the first, and starts the job.
         expects_client: whether a client that can ask a person is about to attach.
-        spare: to be used, where it is still there.
+        spare: to be used, where it is still there and the call brings no variables of its own.
 
     Raises:
         OSError: it was not started.
@@ -118,7 +119,7 @@ def start_controller(
         opened.callback(os.close, log)
         if lock is None:
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        elif spare is None or not spare.take(arguments, lock, log):
+        elif spare is None or are_brought() or not spare.take(arguments, lock, log):
             arguments.append(f"--lock={lock}")
             _spawn(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock])
 
@@ -127,6 +128,7 @@ def _spawn(arguments: list[str], **options: Any) -> None:
     process = subprocess.Popen(
         [*own_scope(), sys.executable, "-m", "dttui.engine", *arguments],
         cwd="/",
+        env=for_a_process(),
         start_new_session=True,
         **options,
     )

@@ -7,7 +7,6 @@ import posixpath
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.protocol.telemetry import HostFacts
@@ -27,34 +26,18 @@ from dttui.launch.script_imports import check_imports, is_without
 from dttui.launch.starting import SpareController, start_controller
 from dttui.planning.models import Finding, Plan
 from dttui.planning.planner import plan as make_plan
+from dttui.planning.submission import Submission
 from dttui.redaction import MIN_LENGTH, is_known
 from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info, warning
 from dttui.spec.models import Job, Run
 from dttui.spec.places import with_places
+from dttui.variables import variables
 from dttui.words import listed
 from dttui.workdir.selection import UploadFile, check_script, survey
 
 MAX_NAMES = 5
 """Files that a finding names; the others are counted."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A job to launch: what `--apply` and the TUI hand over alike."""
-
-    job: Job
-    inventory: Inventory
-    base: Path
-    """Directory that the job's relative paths start from: that of its file."""
-    text: str | None = None
-    """The job file as written, comments and all; made from the job where there is none."""
-    file: str | None = None
-    """What the person calls the file that `text` is of."""
-    notes: tuple[Finding, ...] = ()
-    """What that file says and the job has no place for, where it is of another form than a job file."""
-    ignored: tuple[str, ...] = ()
-    """Codes of errors that the preflight is to ignore."""
 
 
 def make_local_plan(
@@ -85,8 +68,9 @@ def make_local_plan(
             found = [item for item in found if not _is_of_another_script(item, modules, job.run, directory)]
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
+    known_variables = variables()
     for index, name in enumerate(plan.secrets):
-        if name not in os.environ:
+        if name not in known_variables:
             found.append(
                 error(
                     "secret-missing",
@@ -96,7 +80,7 @@ def make_local_plan(
                     path=("run", "secrets", index),
                 )
             )
-        elif not is_known(os.environ[name]):
+        elif not is_known(known_variables[name]):
             found.append(
                 warning(
                     "secret-short",
@@ -106,7 +90,7 @@ def make_local_plan(
                     path=("run", "secrets", index),
                 )
             )
-        elif os.environ[name] in (submission.text or dump_job(submission.job)):
+        elif known_variables[name] in (submission.text or dump_job(submission.job)):
             found.append(
                 warning(
                     "secret-written",
@@ -299,4 +283,5 @@ def _check_upload(run: Run | None, directory: Path) -> list[Finding]:
 
 def find_program(name: str, directory: Path) -> str | None:
     """Return where a program is that `on_event` names; `None` where there is none that can be run."""
-    return shutil.which(str(directory / Path(name).expanduser()) if "/" in name else name)
+    wanted = str(directory / Path(name).expanduser()) if "/" in name else name
+    return shutil.which(wanted, path=variables().get("PATH", os.defpath))

@@ -1,7 +1,49 @@
 """From a job, its environments and what is known of their hosts to a Plan. Pure: no I/O, no clock."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from dttui.planning.planner import bind, plan
+from dttui.lazy import first_use
 
-__all__ = ["bind", "plan"]
+if TYPE_CHECKING:
+    from dttui.planning.advising import framework_of as framework_of
+    from dttui.planning.aggregate import Choice as Choice
+    from dttui.planning.aggregate import aggregate as aggregate
+    from dttui.planning.compose import ComposeState as ComposeState
+    from dttui.planning.compose import ProgramKind as ProgramKind
+    from dttui.planning.cost.assumptions import Input as Input
+    from dttui.planning.cost.assumptions import ModelClaim as ModelClaim
+    from dttui.planning.cost.assumptions import UnknownAssumptionError as UnknownAssumptionError
+    from dttui.planning.cost.assumptions import assume_shape as assume_shape
+    from dttui.planning.cost.collectives import CollectiveChoice as CollectiveChoice
+    from dttui.planning.cost.collectives import rule_text as rule_text
+    from dttui.planning.cost.collectives import timed_text as timed_text
+    from dttui.planning.cost.estimate import Estimate as Estimate
+    from dttui.planning.cost.estimate import MemoryRange as MemoryRange
+    from dttui.planning.cost.estimate import amdahl_text as amdahl_text
+    from dttui.planning.cost.estimate import part_names as part_names
+    from dttui.planning.cost.hardware import Precision as Precision
+    from dttui.planning.cost.hardware import gpu_table as gpu_table
+    from dttui.planning.cost.recommend import Advice as Advice
+    from dttui.planning.cost.recommend import Recommendation as Recommendation
+    from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
+    from dttui.planning.merged_findings import Saying as Saying
+    from dttui.planning.merged_findings import folded as folded
+    from dttui.planning.merged_findings import merge as merge
+    from dttui.planning.models import Aggregate as Aggregate
+    from dttui.planning.models import Plan as Plan
+    from dttui.planning.models import PlannedNode as PlannedNode
+    from dttui.planning.models import PlannedProcess as PlannedProcess
+    from dttui.planning.planner import bind as bind
+    from dttui.planning.planner import plan as plan
+    from dttui.planning.section_form import FieldKind as FieldKind
+    from dttui.planning.section_form import FormField as FormField
+    from dttui.planning.section_form import SectionForm as SectionForm
+    from dttui.planning.section_form import options_form as options_form
+    from dttui.planning.section_form import section_form as section_form
+    from dttui.planning.submission import Submission as Submission
+    from dttui.planning.summary import estimate_text as estimate_text
+    from dttui.planning.summary import gpu_sum as gpu_sum
+    from dttui.planning.summary import network_note as network_note
+    from dttui.planning.summary import success_message as success_message
+
+__getattr__ = first_use(__name__)

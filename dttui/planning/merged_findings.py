@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dttui.i18n import _
-from dttui.planning.models import Finding
 from dttui.words import listed
+
+if TYPE_CHECKING:
+    from dttui.spec.findings import Finding
 
 MOST_NAMES = 4
 """Nodes that a sentence names; the others are counted."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from dttui.fleet.known_hardware import known_hardware
 from dttui.jobs.board import Board, Changed
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.preflight.nodes import CheckedHost
 from dttui.preflight.run import Preflight
 from dttui.transport.base import Prompter, Transport

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dtagent.protocol.probes import ImageReply
 
 from dttui.i18n import _
-from dttui.jobs.board import CheckStatus, Drift, Judgement, drift_of
+from dttui.jobs.board import Drift, Judgement, drift_of
+from dttui.jobs.checks import CheckStatus
 from dttui.rpc.agent_words import agent_text
 from dttui.sanitize import clean
 from dttui.spec.container import Container

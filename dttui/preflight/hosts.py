@@ -11,7 +11,8 @@ from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 from dttui import __version__
 from dttui.frameworks.parts.elastic import MOST_CLOCK_SKEW_S
 from dttui.i18n import _, joined, ngettext
-from dttui.jobs.board import CheckStatus, Judgement
+from dttui.jobs.board import Judgement
+from dttui.jobs.checks import CheckStatus
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.models import Finding, PlannedNode
 from dttui.preflight.software import check_logout

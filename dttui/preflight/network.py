@@ -30,7 +30,8 @@ from dtagent.protocol.rpc import ErrorCode
 from dttui.errors import AgentError, HostError, UsageError
 from dttui.fleet.known_hardware import record_links
 from dttui.i18n import _
-from dttui.jobs.board import CheckStatus, Judgement
+from dttui.jobs.board import Judgement
+from dttui.jobs.checks import CheckStatus
 from dttui.planning.cost.links import MeasuredLink
 from dttui.planning.models import Finding
 from dttui.rpc.client import AgentClient

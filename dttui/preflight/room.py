@@ -11,7 +11,8 @@ from dtagent.protocol.telemetry import HostFacts, HostSample
 from dttui.errors import AgentError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.jobs.board import Board, CheckStatus, Judgement
+from dttui.jobs.board import Board, Judgement
+from dttui.jobs.checks import CheckStatus
 from dttui.planning.models import Plan, PlannedNode
 from dttui.preflight.occupation import HostReading, check_room, count_free
 from dttui.rpc.client import AgentClient

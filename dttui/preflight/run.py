@@ -17,7 +17,8 @@ from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import _, joined
 from dttui.inventory.models import Inventory, Reach
-from dttui.jobs.board import Board, Changed, Check, CheckStatus, Judgement, check_name, forbidding
+from dttui.jobs.board import Board, Changed, Judgement, forbidding
+from dttui.jobs.checks import Check, CheckStatus, check_name
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.cost.links import MeasuredLink

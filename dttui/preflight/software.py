@@ -12,7 +12,8 @@ from dttui.frameworks.bundle import holes_in
 from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
 from dttui.frameworks.parts.prefix import is_watched
 from dttui.i18n import _, joined
-from dttui.jobs.board import CheckStatus, Drift, Judgement, drift_of
+from dttui.jobs.board import Drift, Judgement, drift_of
+from dttui.jobs.checks import CheckStatus
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import error, warning

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from dttui.i18n import _
-from dttui.spec.conditions import parse_duration
+from dttui.spec.durations import DURATION, parse_duration
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.problems import PathKey, PlacedValueError
 from dttui.spec.section import Section
-from dttui.spec.text import DURATION
 
 ReductionName = Literal["sum", "mean", "max", "min"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
+from dttui.spec.durations import parse_duration
 from dttui.spec.problems import did_you_mean, shown, with_hint
-from dttui.spec.text import DURATION
 
 MAX_PATTERN_LENGTH = 500
 """Characters of a regular expression."""
@@ -45,7 +45,6 @@ STATES = {
     ),
     "rank": ("failed",),
 }
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -146,15 +145,6 @@ def parse_pattern(text: str) -> re.Pattern[str]:
     if pattern.search("") is not None:
         raise ValueError(_("{pattern} matches every line, an empty one too").format(pattern=shown(text)))
     return pattern
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of `30s`, `10m`, `10min`, `2h`. Raises ValueError with what was expected."""
-    match = re.fullmatch(DURATION, text.strip())
-    if match is None:
-        message = _("expected a duration, found {value}").format(value=shown(text.strip()))
-        raise ValueError(with_hint(message, _("write it as in {example}").format(example="30s, 10m, 2h")))
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _split(text: str) -> tuple[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
 
 FRAMEWORKS = "dttui.frameworks"
 """The group of entry points: name of a framework → the object that `dttui.frameworks.base.Framework` describes."""
@@ -32,4 +31,6 @@ ALSO_CALLED: dict[str, tuple[str, ...]] = {
 @cache
 def plugin_frameworks() -> frozenset[str]:
     """Return the names of the frameworks that are added."""
+    from importlib.metadata import entry_points  # Every start reads this module, and few ask for names.
+
     return frozenset(entry_points(group=FRAMEWORKS).names)

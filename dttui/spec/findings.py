@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, WrapValidator
 
 from dttui.i18n import Message
 from dttui.spec.problems import PathKey
+from dttui.spec.severity import Severity as Severity
 
 
 def _told(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -18,14 +18,6 @@ def _told(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 Text = Annotated[str, WrapValidator(_told)]
 """Text that stays a `Message` where it is one."""
-
-
-class Severity(str, Enum):
-    """How bad a finding is; an error forbids the launch."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 class Place(BaseModel):

@@ -9,10 +9,11 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.conditions import parse_metric, parse_pattern, parse_state
+from dttui.spec.durations import DURATION
 from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.free_values import FreeValues
 from dttui.spec.section import Section
-from dttui.spec.text import DURATION, Label, Text
+from dttui.spec.text import Label, Text
 from dttui.spec.units import Bytes
 
 LEAST_LOG_CAP = 1 << 20

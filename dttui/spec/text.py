@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from dttui.i18n import _
+from dttui.spec.durations import DURATION
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 """The name of an environment variable."""
@@ -22,9 +23,6 @@ IMAGE = r"^[A-Za-z0-9./_][A-Za-z0-9./_:@+-]*$"
 """An image of a container: a name with tag or digest, a path, or an address."""
 USER_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 """A login name."""
-
-DURATION = r"^([0-9]{1,6}(?:\.[0-9]{1,3})?) ?(s|m|min|h)$"
-"""A duration of seconds, minutes or hours."""
 
 
 def _no_nul(text: str) -> str:

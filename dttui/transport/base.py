@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dttui.inventory.models import Environment
 from dttui.sanitize import shortened
+
+if TYPE_CHECKING:
+    from dttui.inventory.models import Environment
 
 CONNECT_TIMEOUT_S = 20.0
 """How long a host may take to answer."""

@@ -22,6 +22,7 @@ from dttui.sanitize import clean
 from dttui.transport.algorithms import Algorithms
 from dttui.transport.config_blocks import ConfigBlocks, Likeness, transferable
 from dttui.transport.known_hosts import DEFAULT_PORT, entry_name
+from dttui.variables import variables
 
 CACHE_S = 60.0
 """How long an answer of `ssh -G` is used again; an edited configuration takes effect after that."""
@@ -145,7 +146,7 @@ class SshConfig:
         Raises:
             HostUnreachableError: The configuration cannot be read.
         """
-        key = (query, os.environ.get("SSH_AUTH_SOCK", ""))
+        key = (query, variables().get("SSH_AUTH_SOCK", ""))
         with self._lock:
             cached = self._cache.get(key)
         if cached and time.monotonic() < cached[0]:
@@ -341,9 +342,9 @@ def _agent_socket(value: str, tokens: Mapping[str, str]) -> Path | None:
     if value.lower() == "none":
         return None
     if not value or value == "SSH_AUTH_SOCK":
-        value = os.environ.get("SSH_AUTH_SOCK", "")
+        value = variables().get("SSH_AUTH_SOCK", "")
     elif value.startswith("$") and not value.startswith("${"):
-        value = os.environ.get(value[1:], "")
+        value = variables().get(value[1:], "")
     return Path(_expand(value, tokens)) if value else None
 
 
@@ -390,8 +391,8 @@ def _user_name(uid: int) -> str:
 
 def _expand(value: str, tokens: Mapping[str, str]) -> str:
     """A path with its tokens, environment variables and `~` filled in; what is unknown stays."""
-    variables = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), value)
-    return os.path.expanduser(_substitute(variables, tokens))
+    expanded = re.sub(r"\$\{(\w+)\}", lambda match: variables().get(match[1], match[0]), value)
+    return os.path.expanduser(_substitute(expanded, tokens))
 
 
 def _substitute(value: str, tokens: Mapping[str, str]) -> str:

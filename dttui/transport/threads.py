@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import threading
 from collections import deque
@@ -107,7 +108,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         async with self._look_ups:
             found: asyncio.Future[T] = loop.create_future()
-            call = functools.partial(function, *arguments)
+            call = functools.partial(contextvars.copy_context().run, function, *arguments)
             threading.Thread(target=_settle, args=(loop, found, call), daemon=True).start()
             return await found
 
@@ -126,7 +127,9 @@ class Threads:
     async def _run(self, pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise ConnectionAbortedError("the transport is closed")
-        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(
+            pool, contextvars.copy_context().run, function, *arguments
+        )
 
 
 def _settle(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[T], function: Callable[[], T]) -> None:

@@ -30,8 +30,9 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Changed
 from dttui.launch.same_job import one_submission_at_a_time
-from dttui.launch.submit import Submission, find_same, submit
+from dttui.launch.submit import find_same, submit
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.preflight.checking import check
 from dttui.sanitize import clean
 from dttui.spec import Job

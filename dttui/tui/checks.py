@@ -8,7 +8,7 @@ from dtagent.protocol.events import Event
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.jobs.board import Cell, Check, CheckStatus, cell_text, check_name
+from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, check_name
 from dttui.jobs.view import JobView
 from dttui.planning.models import Severity
 from dttui.tui import words

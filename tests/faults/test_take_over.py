@@ -20,7 +20,8 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.launch import submit as launch
 from dttui.launch.control import ControllerClient, ensure_controller
-from dttui.launch.submit import Submission, make_local_plan, submit
+from dttui.launch.submit import make_local_plan, submit
+from dttui.planning.submission import Submission
 from dttui.spec import load_document
 from tests.agent.conversation import processes_with
 from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui

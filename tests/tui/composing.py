@@ -10,8 +10,8 @@ from textual.widgets import Button, OptionList
 from dttui.frameworks import frameworks
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
-from dttui.launch.submit import Submission
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.frameworks import FrameworkDialog

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dttui.i18n import _
-from dttui.jobs.board import Board, Changed, Check, CheckStatus, Judgement
-from dttui.launch.submit import Submission
+from dttui.jobs.board import Board, Changed, Judgement
+from dttui.jobs.checks import Check, CheckStatus
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.spec.findings import error, warning
 
 

@@ -7,8 +7,8 @@ from textual.pilot import Pilot
 from dttui.errors import UsageError
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Changed
-from dttui.launch.submit import Submission
 from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.compose import ComposeScreen

@@ -41,8 +41,9 @@ from dttui.jobs.view import JobView
 from dttui.launch import starting
 from dttui.launch.control import ControllerClient, ensure_controller
 from dttui.launch.starting import start_controller
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Bindings, BoundPlan, Plan
+from dttui.planning.submission import Submission
 from dttui.spec import parse_job
 from dttui.transport.base import Prompt, PromptKind
 from tests.fake_transport import FakeHost, FakeTransport

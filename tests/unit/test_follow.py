@@ -46,11 +46,11 @@ def test_a_plan_that_is_written_again_replaces_the_first_and_states_stay(directo
     log.add(EventKind.NODE_STATE, "", node="a", data={"state": "running"})
     follower = JobFollower(directory)
     follower.poll()
-    assert follower.view.nodes["a"].plan.address == first.nodes[0].address
-    nodes = (first.nodes[0].model_copy(update={"address": "10.0.0.99"}), *first.nodes[1:])
+    assert follower.view.nodes["a"].plan.python == first.nodes[0].python
+    nodes = (first.nodes[0].model_copy(update={"python": "python3.99"}), *first.nodes[1:])
     directory.plan.write_text(first.model_copy(update={"nodes": nodes}).model_dump_json())
     follower.poll()
-    assert follower.view.nodes["a"].plan.address == "10.0.0.99"
+    assert follower.view.nodes["a"].plan.python == "python3.99"
     assert follower.view.nodes["a"].state == "running"
     assert follower.view.nodes["b"].state == "waiting"
 

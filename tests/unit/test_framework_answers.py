@@ -12,7 +12,8 @@ import pytest
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.frameworks.base import Framework
-from dttui.jobs.board import Board, Check
+from dttui.jobs.board import Board
+from dttui.jobs.checks import Check
 from dttui.planning.planner import plan
 from dttui.preflight.framework_answers import request_for
 from dttui.preflight.run import Preflight

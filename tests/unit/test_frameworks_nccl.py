@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dtagent.protocol.telemetry import HostFacts, PythonFacts, RdmaPort
 
-from dttui.cli.printing import plan_text
+from dttui.cli.plan_text import plan_text
 from dttui.frameworks.parts.nccl import reason
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.models import Plan

@@ -20,8 +20,9 @@ from dttui.launch import submit as launch
 from dttui.launch.command_line import needs_on_host, script_of
 from dttui.launch.same_job import find_earlier
 from dttui.launch.starting import SpareController
-from dttui.launch.submit import Submission, find_same, make_local_plan, submit
+from dttui.launch.submit import find_same, make_local_plan, submit
 from dttui.planning.models import Finding, Plan, Severity
+from dttui.planning.submission import Submission
 from dttui.spec import parse_job
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))

@@ -18,7 +18,8 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.errors import HostError, PreflightError
 from dttui.i18n import Message, _, joined, msg, ngettext, nmsg, retell, set_language
 from dttui.jobs import JobDirectory
-from dttui.jobs.board import Board, Check, Judgement, cells_to_data
+from dttui.jobs.board import Board, Judgement
+from dttui.jobs.checks import Check, cells_to_data
 from dttui.jobs.event_log import EventLog
 from dttui.rpc import agent_words
 from dttui.rpc.agent_words import agent_text, gpu_note_text

@@ -12,7 +12,8 @@ from dtagent.protocol.events import Event, EventKind, Metric
 from dttui.engine.alerts import metric_watch
 from dttui.engine.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
 from dttui.jobs import JobDirectory
-from dttui.jobs.event_log import EVENT, EventLog
+from dttui.jobs.decoding import taken
+from dttui.jobs.event_log import EventLog
 
 
 def reports(losses: list[float], rank: int = 0, first_step: int = 0) -> list[Metric]:
@@ -118,5 +119,5 @@ def test_an_alert_is_an_event_that_reads_back_from_disk(tmp_path: object) -> Non
     directory = JobDirectory(tmp_path)  # type: ignore[arg-type]  # pytest's Path
     event = EventLog(directory.events).add(EventKind.METRIC_ALERT, message, rank=2, node="gpu1", data=alert.data)
     assert isinstance(event, Event)
-    assert EVENT.validate_python(json.loads(directory.events.read_text())) == event
+    assert taken(Event, json.loads(directory.events.read_text())) == event
     assert event.data == {"code": "loss-spike", "metric": "loss", "step": 1240, "value": 9.5, "usual": 2.125}

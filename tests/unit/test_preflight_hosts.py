@@ -12,18 +12,8 @@ from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSam
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.errors import UsageError
-from dttui.jobs.board import (
-    Board,
-    Cell,
-    Check,
-    CheckStatus,
-    Drift,
-    Judgement,
-    cell_text,
-    cells_from_data,
-    cells_to_data,
-    check_ignored,
-)
+from dttui.jobs.board import Board, Drift, Judgement, check_ignored
+from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, cells_from_data, cells_to_data
 from dttui.planning.models import PlannedNode
 from dttui.preflight import hosts
 from dttui.spec.findings import error, warning

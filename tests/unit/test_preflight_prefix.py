@@ -8,7 +8,7 @@ import pytest
 from dtagent.protocol.rpc import to_wire
 
 from dttui.frameworks.parts.prefix import leads_elsewhere
-from dttui.jobs.board import Check
+from dttui.jobs.checks import Check
 from dttui.planning.planner import plan
 from dttui.preflight.framework_answers import request_for
 from dttui.preflight.software import facts_request

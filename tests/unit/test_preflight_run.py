@@ -18,7 +18,8 @@ from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError
 from dttui.fleet.known_hardware import measured_links, record_links
 from dttui.inventory.models import Inventory
-from dttui.jobs.board import Board, Check, CheckStatus
+from dttui.jobs.board import Board
+from dttui.jobs.checks import Check, CheckStatus
 from dttui.planning.cost.links import MeasuredLink, newest
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan

@@ -24,9 +24,9 @@ from dttui.frameworks import frameworks
 from dttui.frameworks.bundle import PlannedProcess, fill
 from dttui.inventory import Inventory
 from dttui.inventory.models import GpuResources, Resources
-from dttui.launch.submit import Submission
 from dttui.planning.models import Bindings, NodeBinding, Plan
 from dttui.planning.planner import bind
+from dttui.planning.submission import Submission
 from dttui.spec.models import Checkpoint, DatasetRef, Recovery, Run
 from tests.job_strategies import TEXTS
 from tests.unit.seed_cluster import SEED, environment, make_job

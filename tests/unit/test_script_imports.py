@@ -13,7 +13,8 @@ import pytest
 from dttui.frameworks.registry import frameworks
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.launch.script_imports import MOST_FILES, check_imports, imports_of
-from dttui.launch.submit import Submission, make_local_plan
+from dttui.launch.submit import make_local_plan
+from dttui.planning.submission import Submission
 from dttui.spec.models import Model, Run
 from tests.unit.seed_cluster import environment, make_job
 from tests.unit.test_preflight_run import INVENTORY, NAMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dttui.cli.printing import plan_text
+from dttui.cli.plan_text import plan_text
 from dttui.planning.planner import plan
 from dttui.spec import parse_job
 from dttui.spec.problems import DocumentError

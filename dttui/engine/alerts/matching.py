@@ -22,11 +22,11 @@ from dttui.redaction import redact
 from dttui.spec.conditions import (
     MetricCondition,
     StateCondition,
-    parse_duration,
     parse_metric,
     parse_pattern,
     parse_state,
 )
+from dttui.spec.durations import parse_duration
 from dttui.spec.findings import Severity
 from dttui.spec.models import Alert
 

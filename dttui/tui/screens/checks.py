@@ -16,7 +16,8 @@ from textual.screen import Screen
 
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.jobs.board import IGNORABLE, Board, Cell, Changed, Check
+from dttui.jobs.board import IGNORABLE, Board, Changed
+from dttui.jobs.checks import Cell, Check
 from dttui.jobs.view import JobView
 from dttui.planning.models import Finding, Plan
 from dttui.sanitize import clean

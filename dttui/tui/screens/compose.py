@@ -25,9 +25,9 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Changed
 from dttui.jobs.event_log import read_events
-from dttui.launch.submit import Submission
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Plan
+from dttui.planning.submission import Submission
 from dttui.planning.summary import success_message
 from dttui.sanitize import clean
 from dttui.spec import Job

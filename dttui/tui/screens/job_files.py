@@ -15,8 +15,8 @@ from dttui.compose import documents
 from dttui.errors import DttuiError
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
-from dttui.launch.submit import Submission
 from dttui.planning.compose import ComposeState
+from dttui.planning.submission import Submission
 from dttui.sanitize import clean
 from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
 

@@ -1,0 +1,103 @@
+"""A plan as it is printed: as data, and for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dttui.cli.estimate_text import gap_lines
+from dttui.frameworks import IN_FULL, reason
+from dttui.i18n import _, ngettext
+from dttui.planning import Plan
+from dttui.sanitize import clean
+from dttui.spec import format_bytes
+from dttui.words import process_name
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as data: each node with its GPUs, its first command and that command's environment beside it."""
+    document = plan.model_dump(mode="json", context=IN_FULL)
+    for node in document["nodes"]:
+        first = node["processes"][0] if node["processes"] else {"argv": [], "env": {}}
+        node["gpus"] = node["slots"] if node["cuda_slots"] or node["simulated"] else 0
+        node["command"], node["env"] = first["argv"], first["env"]
+    return document
+
+
+def plan_text(plan: Plan) -> str:
+    """Return a plan for a person to read: the sum, then each node with its command."""
+    total = plan.aggregate
+    types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items()) or "–"
+    lines = [
+        ngettext(
+            "{name}: {framework}, backend {backend}, world size {size} on {count} node",
+            "{name}: {framework}, backend {backend}, world size {size} on {count} nodes",
+            len(plan.nodes),
+        ).format(
+            name=plan.job_name,
+            framework=plan.framework,
+            backend=plan.backend,
+            size=plan.world_size,
+            count=len(plan.nodes),
+        ),
+        _("GPUs {gpus} ({types}) · CPUs {cpus} · memory {memory} GB · zones: {zones}").format(
+            gpus=total.gpu_count if total.gpus_known else f"≥{total.gpu_count}" if total.gpu_count else "?",
+            types=types,
+            cpus=total.cpu_count if total.cpu_count is not None else "?",
+            memory=f"{total.memory_bytes / 1e9:.0f}" if total.memory_bytes is not None else "?",
+            zones=", ".join(total.zones) or "–",
+        ),
+    ]
+    if plan.estimate is not None:
+        memory, step = plan.estimate.memory_per_gpu_gb, plan.estimate.step_time_s
+        lines.append(
+            _(
+                "estimate: {low}–{high} of {room} GB a GPU · {step} s a step ({fast}–{slow}), {share} communication"
+            ).format(
+                low=f"{memory.low:.1f}",
+                high=f"{memory.high:.1f}",
+                room=f"{plan.estimate.gpu_memory_gb:.1f}",
+                step=f"{step.value:.3g}",
+                fast=f"{step.low:.3g}",
+                slow=f"{step.high:.3g}",
+                share=f"{plan.estimate.communication_share:.0%}",
+            )
+        )
+        lines += [f"  {line}" for line in gap_lines(plan.estimate)]
+    lines.append(
+        _("rendezvous within {seconds:g} s · at most {size} of each log kept on a host").format(
+            seconds=plan.rendezvous_timeout_s, size=format_bytes(plan.log_cap_bytes)
+        )
+    )
+    for node in plan.nodes:
+        mark = "★" if node.node_rank == 0 else " "
+        ranks = f"{node.ranks[0]}–{node.ranks[-1]}" if len(node.ranks) > 1 else f"{node.ranks[0]}"
+        simulated = _(" (simulated GPUs)") if node.simulated else ""
+        lines.append(
+            f"{mark} {node.node_rank} {node.name}  {node.address}  "
+            + (_("ranks {ranks}") if len(node.ranks) > 1 else _("rank {ranks}")).format(ranks=ranks)
+            + simulated
+        )
+        for process in node.processes:
+            lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")
+    lines += _variables(plan)
+    return clean("\n".join(lines))
+
+
+def _variables(plan: Plan) -> Iterator[str]:
+    """Yield the variables that have a reason to be told: those that all nodes have alike, then what differs."""
+    nodes = [
+        {name: (value, reason(name, value, plan.own_variables)) for name, value in node.processes[-1].env.items()}
+        for node in plan.nodes
+        if node.processes
+    ]
+    told = {name: value for node in nodes for name, value in node.items() if value[1]}
+    if told:
+        yield _("variables (all others: --output json):")
+    for name, (value, why) in told.items():
+        if all(node.get(name) == (value, why) for node in nodes):
+            yield f"      {name}={value}  # {why}"
+        else:
+            for planned in plan.nodes:
+                if planned.processes and name in (env := planned.processes[-1].env):
+                    yield f"      {planned.name}: {name}={env[name]}  # {why}"

@@ -1,0 +1,62 @@
+"""plan.json as those read it who follow a job: what they show of it, without the models that a plan is made with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtagent.protocol.alike import unfold
+
+from dttui.jobs.decoding import taken
+
+
+@dataclass(frozen=True)
+class SeenProcess:
+    """Of a `PlannedProcess`, what is shown."""
+
+    name: str
+    argv: tuple[str, ...]
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class SeenNode:
+    """Of a `PlannedNode`, what is shown."""
+
+    name: str
+    node_rank: int
+    python: str
+    simulated: bool
+    ranks: tuple[int, ...]
+    prefix: tuple[str, ...] = ()
+    processes: tuple[SeenProcess, ...] = ()
+
+
+@dataclass(frozen=True)
+class SeenPlan:
+    """Of a `Plan`, what is shown."""
+
+    job_name: str
+    framework: str
+    world_size: int
+    master_address: str
+    nodes: tuple[SeenNode, ...]
+    secrets: tuple[str, ...] = ()
+    rendezvous_timeout_s: float = 300.0
+
+
+def read_plan_file(path: Path) -> SeenPlan:
+    """Read one, of this version or another.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        ValueError: it is half written, or damaged.
+    """
+    try:
+        plan = json.loads(path.read_bytes())
+    except RecursionError as fault:
+        raise ValueError(str(fault)) from fault
+    if isinstance(plan, dict) and isinstance(plan.get("nodes"), dict):
+        plan = {**plan, "nodes": unfold(plan["nodes"])}
+    return taken(SeenPlan, plan)

@@ -1,0 +1,88 @@
+"""What verbs import that only look at jobs: those sets say the same on every machine, which a time does not."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.events import EventKind, Metric
+from dtagent.protocol.rpc import to_wire
+
+from dttui import jobs
+from dttui.jobs.event_log import EventLog
+from dttui.planning.planner import plan
+from tests.tui.fake_fleet import job, make_inventory
+
+PLANNER = ("dttui.planning.planner", "dttui.planning.models", "dttui.planning.cost", "dttui.frameworks.")
+SSH = ("paramiko", "cryptography", "dttui.transport.ssh")
+MODELS = ("pydantic", "yaml", "dttui.spec.models", "dttui.inventory.models")
+ACTS = ("textual", "dttui.engine", "dttui.export.", "dttui.preflight.", "dttui.fleet.", "dttui.compose.")
+LOADED = """
+import sys
+from dttui.cli import main
+try:
+    status = main(sys.argv[1:])
+except SystemExit as end:
+    status = end.code
+print("\\n", *sys.modules, status)
+"""
+
+
+def loaded(*arguments: str) -> tuple[set[str], int]:
+    """Return the modules that a verb has loaded by its end, and its exit status."""
+    command = [sys.executable, "-c", LOADED, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    *modules, status = done.stdout.splitlines()[-1].split()
+    return set(modules), int(status)
+
+
+def among(modules: set[str], unwanted: tuple[str, ...]) -> set[str]:
+    """Return the modules that are one of those, or below one; below alone where it ends in a dot."""
+    return {name for name in modules for item in unwanted if name == item or name.startswith(f"{item.rstrip('.')}.")}
+
+
+@pytest.fixture
+def ended() -> jobs.JobDirectory:
+    """A job that has ended well, with all that its directory holds then."""
+    made = plan(job("pytorch-dev-env"), make_inventory())
+    directory = jobs.create("gpt")
+    directory.plan.write_text(made.model_dump_json(indent=2))
+    log = EventLog(directory.events)
+    log.add(EventKind.NODE_STATE, "", node="pytorch-dev-env", data={"state": "running"})
+    log.add(EventKind.JOB_STATE, "all ranks ran to their end", data={"state": "SUCCEEDED"})
+    log.add(EventKind.OUTCOME, "", data={"state": "SUCCEEDED", "exit_code": 0})
+    directory.metrics.write_text(json.dumps(to_wire(Metric(0, 10, loss=2.5))) + "\n")
+    directory.logs(0, "pytorch-dev-env").mkdir(parents=True)
+    (directory.logs(0, "pytorch-dev-env") / "0.out").write_text("hello\n")
+    return directory
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["ps", "-a"], ["status", "last"], ["logs", "last"], ["logs", "last", "--since", "1h"]]
+)
+def test_verbs_that_look_at_jobs_load_no_models_planner_or_ssh(ended: jobs.JobDirectory, arguments: list[str]) -> None:
+    modules, status = loaded(*arguments)
+    assert status == 0
+    assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
+
+
+@pytest.mark.parametrize("room", ["diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
+def test_a_room_has_what_it_says_it_has(room: str) -> None:
+    package = importlib.import_module(f"dttui.{room}")
+    names = re.findall(r"^    from \S+ import (\w+) as", Path(str(package.__file__)).read_text(), re.MULTILINE)
+    assert names
+    assert all(getattr(package, name) is not None for name in names)
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_it'"):
+        _ = package.nothing_of_it
+
+
+@pytest.mark.parametrize("room", ["diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
+def test_a_room_by_itself_loads_nothing(room: str) -> None:
+    code = f"import sys, dttui.{room}; print(*[name for name in sys.modules if name.startswith('dttui.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert set(done.stdout.split()) == {f"dttui.{room}", "dttui.lazy"}
