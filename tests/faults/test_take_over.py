@@ -36,11 +36,11 @@ COUNTS = (
 )
 DOOMED = """
 import os, signal, sys
-from dttui.engine import process as controller
+from dttui.engine import controller
 from dttui.engine import attempt as gang
 from dttui.engine import start as gang_start
 from dttui.engine import watch as gang_watch
-from dttui.engine import node_run, node_start
+from dttui.engine.nodes import node_run, node_start
 
 def die(*_arguments, **_options):
     os.kill(os.getpid(), signal.SIGKILL)

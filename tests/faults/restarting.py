@@ -1,0 +1,89 @@
+"""Controllers that allow a job two restarts, and die before one of the records that they write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.events import Event
+
+from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.launch import submit as launch
+from dttui.launch.submit import make_local_plan, submit
+from dttui.planning.submission import Submission
+from dttui.spec import load_document
+from tests.integration.headless import DEADLINE_S
+from tests.waiting import wait_until
+
+CONTROLLER = """
+import functools, os, signal, sys
+from dtagent.protocol.events import EventKind
+from dttui.engine import controller
+from dttui.engine.decision import RecoveryPolicy
+from dttui.jobs.event_log import EventLog
+
+left, add = int(sys.argv.pop(1)), EventLog.add
+
+def counted(log, kind, *arguments, **fields):
+    global left
+    left -= kind is not EventKind.PREFLIGHT
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return add(log, kind, *arguments, **fields)
+
+EventLog.add = counted
+controller.Controller = functools.partial(controller.Controller, policy=RecoveryPolicy(max_restarts=2))
+sys.exit(controller.main(sys.argv[1:]))
+"""
+
+
+def begun(
+    file: Path, inventory: Inventory, patch: pytest.MonkeyPatch, dies_at: int
+) -> tuple[JobDirectory, subprocess.Popen[bytes]]:
+    """Submit a job to a controller that dies before its record of this number, from 1; with 0 it does not.
+
+    The cells of a preflight's board are not counted: nothing hangs on them.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(directory: JobDirectory, lock: int, **_options: bool) -> None:
+        arguments = [str(dies_at), str(directory.path), "--launch", f"--lock={lock}"]
+        command = [sys.executable, "-c", CONTROLLER, *arguments]
+        with directory.controller_log.open("ab") as log:
+            started.append(subprocess.Popen(command, pass_fds=[lock], stdout=log, stderr=log))
+        os.close(lock)
+
+    with patch.context() as patched:
+        patched.setattr(launch, "start_controller", start)
+        submission = Submission(load_document(file).job, inventory, file.parent)
+        directory = submit(submission, make_local_plan(submission), expects_client=False)
+    return directory, started[0]
+
+
+def ended(directory: JobDirectory, first: subprocess.Popen[bytes]) -> list[Event]:
+    """Wait for the first controller's end; have another one go on where that left work; return all events."""
+    code = first.wait(DEADLINE_S)
+    assert code in (0, -signal.SIGKILL), directory.controller_log.read_text()
+    if not directory.is_over():
+        arguments = [sys.executable, "-c", CONTROLLER, "0", str(directory.path)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    wait_until(directory.is_over, f"the job to end: {directory.controller_log.read_text()}", DEADLINE_S)
+    return directory.read_events()
+
+
+def runs(directory: JobDirectory, names: list[str]) -> Callable[[int], list[int]]:
+    """Return how often each rank of an attempt has run, by what it has printed."""
+
+    def of(attempt: int) -> list[int]:
+        paths = [directory.logs(attempt, name) / f"{rank}.out" for rank, name in enumerate(names)]
+        return [path.read_text().count("ran\n") if path.exists() else 0 for path in paths]
+
+    return of
