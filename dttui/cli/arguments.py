@@ -20,6 +20,29 @@ from dttui.spec.problems import did_you_mean, printable
 
 MOST_DIGITS = 18
 """Of a whole number."""
+COMMANDS = {
+    "apply": ("run", "apply"),
+    "stop": ("run", "stop"),
+    "attach": ("attach", "attach"),
+    "preflight": ("preflight", "preflight"),
+    "plan": ("run", "show_plan"),
+    "validate": ("run", "validate"),
+    "render": ("rendering", "render"),
+    "init": ("initialising", "init"),
+    "ps": ("inspect", "ps"),
+    "status": ("inspect", "status"),
+    "logs": ("inspect", "logs"),
+    "diagnose": ("diagnosing", "diagnose_job"),
+    "remove": ("removing", "remove_jobs"),
+    "envs": ("hosts", "envs"),
+    "agents": ("agents", "agents"),
+    "schema": ("language", "show_schema"),
+    "fmt": ("language", "format_files"),
+    "import": ("importing", "import_job"),
+    "estimate": ("estimating", "show_estimate"),
+    "recommend": ("estimating", "show_recommendation"),
+}
+"""Verb → module of this package, and the function in it."""
 
 
 class _Parser(ArgumentParser):

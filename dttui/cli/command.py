@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from importlib import import_module
 
-from dttui.cli.arguments import parse_arguments, refuse_conflicts
+from dttui.cli.arguments import COMMANDS, parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
 from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import CancelledError, DttuiError, ExitCode
@@ -21,30 +21,6 @@ from dttui.i18n import _, set_language
 from dttui.launch.starting import SpareController
 from dttui.sanitize import clean
 from dttui.spec.problems import DocumentError, format_path
-
-_COMMANDS = {
-    "apply": ("run", "apply"),
-    "stop": ("run", "stop"),
-    "attach": ("attach", "attach"),
-    "preflight": ("preflight", "preflight"),
-    "plan": ("run", "show_plan"),
-    "validate": ("run", "validate"),
-    "render": ("rendering", "render"),
-    "init": ("initialising", "init"),
-    "ps": ("inspect", "ps"),
-    "status": ("inspect", "status"),
-    "logs": ("inspect", "logs"),
-    "diagnose": ("diagnosing", "diagnose_job"),
-    "remove": ("removing", "remove_jobs"),
-    "envs": ("hosts", "envs"),
-    "agents": ("agents", "agents"),
-    "schema": ("language", "show_schema"),
-    "fmt": ("language", "format_files"),
-    "import": ("importing", "import_job"),
-    "estimate": ("estimating", "show_estimate"),
-    "recommend": ("estimating", "show_recommendation"),
-}
-"""Verb → module of this package, and the function in it."""
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -105,7 +81,7 @@ def _interrupted(options: Namespace) -> str:
 
 def _command(verb: str) -> Callable[[Namespace], int]:
     """Return what does it. The other verbs are not imported."""
-    module, name = _COMMANDS[verb]
+    module, name = COMMANDS[verb]
     with collected_rarely():
         command: Callable[[Namespace], int | Awaitable[int]] = getattr(import_module(f"dttui.cli.{module}"), name)
 

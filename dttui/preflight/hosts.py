@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from dtagent.protocol.probes import PathsReply, PathState
@@ -12,7 +13,7 @@ from dttui import __version__
 from dttui.frameworks.parts.elastic import MOST_CLOCK_SKEW_S
 from dttui.i18n import _, joined, ngettext
 from dttui.jobs.board import Judgement
-from dttui.jobs.checks import CheckStatus
+from dttui.jobs.checks import Check, CheckStatus
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.models import Finding, PlannedNode
 from dttui.preflight.software import check_logout
@@ -35,6 +36,35 @@ CLOCK_WANTED_S = 1.0
 
 _HELD_BACK = frozenset({"hardware slowdown", "hardware thermal slowdown", "power brake", "software thermal slowdown"})
 """Reasons for a low clock that are no choice of anybody's."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a host has said of itself so far; `None` for what it has not said yet."""
+
+    node: PlannedNode
+    """The job's node there."""
+    world_size: int
+    checkpoints: str | None
+    """Directory of the job's checkpoints there."""
+    facts: HostFacts | None
+    sample: HostSample | None
+    paths: PathsReply | None
+
+
+def judge_told(told: Told) -> dict[Check, Judgement]:
+    """Return what can be judged by now of what a host says of itself."""
+    node, facts, sample, paths = told.node, told.facts, told.sample, told.paths
+    found: dict[Check, Judgement] = {}
+    if facts is not None:
+        found[Check.LIMITS] = judge_limits(node, facts, told.world_size)
+    if facts is not None and sample is not None:
+        found[Check.HEALTH] = judge_health(node, facts, sample)
+    if facts is not None and paths is not None:
+        found[Check.ROOM] = judge_room(node, facts, paths, told.checkpoints)
+    if paths is not None:
+        found[Check.PATHS] = judge_paths(node, paths)
+    return found
 
 
 def judge_agent(name: str, version: str) -> Judgement:

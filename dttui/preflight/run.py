@@ -310,27 +310,21 @@ class Preflight:
         """
         facts, sample, paths = self._facts.get(name), self._samples.get(name), self._paths.get(name)
         planned = self._planned(name)
-        found: dict[Check, Judgement] = {}
+        told = hosts.Told(planned, self._plan.world_size, _checkpoints(planned), facts, sample, paths)
+        found = hosts.judge_told(told)
         if name in self._offsets:
             everyone = [offset_s for offset_s, _trip_s in self._offsets.values()]
             found[Check.CLOCK] = hosts.judge_clock(
                 name, *self._offsets[name], everyone, is_elastic=self._plan.min_nodes is not None
             )
-        if paths is not None:
-            found[Check.PATHS] = hosts.judge_paths(planned, paths)
-        if facts is not None:
-            if self._plan.container is None:
-                found[Check.SOFTWARE] = self._frameworks.add_to(judge_software(self._plan, planned, facts), planned)
-            found[Check.LIMITS] = hosts.judge_limits(planned, facts, self._plan.world_size)
-            if sample is not None:
-                found[Check.HEALTH] = hosts.judge_health(planned, facts, sample)
-                found[Check.GPUS] = judge_gpus(self._plan, self._inventory, planned, HostReading(facts, sample))
-            if paths is not None:
-                found[Check.ROOM] = hosts.judge_room(planned, facts, paths, _checkpoints(planned))
+        if facts is not None and self._plan.container is None:
+            found[Check.SOFTWARE] = self._frameworks.add_to(judge_software(self._plan, planned, facts), planned)
+        if facts is not None and sample is not None:
+            found[Check.GPUS] = judge_gpus(self._plan, self._inventory, planned, HostReading(facts, sample))
         if self._plan.container is not None and name in self._images:
             judged = judge_image(name, self._plan.container, self._images[name])
-            told = (judged.text, unread(self._plan, thorough=self._is_thorough))
-            found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, told)))
+            texts = (judged.text, unread(self._plan, thorough=self._is_thorough))
+            found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, texts)))
         self.board.put(name, found, seconds)
 
     async def _look_again(self, name: str) -> None:
