@@ -200,58 +200,85 @@ class JobView:
             self.events.append(event)
         self.started_at = self.started_at or event.time
         if event.attempt is not None and event.attempt != self.attempt:
-            self.attempt, self.apart = event.attempt, ""
-            for node in self.nodes.values():
-                node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
-        if event.kind is EventKind.JOB_STATE:
-            self.state = JobState(event.data.get("state"))
-            self.reason, self.progress = event.message, ""
-            for node in self.nodes.values():
-                node.absence = None
-            self.has_started = self.has_started or self.state in (JobState.RENDEZVOUS, JobState.RUNNING)
-            if self.state is JobState.RUNNING:
-                self.running_at = self.running_at or event.time
-            elif self.state is JobState.UNKNOWN:
-                self.lose(event.data.get("since", event.time), event.message)
-        elif event.kind is EventKind.NODE_STATE and event.node in self.nodes:
-            node = self.nodes[event.node]
-            node.state = NodeStanding(event.data.get("state"))
-            node.message = event.message
-            node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
-            node.checkpoints = event.data.get("checkpoints", node.checkpoints)
-            node.usage = event.data.get("usage")
-            node.is_agent_gone = bool(event.data.get("agent_gone"))
-            if event.data.get("has_checkpoints") is False:
-                node.checkpoints = None
-            said = event.data.get("state")
-            # Of a state that only another version knows nothing follows; least of all silence.
-            node.word = "" if said in (None, node.state.value) else str(said)
-            is_silent = said == NodeStanding.UNKNOWN.value
-            node.heard_at = event.data.get("heard_at", event.time) if is_silent else None
-        elif event.kind is EventKind.RANKS and event.node in self.nodes:
+            self._begin(event.attempt)
+        take = {
+            EventKind.JOB_STATE: self._take_state,
+            EventKind.NODE_STATE: self._take_node_state,
+            EventKind.RANKS: self._take_ranks,
+            EventKind.PREFLIGHT: self._take_checks,
+            EventKind.PROGRESS: self._go_on,
+            EventKind.FINDING: self._take_finding,
+            EventKind.RANK_FAILED: self._fail,
+            EventKind.OUTCOME: self._end,
+        }.get(event.kind)
+        if take is not None:
+            take(event)
+
+    def _begin(self, attempt: int) -> None:
+        """Forget what was of an earlier attempt alone: it is over, and its nodes begin anew."""
+        if self.attempt != attempt and any(event.attempt == self.attempt for event in self.events):
+            self.failures.clear()
+            self.checks.clear()
+            self.running_at, self.has_started = None, False
+            self.nodes = {name: NodeView(node.plan, sample=node.sample) for name, node in self.nodes.items()}
+        self.attempt, self.apart = attempt, ""
+        for node in self.nodes.values():
+            node.numbered, node.earlier_ranks, node.is_out = (), frozenset(), False
+
+    def _take_state(self, event: Event) -> None:
+        self.state = JobState(event.data.get("state"))
+        self.reason, self.progress = event.message, ""
+        for node in self.nodes.values():
+            node.absence = None
+        self.has_started = self.has_started or self.state in (JobState.RENDEZVOUS, JobState.RUNNING)
+        if self.state is JobState.RUNNING:
+            self.running_at = self.running_at or event.time
+        elif self.state is JobState.UNKNOWN:
+            self.lose(event.data.get("since", event.time), event.message)
+
+    def _take_node_state(self, event: Event) -> None:
+        if event.node not in self.nodes:
+            return
+        node = self.nodes[event.node]
+        said = event.data.get("state")
+        node.state = NodeStanding(said)
+        node.message = event.message
+        node.gpu_ids = tuple(event.data.get("gpu_ids", node.gpu_ids))
+        node.checkpoints = event.data.get("checkpoints", node.checkpoints)
+        node.usage = event.data.get("usage")
+        node.is_agent_gone = bool(event.data.get("agent_gone"))
+        if event.data.get("has_checkpoints") is False:
+            node.checkpoints = None
+        # Of a state that only another version knows nothing follows; least of all silence.
+        node.word = "" if said in (None, node.state.value) else str(said)
+        is_silent = said == NodeStanding.UNKNOWN.value
+        node.heard_at = event.data.get("heard_at", event.time) if is_silent else None
+
+    def _take_ranks(self, event: Event) -> None:
+        if event.node in self.nodes:
             node = self.nodes[event.node]
             node.earlier_ranks |= set(node.numbered)
             node.numbered = tuple(event.data.get("ranks", ()))
-        elif event.kind is EventKind.PREFLIGHT and event.node is not None:
+
+    def _take_checks(self, event: Event) -> None:
+        if event.node is not None:
             self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
-        elif event.kind is EventKind.PROGRESS:
-            self._go_on(event)
-        elif event.kind is EventKind.FINDING:
-            self.findings.append(event)
-            subject = event.data.get("subject")
-            if event.data.get("code") == NO_ROOM:
-                self.trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
-            if event.data.get("code") == APART:
-                self.apart = "" if event.data.get("severity") == Severity.INFO.value else event.message
-            if event.data.get("code") == NODE_OUT and subject in self.nodes:
-                self.nodes[subject].is_out = True
-        elif event.kind is EventKind.RANK_FAILED:
-            self._fail(event)
-        elif event.kind is EventKind.OUTCOME:
-            self.ended_at = max(event.time, self.started_at)
-            self.exit_code = int(event.data["exit_code"])
-            for node in self.nodes.values() if not self.has_started else ():
-                node.checkpoints = None
+
+    def _take_finding(self, event: Event) -> None:
+        self.findings.append(event)
+        code, subject, severity = (event.data.get(key) for key in ("code", "subject", "severity"))
+        if code == NO_ROOM:
+            self.trouble = event.message if severity == Severity.WARNING else ""
+        if code == APART:
+            self.apart = "" if severity == Severity.INFO.value else event.message
+        if code == NODE_OUT and subject in self.nodes:
+            self.nodes[subject].is_out = True
+
+    def _end(self, event: Event) -> None:
+        self.ended_at = max(event.time, self.started_at or event.time)
+        self.exit_code = int(event.data["exit_code"])
+        for node in self.nodes.values() if not self.has_started else ():
+            node.checkpoints = None
 
     def redaction(self) -> Redaction:
         """Return what leaves out the job's secrets where its texts are shown, as far as their values are known here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from dtagent.protocol.events import Event, EventKind, JobState, Metric
+from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.inventory import Inventory
@@ -113,3 +113,24 @@ def test_what_several_lines_say_of_one_step_is_one_point() -> None:
     first, second, third = view.metrics
     assert (first.step, first.loss, first.samples_per_s, first.extra) == (10, 2.5, 80.0, {"mfu": 0.4, "val_loss": 2.6})
     assert (second.step, third.step) == (11, None)
+
+
+def test_a_new_attempt_takes_away_what_was_of_the_one_before_alone() -> None:
+    view = make_view()
+    (first, *_others) = view.nodes
+
+    def say(kind: EventKind, attempt: int | None, **data: object) -> None:
+        seq = len(view.events)
+        view.apply(Event(seq, 100.0 + seq, kind, "", attempt=attempt, node=first, rank=0, data=data))
+
+    say(EventKind.JOB_STATE, 0, state="RUNNING")
+    say(EventKind.NODE_STATE, 0, state="failed", gpu_ids=[0])
+    say(EventKind.RANK_FAILED, 0, exit_code=3)
+    say(EventKind.JOB_STATE, 0, state="RESTARTING")
+    assert (len(view.failures), view.nodes[first].state) == (1, NodeStanding.FAILED)
+    say(EventKind.JOB_STATE, 1, state="PREFLIGHT")
+    assert (view.attempt, view.failures, view.running_at, view.has_started) == (1, [], None, False)
+    assert (view.nodes[first].state, view.nodes[first].gpu_ids) == (NodeStanding.WAITING, ())
+    say(EventKind.JOB_STATE, 1, state="RUNNING")
+    say(EventKind.OUTCOME, None, state="SUCCEEDED", exit_code=0)
+    assert (view.attempt, view.exit_code, view.started_at) == (1, 0, 100.0)

@@ -84,6 +84,26 @@ def _write(data: memoryview) -> int:
         return 0
 
 
+def _poll(channel: socket.socket, *, reads_client: bool, to_client: memoryview, to_daemon: memoryview) -> select.poll:
+    """Return what waits for all that can be done now."""
+    poll = select.poll()
+    if reads_client:
+        poll.register(0, select.POLLIN)
+    # Without an event that is waited for, it still tells when nobody reads there any more.
+    poll.register(1, select.POLLOUT if to_client else 0)
+    if events := (0 if to_client else select.POLLIN) | (select.POLLOUT if to_daemon else 0):
+        poll.register(channel, events)
+    return poll
+
+
+def _receive(channel: socket.socket) -> memoryview:
+    """Return what the daemon sent; nothing once it is gone."""
+    try:
+        return memoryview(channel.recv(READ_BYTES))
+    except ConnectionError:  # It has not read all that was sent.
+        return memoryview(b"")
+
+
 def _carry(channel: socket.socket) -> int:
     """Carry until a side ends. Neither side is read while what it sent before is still to be passed on."""
     to_client = to_daemon = memoryview(b"")
@@ -93,13 +113,7 @@ def _carry(channel: socket.socket) -> int:
     """Of what it said."""
     deadline = time.monotonic() + SILENCE_S
     while (remaining_s := deadline - time.monotonic()) > 0:
-        poll = select.poll()
-        if is_heard and not to_daemon:
-            poll.register(0, select.POLLIN)
-        # Without an event that is waited for, it still tells when nobody reads there any more.
-        poll.register(1, select.POLLOUT if to_client else 0)
-        if events := (0 if to_client else select.POLLIN) | (select.POLLOUT if to_daemon else 0):
-            poll.register(channel, events)
+        poll = _poll(channel, reads_client=is_heard and not to_daemon, to_client=to_client, to_daemon=to_daemon)
         for descriptor, event in poll.poll(remaining_s * 1000):
             if descriptor == 0:
                 to_daemon = memoryview(os.read(0, READ_BYTES))
@@ -111,10 +125,7 @@ def _carry(channel: socket.socket) -> int:
                     return 0
                 to_client = to_client[_write(to_client) :]
             elif not to_client and event & ~select.POLLOUT:
-                try:
-                    to_client = memoryview(channel.recv(READ_BYTES))
-                except ConnectionError:  # It has not read all that was sent.
-                    to_client = memoryview(b"")
+                to_client = _receive(channel)
                 if not to_client:
                     return int(not is_heard or beginning.startswith(REFUSAL))
                 if len(beginning) < len(REFUSAL):
