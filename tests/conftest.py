@@ -87,9 +87,11 @@ _NAMES = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "LANG", "LANGUAGE", "SSH_AUTH_
 
 
 @pytest.fixture(scope="session")
-def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tests' homes are: a factory looks through all that it has made for each that it makes."""
-    return tmp_path_factory.mktemp("homes")
+def homes() -> Iterator[Path]:
+    """Where the tests' homes are, by a short path: sockets are made below them, and their paths hold 107 bytes."""
+    directory = Path(tempfile.mkdtemp(prefix="dttui-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +100,7 @@ def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for name in os.environ:
         if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith("DTTUI_REQUIRE_")):
             monkeypatch.delenv(name)
-    home = Path(tempfile.mkdtemp(dir=homes))
+    home = Path(tempfile.mkdtemp(prefix="", dir=homes))
     monkeypatch.setenv("HOME", str(home))
     for kind in ("CONFIG", "STATE", "CACHE", "DATA"):
         directory = home / kind.lower()
