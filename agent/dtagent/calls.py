@@ -16,6 +16,7 @@ from dacite import Config, DaciteError, MissingValueError, WrongTypeError, from_
 
 from dtagent import __version__
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.bounds import OutOfRangeError, check_numbers
 from dtagent.protocol.rpc import ErrorCode
 
@@ -58,9 +59,12 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, 
     name = frame.get("method")
     method = methods.get(name) if isinstance(name, str) else None
     if method is None:
-        raise RpcError(ErrorCode.UNKNOWN_METHOD, f"no method {str(name)[:100]!r} in dtagent {__version__}")
+        raise RpcError(
+            ErrorCode.UNKNOWN_METHOD, sentences.UNKNOWN_METHOD(method=repr(str(name)[:100]), version=__version__)
+        )
     if size > method.max_bytes:
-        raise RpcError(ErrorCode.TOO_LARGE, f"{name}: a request of {size} bytes; the limit is {method.max_bytes}")
+        said = sentences.REQUEST_TOO_LARGE(method=str(name), size=size, limit=method.max_bytes)
+        raise RpcError(ErrorCode.TOO_LARGE, said)
     params = frame.get("params", {})
     if brought and isinstance(params, dict):
         params = {**params, "data": brought}
@@ -69,9 +73,8 @@ async def perform(methods: dict[str, Method], frame: dict[str, Any], size: int, 
         return await asyncio.wait_for(method.call(request), method.limit_s)
     except asyncio.TimeoutError as error:
         LOG.warning("%s took longer than %g s", name, method.limit_s)
-        raise RpcError(
-            ErrorCode.TIMED_OUT, f"{name}: not done within {method.limit_s:g} s; something on this host hangs"
-        ) from error
+        said = sentences.CALL_TOO_SLOW(method=str(name), seconds=f"{method.limit_s:g}")
+        raise RpcError(ErrorCode.TIMED_OUT, said) from error
     except OSError as error:
         raise _refusal(str(name), error) from error
 
@@ -81,28 +84,35 @@ def decode_params(name: str, kind: type | None, params: Any) -> Any:
     if kind is None:
         return None
     if not isinstance(params, dict):
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: params must be an object, not {type(params).__name__}")
+        said = sentences.PARAMS_NO_OBJECT(method=name, kind=type(params).__name__)
+        raise RpcError(ErrorCode.INVALID_PARAMS, said)
     try:
         check_numbers(params)
         return from_dict(kind, params, _DACITE)
     except MissingValueError as error:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: {error.field_path} is missing") from error
+        said = sentences.PARAM_MISSING(method=name, field=str(error.field_path))
+        raise RpcError(ErrorCode.INVALID_PARAMS, said) from error
     except WrongTypeError as error:
         # Not dacite's own words: they hold the value, which may be a secret.
-        kinds = getattr(error.field_type, "__name__", str(error.field_type)), type(error.value).__name__
-        message = f"{name}: {error.field_path} must be {kinds[0]}, not {kinds[1]}"
-        raise RpcError(ErrorCode.INVALID_PARAMS, message) from error
+        wanted = getattr(error.field_type, "__name__", str(error.field_type))
+        said = sentences.PARAM_OF_OTHER_KIND(
+            method=name, field=str(error.field_path), wanted=wanted, kind=type(error.value).__name__
+        )
+        raise RpcError(ErrorCode.INVALID_PARAMS, said) from error
     except OutOfRangeError as error:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: {error}") from error
+        said = sentences.PARAM_OUT_OF_RANGE(method=name, error=str(error))
+        raise RpcError(ErrorCode.INVALID_PARAMS, said) from error
     except (DaciteError, TypeError, ValueError, AttributeError) as error:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"{name}: the params do not fit") from error
+        raise RpcError(ErrorCode.INVALID_PARAMS, sentences.PARAMS_DO_NOT_FIT(method=name)) from error
 
 
 def _refusal(name: str, error: OSError) -> Exception:
     if error.errno in _NO_ROOM:
-        return RpcError(ErrorCode.REFUSED, f"{name}: no room left on the disk of {error.filename or 'the agent'}")
+        if error.filename is None:
+            return RpcError(ErrorCode.REFUSED, sentences.AGENT_WITHOUT_ROOM(method=name))
+        return RpcError(ErrorCode.REFUSED, sentences.DISK_WITHOUT_ROOM(method=name, path=str(error.filename)))
     if error.errno in _NO_HANDLES:
-        return RpcError(ErrorCode.BUSY, f"{name}: this host is short of file handles or memory: {error.strerror}")
+        return RpcError(ErrorCode.BUSY, sentences.HOST_IS_SHORT(method=name, error=str(error.strerror)))
     return error
 
 
@@ -144,5 +154,5 @@ class Workers:
             threading.Thread(target=work, name=self._name, daemon=True).start()
         except RuntimeError as error:
             self._places.release()
-            raise RpcError(ErrorCode.BUSY, "this host lets no more threads start") from error
+            raise RpcError(ErrorCode.BUSY, sentences.NO_MORE_THREADS()) from error
         return await future

@@ -9,6 +9,7 @@ from dtagent import __version__
 from dtagent.errors import AgentError
 from dtagent.names import default_root
 from dtagent.protocol.places import usual_root
+from dtagent.protocol.said import Said, notice_line
 
 TYPE_CHECKING = False  # As typing's, whose import a person would wait for.
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
             )
         return _run(arguments)
     except AgentError as error:
-        sys.stderr.write(f"dtagent: {error}\n")
+        _tell(error.said, arguments)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -46,8 +47,21 @@ def main(argv: list[str] | None = None) -> int:
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise
-        sys.stderr.write("dtagent: this host is short of threads: see `ulimit -u`\n")
+        from dtagent.protocol import sentences
+
+        _tell(sentences.SHORT_OF_THREADS(), arguments)
         return 1
+
+
+def _tell(said: Said, arguments: list[str]) -> None:
+    """Tell on stderr why nothing comes of it; where a program may read stdout, that gets the code."""
+    if sys.stdout is not None and not {"connect", "daemon"}.isdisjoint(arguments):
+        try:
+            if not os.isatty(1):
+                os.write(1, notice_line(said).encode())
+        except OSError:  # Nobody reads it, and the text says the same.
+            pass
+    sys.stderr.write(f"dtagent: {said}\n")
 
 
 def _connect_options(arguments: list[str]) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dtagent.errors import RootError
 from dtagent.names import ERROR_LOG, SOCKET
+from dtagent.protocol import sentences
 from dtagent.protocol.places import is_network_file_system
 from dtagent.system import mounts
 
@@ -20,7 +21,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 MAX_ATTEMPT = 10**9 - 1
 _RANK = re.compile(r"[0-9]{1,7}")
 
-_ELSEWHERE = "choose another place (agent_root in the inventory)"
+_ELSEWHERE = sentences.ELSEWHERE()
 _OWN_NAMES = frozenset({SOCKET, ERROR_LOG, "agents", "jobs", "store"})
 """What the agent, or its deployment, makes in its root first."""
 
@@ -38,26 +39,26 @@ def secure_root(root: Path) -> Path:
         info = root.lstat()
         parent = root.parent.stat()
     except OSError as error:
-        raise RootError(f"cannot make {root}: {error.strerror}") from error
+        raise RootError(sentences.ROOT_NOT_MADE(root=str(root), error=str(error.strerror))) from error
     if not stat.S_ISDIR(info.st_mode):
-        raise RootError(f"{root} is not a directory; move it away, or {_ELSEWHERE}")
+        raise RootError(sentences.ROOT_NO_DIRECTORY(root=str(root), elsewhere=_ELSEWHERE))
     if info.st_uid != os.getuid():
-        raise RootError(f"{root} belongs to uid {info.st_uid}, not to you; {_ELSEWHERE}")
+        raise RootError(sentences.ROOT_OF_ANOTHER(root=str(root), owner=info.st_uid, elsewhere=_ELSEWHERE))
     if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
-        raise RootError(f"others can exchange {root}, because {root.parent} is open to them; {_ELSEWHERE}")
+        raise RootError(sentences.ROOT_EXCHANGEABLE(root=str(root), parent=str(root.parent), elsewhere=_ELSEWHERE))
     if info.st_mode & 0o022:
-        raise RootError(f"others could write to {root}, so what is in it may not be yours; {_ELSEWHERE}")
+        raise RootError(sentences.ROOT_WRITABLE(root=str(root), elsewhere=_ELSEWHERE))
     if info.st_mode & 0o077:
-        raise RootError(f"others can read {root}; {_ELSEWHERE}, or if it is for the agent alone: chmod 700")
+        raise RootError(sentences.ROOT_READABLE(root=str(root), elsewhere=_ELSEWHERE))
     try:
         names = set(os.listdir(root))
     except OSError as error:
-        raise RootError(f"cannot read {root}: {error.strerror}") from error
+        raise RootError(sentences.ROOT_NOT_READ(root=str(root), error=str(error.strerror))) from error
     if names and not names & _OWN_NAMES:
-        raise RootError(f"{root} holds other things than the agent's; {_ELSEWHERE}, or an empty directory")
+        raise RootError(sentences.ROOT_WITH_OTHERS(root=str(root), elsewhere=_ELSEWHERE))
     kind = file_system_of(root)
     if is_network_file_system(kind):
-        raise RootError(f"{root} is on a network file system ({kind}); the agent needs a local disk")
+        raise RootError(sentences.ROOT_ON_NETWORK(root=str(root), kind=kind))
     return root
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dtagent.protocol.events import JobState, NodeStanding
 
+from dttui.agent_words import agent_text
 from dttui.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
@@ -32,7 +33,6 @@ from dttui.diagnosis.unstarted import missed_rendezvous, why_unstarted
 from dttui.i18n import _, msg
 from dttui.jobs import LAUNCHER
 from dttui.jobs.view import APART
-from dttui.rpc.agent_words import agent_text
 from dttui.words import listed
 
 SHELL_SIGNAL = 128
@@ -348,7 +348,7 @@ def _with_readings(first: Explained, before: Before | None, evidence: Evidence) 
         return replace(
             cause,
             code="gpu-lost",
-            words=words.format(index=gpu.index, host=failure.node, error=agent_text(gpu.error)),
+            words=words.format(index=gpu.index, host=failure.node, error=agent_text(gpu.error, gpu.error_notice)),
             advice=(tell(EXCHANGE, {}),),
             confidence=Confidence.LIKELY,
         )

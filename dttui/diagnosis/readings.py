@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from dtagent.protocol.notices import Notice
 from dtagent.protocol.telemetry import DiskUse, GpuSample, HostSample
 
 from dttui.i18n import N_, _
@@ -72,7 +73,9 @@ class GpuBefore:
     xid: int | None = None
     """The newest critical error, where one came in the window."""
     recovery_action: str | None = None
+    recovery_action_notice: Notice | None = None
     error: str | None = None
+    error_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,9 @@ def _gpu_before(index: int, window: Sequence[HostSample]) -> GpuBefore | None:
         ecc_uncorrected=_grown(read, "ecc_uncorrected"),
         xid=last.xid_last if _grown(read, "xid_count") else None,
         recovery_action=last.recovery_action if last.recovery_action not in (None, "none") else None,
+        recovery_action_notice=last.recovery_action_notice,
         error=last.error,
+        error_notice=last.error_notice,
     )
 
 

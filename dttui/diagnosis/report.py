@@ -11,10 +11,10 @@ from enum import Enum
 
 from dtagent.protocol.events import JobState, NodeStanding
 
+from dttui.agent_words import agent_term, agent_text
 from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
 from dttui.diagnosis.readings import WINDOW_S, Before, GpuBefore
-from dttui.i18n import _, ngettext
-from dttui.rpc.agent_words import agent_text
+from dttui.i18n import _, joined, ngettext
 from dttui.timestamps import elapsed_s
 from dttui.words import listed, rank_names, state_name
 
@@ -331,15 +331,16 @@ def _gpu_words(gpu: GpuBefore | None) -> list[str]:
         limit = "" if gpu.power_limit_w is None else _(" of {watts:.0f}").format(watts=gpu.power_limit_w)
         pieces.append(_("{watts:.0f}{limit} W").format(watts=gpu.power_w, limit=limit))
     if gpu.throttle_reasons:
-        pieces.append(_("held back: {reasons}").format(reasons=", ".join(map(agent_text, gpu.throttle_reasons))))
+        pieces.append(_("held back: {reasons}").format(reasons=joined(", ", map(agent_term, gpu.throttle_reasons))))
     if gpu.ecc_uncorrected:
         pieces.append(_("{count} uncorrected memory errors").format(count=gpu.ecc_uncorrected))
     if gpu.xid is not None:
         pieces.append(f"Xid {gpu.xid}")
     if gpu.recovery_action:
-        pieces.append(_("the driver asks for: {action}").format(action=agent_text(gpu.recovery_action)))
+        action = agent_term(gpu.recovery_action, gpu.recovery_action_notice)
+        pieces.append(_("the driver asks for: {action}").format(action=action))
     if gpu.error:
-        pieces.append(agent_text(gpu.error))
+        pieces.append(agent_text(gpu.error, gpu.error_notice))
     return [f"GPU {gpu.index}  " + " · ".join(pieces)] if pieces else []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, ProcessExit, RankFailure
 from dtagent.protocol.rpc import to_wire
 
+from dttui.agent_words import agent_text
 from dttui.diagnosis.causes import any_is_consequence
 from dttui.diagnosis.exceptions import headline, shortened
 from dttui.diagnosis.models import Failed
@@ -18,7 +19,6 @@ from dttui.i18n import msg
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.following import tail
 from dttui.redaction import redact
-from dttui.rpc.agent_words import agent_text
 from dttui.sanitize import clean
 
 LEFT = 75
@@ -65,7 +65,7 @@ def ending(status: NodeStatus, told_at: float | None = None) -> str:
     if status.end_reason is EndReason.PROCESS_FAILED:
         return msg("a process failed")
     if status.end_reason is not EndReason.STOPPED:
-        return agent_text(status.reason)
+        return agent_text(status.reason, status.reason_notice)
     if not status.exits:
         return msg("before it ran")
     if _had_ended(status):
@@ -190,7 +190,7 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         found.append(_failure(node, None, failure, lines, secrets, service=first.name))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
         left = _left(status)
-        message = msg("{host}: {reason}", host=node.name, reason=agent_text(status.reason))
+        message = msg("{host}: {reason}", host=node.name, reason=agent_text(status.reason, status.reason_notice))
         if left:
             message = msg("{host}: these processes cannot be ended: {left}", host=node.name, left=left)
         marks = {"uncleared": bool(left), "lost": status.state is NodeState.LOST}

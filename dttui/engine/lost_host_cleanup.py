@@ -10,6 +10,7 @@ from dtagent.protocol.events import EventKind, NodeStanding
 from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.metric_copy import read_metrics
@@ -24,7 +25,6 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.lost_nodes import LOG_REST, lost_nodes, unfetched_nodes
-from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import info
 from dttui.transport.base import Prompter, Transport
 
@@ -175,7 +175,8 @@ async def _end(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[N
     if not status.state.is_final:
         return NodeStanding.LOST, msg("it has not ended; what runs there is unknown")
     if not node.is_clean:
-        return NodeStanding.LOST, agent_text(status.reason) or msg("it has not ended; what runs there is unknown")
+        why = agent_text(status.reason, status.reason_notice)
+        return NodeStanding.LOST, why or msg("it has not ended; what runs there is unknown")
     if before.state.is_final:
         return NodeStanding.STOPPED, msg("looked again: it had ended ({how})", how=ending(status) or status.state.value)
     return NodeStanding.STOPPED, msg(

@@ -13,6 +13,7 @@ from typing import TypeVar
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.jobs import PrepareReply
 
+from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.nodes.node_start import NodeStart
@@ -23,7 +24,6 @@ from dttui.i18n import Message, _, msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
-from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import warning
 from dttui.words import listed
 from dttui.workdir.selection import survey
@@ -107,7 +107,7 @@ class GangStart:
             unclean.append(node)
             why: str = msg("could not be reached; what runs there is unknown")
             if node.status is not None and node.status.state.is_final and node.status.reason:
-                why = agent_text(node.status.reason)
+                why = agent_text(node.status.reason, node.status.reason_notice)
             elif refusal and isinstance(refusal, str):
                 why = msg("{reason}; what runs there is unknown", reason=refusal)
             self._log.note(node.name, NodeStanding.LOST, why)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui.agent_words import agent_text
 from dttui.errors import AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import msg
 from dttui.planning.models import PlannedNode
-from dttui.rpc.agent_words import agent_text
 from dttui.rpc.client import AgentClient
 
 TIMEOUT_S = 10.0
@@ -30,5 +30,6 @@ async def ask_warm(client: AgentClient, planned: PlannedNode) -> str:
     except HostError:
         return ""  # The preflight tells.
     if reply.state is WarmState.FAILED:
-        return msg("{host}: no warm start: {reason}", host=client.name, reason=agent_text(reply.reason))
+        reason = agent_text(reply.reason, reply.reason_notice)
+        return msg("{host}: no warm start: {reason}", host=client.name, reason=reason)
     return ""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
+from dttui.agent_words import agent_text
 from dttui.errors import AgentError, AuthenticationError, BrokenProtocolError, HostError, HostKeyError
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
-from dttui.rpc.agent_words import agent_text
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
@@ -151,7 +151,7 @@ def _is_pending(status: EnvironmentStatus) -> bool:
 
 
 def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
-    broken = [f"GPU {gpu.index}: {agent_text(gpu.error)}" for gpu in sample.gpus if gpu.error]
+    broken = [f"GPU {gpu.index}: {agent_text(gpu.error, gpu.error_notice)}" for gpu in sample.gpus if gpu.error]
     if broken:
         return EnvironmentState.UNHEALTHY, "; ".join(broken)
     if sample.ranks:

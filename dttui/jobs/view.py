@@ -18,6 +18,7 @@ from dttui.timestamps import elapsed_s
 from dttui.words import listed
 
 if TYPE_CHECKING:
+    from dtagent.protocol.notices import Notice
     from dtagent.protocol.telemetry import HostSample
 
     from dttui.jobs.plan_file import SeenNode, SeenPlan
@@ -48,6 +49,7 @@ class SlotView:
     temperature_c: int | None = None
     power_w: float | None = None
     error: str | None = None
+    error_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class NodeView:
                 slots.append(
                     SlotView(
                         rank, False, gpu.utilization_percent, gpu.memory_used_mib, gpu.memory_total_mib,
-                        gpu.temperature_c, gpu.power_w, gpu.error,
+                        gpu.temperature_c, gpu.power_w, gpu.error, gpu.error_notice,
                     )
                 )  # fmt: skip
             else:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from dtagent.protocol.telemetry import HostFacts
 
+from dttui.agent_words import agent_text
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment, Inventory
 from dttui.planning.aggregate import Choice
@@ -162,7 +163,7 @@ def _slots(choice: Choice, asked: _Asked) -> tuple[int, list[Finding]]:
     findings: list[Finding] = []
     declared = choice.environment.resources.gpu
     if declared is not None and available is not None and available != declared.count:
-        note = choice.facts.gpu_note if choice.facts is not None else None
+        note = agent_text(choice.facts.gpu_note, choice.facts.gpu_note_notice) if choice.facts is not None else ""
         message = _("{node} is declared with {declared} GPUs and has {available}")
         message = message.format(node=name, declared=declared.count, available=available)
         findings.append(warning("gpu-count-differs", name, message, note or _("Correct it in the inventory.")))

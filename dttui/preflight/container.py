@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from dtagent.protocol.probes import ImageReply
 
+from dttui.agent_words import agent_text
 from dttui.i18n import _
 from dttui.jobs.board import Drift, Judgement, drift_of
 from dttui.jobs.checks import CheckStatus
-from dttui.rpc.agent_words import agent_text
 from dttui.sanitize import clean
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, error, warning
@@ -38,7 +38,7 @@ def judge_image(name: str, container: Container, reply: ImageReply) -> Judgement
         found = (make("container-image", name, message, hint),)
     elif reply.has_image is None and reply.detail:
         message = _("{host}: {engine} cannot be used: {reason}")
-        message = message.format(host=name, engine=engine, reason=agent_text(reply.detail))
+        message = message.format(host=name, engine=engine, reason=agent_text(reply.detail, reply.detail_notice))
         found = (error("container-engine", name, message, _hint(engine, reply.detail)),)
     elif reply.has_image is None and "://" not in image:
         message = _("{host}: whether {image} is there shows when the job starts").format(host=name, image=image)

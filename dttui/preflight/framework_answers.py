@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dtagent.protocol.probes import ValidationReply, ValidationRequest
+from dtagent.protocol.probes import FrameworkAnswer, ValidationReply, ValidationRequest
+from dtagent.protocol.sentences import MODULE_MISSING
 from dtagent.protocol.telemetry import HostFacts
 
+from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework
 from dttui.frameworks.bundle import Hole, address_hole, fill, port_hole
 from dttui.frameworks.parts.prefix import is_watched
 from dttui.i18n import _, joined
 from dttui.planning.models import Finding, Plan, PlannedNode
 from dttui.preflight.software import python_of
-from dttui.rpc.agent_words import agent_text
 from dttui.sanitize import clean
 from dttui.spec.findings import error
 
@@ -82,20 +83,27 @@ def judge_answer(node: PlannedNode, reply: ValidationReply) -> tuple[str, tuple[
     said: list[str] = []
     found: list[Finding] = []
     if reply.unseen is not None:
-        said.append(_("settings not read: {reason}").format(reason=agent_text(reply.unseen)))
+        said.append(_("settings not read: {reason}").format(reason=agent_text(reply.unseen, reply.unseen_notice)))
     for check, verdict in reply.verdicts.items():
         if verdict.refusal:
-            reason = _line(verdict.refusal)
+            reason = _line(agent_text(verdict.refusal, verdict.refusal_notice))
             message = _("{host}: {framework} refuses what it would be given: {reason}")
             hint = _("Correct the job by that; where you know better, ignore framework-refuses.")
             message = message.format(host=node.name, framework=clean(check), reason=reason)
             found.append(error("framework-refuses", node.name, message, hint))
         elif verdict.unseen is None:
             said.append(_("read by {framework}").format(framework=clean(check)))
-        elif not verdict.unseen.startswith("ModuleNotFoundError"):  # Which is told as a package that is missing.
-            reason = _line(verdict.unseen)
+        elif not _lacks_module(verdict):  # Which is told as a package that is missing.
+            reason = _line(agent_text(verdict.unseen, verdict.unseen_notice))
             said.append(_("not read by {framework}: {reason}").format(framework=clean(check), reason=reason))
     return joined(" · ", said), tuple(found)
+
+
+def _lacks_module(answer: FrameworkAnswer) -> bool:
+    """Whether it could not be imported; of an agent without codes by the name of Python's exception."""
+    if answer.unseen_notice is not None:
+        return answer.unseen_notice.code == MODULE_MISSING.code
+    return (answer.unseen or "").startswith("ModuleNotFoundError")
 
 
 def _wanted(plan: Plan, *, thorough: bool) -> list[str]:

@@ -10,6 +10,7 @@ from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 
 from dttui import __version__
+from dttui.agent_words import agent_term, agent_text
 from dttui.frameworks.parts.elastic import MOST_CLOCK_SKEW_S
 from dttui.i18n import _, joined, ngettext
 from dttui.jobs.board import Judgement
@@ -17,7 +18,6 @@ from dttui.jobs.checks import Check, CheckStatus
 from dttui.launch.command_line import needs_on_host
 from dttui.planning.models import Finding, PlannedNode
 from dttui.preflight.software import check_logout
-from dttui.rpc.agent_words import agent_text, gpu_note_text
 from dttui.sanitize import clean
 from dttui.spec.findings import error, warning
 
@@ -83,9 +83,8 @@ def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Jud
     if not facts.gpus:
         return Judgement(_("no GPUs"), status=CheckStatus.NONE)
     if not sample.gpus:
-        return Judgement(
-            gpu_note_text(facts.gpu_note or "") or _("the driver says nothing"), status=CheckStatus.UNKNOWN
-        )
+        said = agent_text(facts.gpu_note, facts.gpu_note_notice)
+        return Judgement(said or _("the driver says nothing"), status=CheckStatus.UNKNOWN)
     gpus = _of_the_job(node, sample)
     if not gpus:
         return Judgement(_("none used"), status=CheckStatus.NONE)
@@ -223,7 +222,8 @@ def _no_program(name: str, program: str) -> Finding:
 
 def _unknown_path(name: str, item: PathState) -> Finding:
     message = _("{host}: {path} cannot be looked at: {reason}")
-    message = message.format(host=name, path=item.path, reason=clean(item.detail) or _("unknown"))
+    reason = agent_text(item.detail, item.detail_notice) or _("unknown")
+    message = message.format(host=name, path=item.path, reason=reason)
     return warning("path-unknown", name, message, _("A network disk that hangs, or no permission: look there."))
 
 
@@ -245,9 +245,9 @@ def _gpu_findings(name: str, gpus: Sequence[GpuSample]) -> list[Finding]:
 def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
     """Yield codes, each with what else has to be equal for GPUs to be told of together."""
     if gpu.error:
-        yield "gpu-error", agent_text(gpu.error)
-    if gpu.recovery_action not in (None, "none"):
-        yield "gpu-recovery", agent_text(gpu.recovery_action or "")
+        yield "gpu-error", agent_text(gpu.error, gpu.error_notice)
+    if gpu.recovery_action is not None and gpu.recovery_action != "none":
+        yield "gpu-recovery", agent_term(gpu.recovery_action, gpu.recovery_action_notice)
     if gpu.memory_repair_failed:
         yield "gpu-memory", "failed"
     elif gpu.memory_repair_pending:
@@ -257,7 +257,7 @@ def _troubles(gpu: GpuSample) -> Iterator[tuple[str, str]]:
     if gpu.xid_count:
         yield "gpu-xid", str(gpu.xid_last)
     if held_back := sorted(_HELD_BACK.intersection(gpu.throttle_reasons or ())):
-        yield "gpu-throttled", joined(", ", map(agent_text, held_back))
+        yield "gpu-throttled", joined(", ", map(agent_term, held_back))
 
 
 def _gpu_finding(name: str, code: str, detail: str, gpus: Sequence[GpuSample]) -> Finding:

@@ -27,6 +27,7 @@ from dtagent.protocol.probes import (
 )
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui.agent_words import agent_text
 from dttui.errors import AgentError, HostError, UsageError
 from dttui.fleet.known_hardware import record_links
 from dttui.i18n import _
@@ -305,7 +306,7 @@ def _failure(where: str, found: Reached, address: str, host: str) -> tuple[str, 
     place = f"{address} = {clean(tried)}" if tried else address
     message = f"{where} " + reach_word(found.outcome) + f" ({place})"
     if found.detail and found.outcome in (Reach.FAILED, Reach.UNRESOLVED):
-        message += f": {clean(found.detail)}"
+        message += ": " + agent_text(found.detail, found.detail_notice)
     wrong = _("`address` of {host} in the inventory must be its own, in a network that all nodes share.")
     hints = {
         Reach.REFUSED: _("A firewall refuses it, or {address} is another host."),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 
+from dttui.agent_words import agent_text
 from dttui.i18n import _, joined, ngettext
 from dttui.inventory.models import Inventory
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import error, warning
 from dttui.words import listed
 
@@ -103,7 +103,7 @@ def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
 def _holders(gpu: GpuSample, sample: HostSample) -> list[str]:
     """Name what keeps a GPU from being used: jobs of dttui, other processes with user and pid, its own error."""
     jobs = {rank.pid: job for job, ranks in sample.ranks.items() for rank in ranks}
-    names = [agent_text(gpu.error)] if gpu.error else []
+    names = [agent_text(gpu.error, gpu.error_notice)] if gpu.error else []
     for process in gpu.processes or ():
         if process.pid in jobs:
             names.append(_("job {id}").format(id=jobs[process.pid]))

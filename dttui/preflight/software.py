@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
 
+from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework, traits_of
 from dttui.frameworks.bundle import holes_in
 from dttui.frameworks.parts.nccl import PER_COLLECTIVE, version
@@ -15,7 +16,6 @@ from dttui.i18n import _, joined
 from dttui.jobs.board import Drift, Judgement, drift_of
 from dttui.jobs.checks import CheckStatus
 from dttui.planning.models import Finding, Plan, PlannedNode
-from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import error, warning
 
 _Told = Callable[[HostFacts, PythonFacts], str | None]
@@ -54,7 +54,8 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
     """Say whether a host has the interpreter and packages of the job."""
     name, python = node.name, python_of(node, facts)
     if python is None or python.error:
-        reason = agent_text(python.error) if python and python.error else _("nothing is known of it")
+        said = agent_text(python.error, python.error_notice) if python is not None else ""
+        reason = said or _("nothing is known of it")
         if node.prefix:
             return _unseen(node, reason)
         message = _("{host}: the interpreter cannot be used: {reason}").format(host=name, reason=reason)

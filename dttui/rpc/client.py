@@ -8,16 +8,17 @@ import itertools
 import time
 from typing import Any, TypeVar
 
-from dtagent.protocol import rpc
+from dtagent.protocol import rpc, sentences
 from dtagent.protocol.jobs import HelloReply, HelloRequest, NodeState
+from dtagent.protocol.said import said_at_end
 from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError
 
 from dttui import __version__
+from dttui.agent_words import agent_text, notice_in
 from dttui.errors import AgentError, AgentGoneError, BrokenProtocolError, HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
-from dttui.rpc.agent_words import agent_text
 from dttui.rpc.answers import Answers
 from dttui.rpc.bounds import cut
 from dttui.rpc.flow_control import FlowControl
@@ -31,8 +32,8 @@ from dttui.transport.deadline import within
 Reply = TypeVar("Reply")
 _FINAL = frozenset(state.value for state in NodeState if state.is_final)
 
-_STUCK = "the daemon has not taken a connection"
-"""How an agent's bridge begins to say that there is a daemon, which hangs."""
+_STUCK_BEFORE_CODES = "the daemon has not taken a connection"
+"""How the bridge of an agent without codes begins to say that there is a daemon, which hangs."""
 HELLO_TIMEOUT_S = 30.0
 """Long enough for a cold interpreter on a busy host with a slow disk."""
 SAMPLE_BYTES = 1024
@@ -237,15 +238,20 @@ class AgentClient:
     async def _missing(self, noise: bytes) -> AgentError:
         with contextlib.suppress(asyncio.TimeoutError):
             status, stderr = await within(self._stream.wait(), 5.0)
-            said = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
+            lines = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
             if status in (126, 127):
                 return AgentGoneError(
                     self.name,
                     _("{host}: there is no agent on this host").format(host=self.name),
                     _("Install it: dttui agents deploy {host}").format(host=self.name),
                 )
-            reason = cut(said[-1]) if said else _("exit status {status}").format(status=status)
-            kind = AgentError if _STUCK in reason else AgentGoneError
+            reason = _("exit status {status}").format(status=status)
+            kind: type[AgentError] = AgentGoneError
+            if lines:
+                said = said_at_end(lines[-1], noise.decode(errors="replace").splitlines())
+                reason = agent_text(cut(said), notice_in({"notice": said.notice}))
+                if said.code == sentences.DAEMON_STUCK.code or said.startswith(_STUCK_BEFORE_CODES):
+                    kind = AgentError
             return kind(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
         return AgentError(self.name, _("{host}: the agent did not start").format(host=self.name))
 
@@ -321,7 +327,7 @@ class AgentClient:
     def _refusal(self, method: str, error: Any) -> AgentError:
         body = error if isinstance(error, dict) else {}
         code = body.get("code") if isinstance(body.get("code"), int) else None
-        message = agent_text(str(body.get("message", "")), body.get("data"))
+        message = agent_text(str(body.get("message", "")), notice_in(body.get("data")))
         if code == rpc.ErrorCode.VERSION:
             return AgentError(
                 self.name,

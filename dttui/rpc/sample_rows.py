@@ -68,7 +68,7 @@ WATCHED = Selection(
         "power_limit_w", "sm_clock_mhz", "throttle_reasons", "ecc_uncorrected", "processes", "error",
         "memory_repair_pending", "memory_repair_failed", "xid_count", "xid_last", "pcie_receive_bytes_per_s",
         "pcie_transmit_bytes_per_s", "nvlink_receive_bytes_per_s", "nvlink_transmit_bytes_per_s", "nvlinks_active",
-        "nvlinks", "recovery_action", "mig_enabled",
+        "nvlinks", "recovery_action", "mig_enabled", "error_notice", "recovery_action_notice",
     ),
     rank=("rank", "pid", "cpu_percent", "memory_used_mib", "threads", "state", "local_rank", "simulated_gpus"),
 )  # fmt: skip

@@ -9,13 +9,13 @@ from functools import lru_cache
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
+from dttui.agent_words import agent_text
 from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState, environment_state_name
 from dttui.i18n import N_, _, ngettext
 from dttui.jobs.view import NodeView
 from dttui.planning.aggregate import Choice
 from dttui.planning.cost.hardware import gpu_table
-from dttui.rpc.agent_words import agent_text, gpu_note_text
 from dttui.sanitize import clean
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
@@ -198,12 +198,12 @@ def environment_detail(status: EnvironmentStatus) -> list[tuple[str, str]]:
         torch = python.packages.get("torch") if python else None
         pieces.append(_("{count} CPUs").format(count=facts.cpu_count))
         if python is not None:
-            why = agent_text(python.error or "")
+            why = agent_text(python.error, python.error_notice)
             version = _("Python {version}").format(version=python.version) if python.version else why
             pieces += [version, f"torch {torch}" if torch else _("no torch")]
         pieces.append((facts.driver_version and _("driver {version}").format(version=facts.driver_version)) or "")
         if facts.gpu_note and not environment.simulated:
-            pieces.append(gpu_note_text(facts.gpu_note))
+            pieces.append(agent_text(facts.gpu_note, facts.gpu_note_notice))
         pieces += [facts.cpu_model, facts.os]
     first = " · ".join(line(piece) for piece in pieces if piece)
     if status.state in _PROBLEMS:
@@ -241,7 +241,7 @@ def node_row(
             memory_mib=slot.memory_used_mib,
             temperature_c=slot.temperature_c,
             power_w=slot.power_w,
-            error=line(agent_text(slot.error or "")),
+            error=line(agent_text(slot.error, slot.error_notice)),
         )
         for slot in node.slots(job_id)
     ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from dtagent.protocol.rpc import MAGIC
 
+from tests.agent.notices import check_notices
 from tests.waiting import wait_until
 
 DEADLINE_S = 30.0
@@ -65,6 +66,7 @@ class Conversation:
         self.child.stdin.flush()
         reply = json.loads(self.child.stdout.readline())
         assert isinstance(reply, dict)
+        check_notices(reply)
         return reply
 
     def call(self, method: str, params: Any = None) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dtagent.protocol import sentences
 from dtagent.telemetry.nvml import GpuInventory, Nvml
 
 from tests.agent.nvml_stub import CONTROL, child_environment, run_child
@@ -52,7 +53,7 @@ def test_without_a_driver_there_are_no_gpus_and_a_note_says_why(monkeypatch: pyt
     monkeypatch.setattr("dtagent.telemetry.nvml.LIBRARY", "libnvidia-ml-that-is-absent.so.1")
     nvml = Nvml()
     assert nvml.refresh() == 0
-    assert nvml.facts() == GpuInventory(note="no NVIDIA driver: libnvidia-ml.so.1 is not installed")
+    assert nvml.facts() == GpuInventory(note=sentences.DRIVER_MISSING(library="libnvidia-ml.so.1"))
 
 
 def test_without_a_driver_pynvml_is_not_even_imported() -> None:

@@ -153,7 +153,7 @@ def test_one_that_was_killed_is_refused_once_and_made_anew(kept: WarmStarts, tmp
     os.kill(first.pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(first), "it to end")
     with kept.hand_over(python) as end:
-        assert json.loads(end.recv(4096)) == {"refused": "it ended"}
+        assert json.loads(end.recv(4096)) == {"refused": "it ended", "notice": {"code": "warm-ended", "values": {}}}
     assert ready(kept, python).pid != first.pid
 
 

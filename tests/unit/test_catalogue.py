@@ -14,6 +14,7 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
+from dtagent.protocol.sentences import SENTENCES
 
 from dttui import locations
 from dttui.compose.templates import read_templates
@@ -35,7 +36,7 @@ def catalogue() -> Catalog:
 
 @pytest.fixture(scope="module")
 def extracted() -> dict[str | tuple[str, ...], str]:
-    """Every message of the source, comment of a template's job, and doc of a field in a form, with where it is from."""
+    """Every message of the source, sentence of agents, comment of a template's job and doc of a field in a form."""
     found = extract_from_dir(str(PACKAGE), [("**.py", "python")], keywords=KEYWORDS)
     of_templates: dict[str | tuple[str, ...], str] = {
         comment: f"{template.name}/job.yaml"
@@ -49,7 +50,9 @@ def extracted() -> dict[str | tuple[str, ...], str]:
         for field in form.fields
         for paragraph in field.about
     }
-    return {**of_templates, **of_forms, **{message: file for file, _line, message, _comments, _context in found}}
+    of_agents: dict[str | tuple[str, ...], str] = {item.english: f"agent: {item.code}" for item in SENTENCES.values()}
+    of_source = {message: file for file, _line, message, _comments, _context in found}
+    return {**of_templates, **of_forms, **of_agents, **of_source}
 
 
 def placeholders(text: str) -> set[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dtagent.protocol import sentences
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.frameworks.base import Framework
@@ -24,6 +25,9 @@ from tests.unit.test_preflight_run import INVENTORY, NAMES, TORCH, Agent, Checki
 STRATEGY = Strategy(data_parallel=DataParallel(batch_size=12))
 DEEPSPEED = make_job(*NAMES, framework="deepspeed", strategy=STRATEGY, run=Run(script="train.py", workdir="/srv"))
 DDP = make_job(*NAMES, run=Run(script="train.py", workdir="/srv"))
+MISSING = sentences.MODULE_MISSING(error="No module").notice
+NO_SIZES = sentences.MODEL_SIZES_MISSING()
+SIZES = NO_SIZES.notice
 HAS = replace(TORCH, packages={**TORCH.packages, "deepspeed": "0.19.8"})
 
 
@@ -118,6 +122,8 @@ async def test_a_refusal_forbids_the_launch_in_the_frameworks_words_unless_it_is
         ({"code": int(ErrorCode.UNKNOWN_METHOD), "message": "no method"}, "settings not read: its agent is too old"),
         ({"verdicts": {"deepspeed": {"unseen": "TypeError: x"}}}, "not read by deepspeed: TypeError: x"),
         ({"verdicts": {"deepspeed": {"unseen": "ModuleNotFoundError: No module"}}}, None),
+        ({"verdicts": {"deepspeed": {"unseen": "it lacks a module", "unseen_notice": MISSING}}}, None),
+        ({"verdicts": {"deepspeed": {"unseen": "x", "unseen_notice": SIZES}}}, f"not read by deepspeed: {NO_SIZES}"),
         ({"verdicts": {}}, None),
     ],
 )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Iterator
 from pathlib import Path
 
-import dtagent
 import pytest
-from dtagent.facts.interpreters import examine_all
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.telemetry import nvml
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
@@ -21,9 +17,6 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Judgement
 from dttui.jobs.checks import Check, cells_to_data
 from dttui.jobs.event_log import EventLog
-from dttui.rpc import agent_words
-from dttui.rpc.agent_words import agent_text, gpu_note_text
-from dttui.sanitize import clean
 from dttui.spec.findings import error
 from tests.tui.catalogue import compile_catalogues
 
@@ -155,64 +148,3 @@ def test_a_recipe_for_data_that_is_not_there_does_no_harm(tmp_path: Path) -> Non
     ):
         directory.events.write_text(line % spoilt)
         assert [(event.message, event.data) for event in directory.read_events()] == [("m", {"hint": "h"})]
-
-
-def test_what_an_agent_says_is_told_in_the_language_of_the_person_where_it_is_known() -> None:
-    set_language("zh")
-    recipe = {"id": "there is no {paths} here", "values": {"paths": "/data\x1b[2J"}}
-    assert agent_text("there is no /data here", {"told": recipe}) == "这里没有 /data"
-    assert agent_text("the host was restarted") == "主机重新启动了"
-    evil = {"id": "{paths.__class__:>999999999}", "values": {"paths": "x"}}
-    for data in ({"told": evil}, {"told": {**recipe, "values": {}}}, {"told": {**recipe, "values": 3}}, {}, None, 3):
-        assert agent_text("it said \x1b[31mso", data) == "it said so"
-
-
-def test_every_text_that_is_known_of_agents_is_one_that_they_say() -> None:
-    said = "".join(path.read_text() for path in Path(dtagent.__file__).parent.rglob("*.py"))
-    assert [text for text in agent_words._KNOWN if f'"{text.removesuffix("; {who}")}"' not in said] == []
-    for text in agent_words._RECOGNISED:
-        longest = max((plain.strip(" :;()") for plain, *_rest in string.Formatter().parse(text)), key=len)
-        assert longest in said, text
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("power brake", "供电制动"),
-        ("action 9", "操作 9"),
-        ("no warm start: it has not answered within 3 s", "没有预热启动：它在 3 秒内没有响应"),
-        (
-            "logs are not capped: the file system of /a (b) cannot drop part of a file (Operation not supported)",
-            "日志大小未受限制：/a (b) 所在的文件系统不能丢弃文件的一部分（Operation not supported）",
-        ),
-        ("cannot write /a: b: c", "无法写入 /a：b: c"),
-        (
-            "the disk of \x1b[2J/x was full at 12:00:01 +0000: logs lack what did not fit",
-            "/x 所在磁盘在 12:00:01 +0000 已满",
-        ),
-        ("no warm start: nobody knows why", "没有预热启动：nobody knows why"),
-        ("{path} {reason.__class__}", "{path} {reason.__class__}"),
-        ("no warm start: " * 1000, "no warm start: no warm"),
-    ],
-)
-def test_a_text_that_comes_filled_in_is_told_by_the_words_around_what_fills_it(said: str, shown: str) -> None:
-    set_language("zh")
-    assert agent_text(said).startswith(shown)
-    set_language("en")
-    assert agent_text(said) == clean(said)
-
-
-def test_what_interpreters_and_drivers_are_said_to_lack_is_told_in_the_language_of_the_person(tmp_path: Path) -> None:
-    fails = tmp_path / "python"
-    fails.write_text("#!/bin/sh\necho oh >&2\nexit 3\n")
-    fails.chmod(0o700)
-    pythons = ["", "no-such", "a/b", "/nowhere", str(tmp_path), "/etc/hosts", str(fails), "/bin/true"]
-    errors = [facts.error or "" for facts in examine_all(pythons)]
-    notes = [*nvml._DRIVER_NOTES.values(), nvml.silence(3.2), nvml.silence(3.2, "nvmlInit")]
-    set_language("zh")
-    assert [text for text in (*errors, *notes) if agent_text(text) == clean(text)] == []
-    assert agent_text(errors[-2]) == f"{fails} 以 3 退出：oh"
-    both = "GPU 0: the driver has not answered for 3 s; GPU 12: GPU is lost"
-    assert gpu_note_text(both) == "GPU 0: 驱动已 3 秒没有响应; GPU 12: GPU is lost"
-    assert gpu_note_text("the NVIDIA driver sees no GPU") == "NVIDIA 驱动未发现 GPU"
-    assert gpu_note_text("") == ""

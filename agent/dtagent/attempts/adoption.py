@@ -17,8 +17,10 @@ from typing import Any
 from dtagent import linger
 from dtagent.attempts import history
 from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
-from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol import sentences
+from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.said import Said
 from dtagent.supervision import journal, removal, supervisor
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.records import LOOK_S
@@ -31,7 +33,6 @@ LOG = logging.getLogger("dtagent")
 SPAWN_TIMEOUT_S = 20.0
 RECORDS_S = 3 * LOOK_S
 """For a supervisor to make anew what was removed."""
-UNRECORDED = "its records on this host were removed; what still ran of it was ended"
 
 
 @contextlib.contextmanager
@@ -135,12 +136,10 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
         if told and is_this_boot and not left:
             supervisor.clear_up(files, family, set(told.get("shared_memory", [])))
         if told is None:
-            reason = "the supervisor did not start"
+            why = sentences.NO_SUPERVISOR()
         else:
-            reason = "the supervisor on this host died" if is_this_boot else "the host was restarted"
-        state = NodeState.UNKILLABLE if left else NodeState.LOST
-        record = {"event": "state", "state": state.value, "time": time.time(), "reason": reason}
-        journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+            why = sentences.SUPERVISOR_DIED() if is_this_boot else sentences.HOST_RESTARTED()
+        journal.append(files.journal, _last_word(left, why))
 
 
 def end_unrecorded(files: AttemptFiles, key: AttemptKey, node_rank: int) -> bool:
@@ -159,12 +158,17 @@ def end_unrecorded(files: AttemptFiles, key: AttemptKey, node_rank: int) -> bool
             make_private(files.directory)
             write_atomic(files.discarded, "")  # So that it is known here, and nothing is started any more.
             journal.create(files.journal)
-            state = NodeState.UNKILLABLE if left else NodeState.LOST
-            record = {"event": "state", "state": state.value, "time": time.time(), "reason": UNRECORDED}
-            journal.append(files.journal, {**record, "leftovers": to_wire(left)})
+            journal.append(files.journal, _last_word(left, sentences.RECORDS_REMOVED()))
             return True
         time.sleep(PAUSE_S)
     return False
+
+
+def _last_word(left: list[Leftover], why: Said) -> dict[str, Any]:
+    """Return the record of the end of an attempt whose supervisor is gone."""
+    state = NodeState.UNKILLABLE if left else NodeState.LOST
+    record = {"event": "state", "state": state.value, "time": time.time(), "reason": why, "notice": why.notice}
+    return {**record, "leftovers": to_wire(left)}
 
 
 def _told(files: AttemptFiles) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import (
     MAX_NODE_RANKS,
     AttemptKey,
@@ -78,7 +79,7 @@ class Attempts:
         if files.prepared.exists():
             before, reply = preparation.read(files)
             if before != request:
-                raise RpcError(ErrorCode.WRONG_STATE, "the attempt was prepared otherwise before")
+                raise RpcError(ErrorCode.WRONG_STATE, sentences.PREPARED_OTHERWISE())
             if not was_started(files):
                 self._leases.confirm(request, reply)
                 self._leases.renew(request.key)
@@ -111,7 +112,7 @@ class Attempts:
         self._require_prepared(files)
         self._refuse_overtaken(files)
         if was_started(files):
-            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was started already")
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.STARTED_ALREADY())
         self._leases.renew(request.key)
         return self._work.fill(files, request)
 
@@ -142,7 +143,7 @@ class Attempts:
         try:
             data = base64.b64decode(request.data, validate=True)
         except binascii.Error as error:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"not base64: {error}") from error
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NOT_BASE64(error=str(error))) from error
         self._write(path, data, request.executable, append=True)
         return size + len(data)
 
@@ -158,7 +159,7 @@ class Attempts:
         self._refuse_overtaken(files)
         if not files.start.exists():
             if journal.has_run(files):
-                raise RpcError(ErrorCode.DAMAGED, "the attempt has run here, but the record of its start is gone")
+                raise RpcError(ErrorCode.DAMAGED, sentences.START_RECORD_GONE())
             self._leases.confirm(*preparation.read(files))
             for file in request.files:
                 self._write(_inside(files.directory, file.path), file.text.encode(), file.executable)
@@ -245,7 +246,7 @@ class Attempts:
             failures=failed,
             leftovers=told.leftovers,
             usage=told.usage,
-            warnings=told.warnings,
+            warnings=[*told.warnings],
             cut_logs=told.cut_logs,
             has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
             disturbances=failures.disturbances(files),
@@ -266,35 +267,34 @@ class Attempts:
         """
         files = self._files(key)
         if not is_known(files):
-            raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, f"no attempt {key.attempt} of job {key.job_id} here")
+            said = sentences.NO_SUCH_ATTEMPT(attempt=key.attempt, job=key.job_id)
+            raise RpcError(ErrorCode.NO_SUCH_ATTEMPT, said)
         return files
 
     def _files(self, key: AttemptKey) -> AttemptFiles:
         try:
             return AttemptFiles.of(self._root, key.job_id, key.attempt)
         except ValueError as error:
-            raise RpcError(ErrorCode.INVALID_PARAMS, str(error)) from error
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.BAD_ATTEMPT(error=str(error))) from error
 
     def _require_prepared(self, files: AttemptFiles) -> None:
         if not files.prepared.exists():
-            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was not prepared")
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.NOT_PREPARED())
 
     def _refuse_overtaken(self, files: AttemptFiles) -> None:
         """Attempt numbers only grow: whatever comes late for an earlier one is refused."""
         key = key_of(files)
         newest = max((key_of(other).attempt for other in preparation.known(self._root, key.job_id)), default=0)
         if newest > key.attempt:
-            message = "attempt {attempt} of job {job} was seen here already"
-            raise RpcError(ErrorCode.WRONG_STATE, message, attempt=newest, job=key.job_id)
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.SEEN_ALREADY(attempt=newest, job=key.job_id))
         if files.discarded.exists():
-            raise RpcError(ErrorCode.WRONG_STATE, "the attempt was given up already")
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.GIVEN_UP_ALREADY())
 
     def _overtake(self, files: AttemptFiles) -> None:
         """Give up what was prepared for earlier attempts of the job. One that still runs has to be stopped first."""
         for other in preparation.known(self._root, files.directory.parent.name):
             if preparation.is_running(other):
-                message = "attempt {attempt} of the job still runs here"
-                raise RpcError(ErrorCode.REFUSED, message, attempt=key_of(other).attempt)
+                raise RpcError(ErrorCode.REFUSED, sentences.STILL_RUNS(attempt=key_of(other).attempt))
             if other != files and not was_started(other):
                 self._discard(other)
 
@@ -316,7 +316,8 @@ class Attempts:
             with os.fdopen(os.open(path, flags, 0o700 if executable else 0o600), "wb") as stream:
                 stream.write(data)
         except OSError as error:
-            raise RpcError(ErrorCode.REFUSED, f"cannot write {path}: {error.strerror}") from error
+            said = sentences.CANNOT_WRITE(path=str(path), reason=str(error.strerror))
+            raise RpcError(ErrorCode.REFUSED, said) from error
 
 
 def _has_checkpoints(files: AttemptFiles) -> bool | None:
@@ -335,7 +336,7 @@ def _has_checkpoints(files: AttemptFiles) -> bool | None:
 def _inside(directory: Path, relative: str) -> Path:
     pure = PurePosixPath(relative)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in relative:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"not a path inside the attempt's directory: {relative!r}")
+        raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NOT_INSIDE(path=repr(relative)))
     return directory / pure
 
 

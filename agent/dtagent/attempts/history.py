@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from dacite import Config, DaciteError, from_dict
 
 from dtagent.locations import AttemptFiles
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import Leftover, NodeState, ProcessExit, Usage
+from dtagent.protocol.said import Said, recalled
 from dtagent.supervision import journal
 from dtagent.system import untrusted_files
 
@@ -24,12 +26,12 @@ class History:
     """The part of a NodeStatus that comes from the journal."""
 
     state: NodeState
-    reason: str = ""
+    reason: Said
     started_at: float | None = None
     exits: list[ProcessExit] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     usage: Usage | None = None
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Said] = field(default_factory=list)
     cut_logs: list[str] = field(default_factory=list)
 
 
@@ -43,17 +45,19 @@ def read(files: AttemptFiles) -> History:
     states = [record for record in told if record["event"] == "state" and _state(record) is not None]
     last = states[-1] if states else {}
     state = _state(last) or NodeState.RUNNING
-    reason = str(last.get("reason", ""))
+    reason = recalled(str(last.get("reason", "")), last.get("notice"))
     exits = _decoded(ProcessExit, [record for record in told if record["event"] == "exit"])
-    warnings = [str(record.get("text")) for record in told if record["event"] == "warning"][:MAX_WARNINGS]
+    warnings = [
+        recalled(str(record.get("text")), record.get("notice")) for record in told if record["event"] == "warning"
+    ][:MAX_WARNINGS]
     if contents.damaged:
         with contextlib.suppress(OSError):
             journal.quarantine(files.journal, contents.damaged)
         if state is NodeState.ENDED and len(exits) < _process_count(files):
-            state, reason = NodeState.LOST, "a record of how it ended on this host is damaged"
+            state, reason = NodeState.LOST, sentences.END_RECORD_DAMAGED()
     aside = journal.damaged_path(files.journal)
     if contents.damaged or aside.exists():
-        warnings.append(f"damaged records of the journal were left out; they are kept in {aside}")
+        warnings.append(sentences.JOURNAL_DAMAGED(path=str(aside)))
     times = [record["time"] for record in states if isinstance(record.get("time"), float)]
     return History(
         state,

@@ -13,6 +13,7 @@ from typing import Any
 
 from dtagent.attempts.warming import find_python
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system.network import interface_toward
@@ -61,12 +62,11 @@ def _look(request: PrepareRequest) -> HostRequirements:
     silent = [*(path for path, exists in states.items() if exists is None), *([request.python] * (python is None))]
     refusal = python if isinstance(python, RpcError) else None
     if missing:
-        refusal = RpcError(ErrorCode.REFUSED, "there is no {paths} here", paths=", ".join(missing))
+        refusal = RpcError(ErrorCode.REFUSED, sentences.PATHS_MISSING(paths=", ".join(missing)))
     elif silent:
-        refusal = RpcError(ErrorCode.REFUSED, "the file system of {paths} does not answer", paths=", ".join(silent))
+        refusal = RpcError(ErrorCode.REFUSED, sentences.PATHS_SILENT(paths=", ".join(silent)))
     elif found is None:
-        message = "the way to {address} cannot be looked up: the name service does not answer"
-        refusal = refusal or RpcError(ErrorCode.REFUSED, message, address=request.master_address)
+        refusal = refusal or RpcError(ErrorCode.REFUSED, sentences.NAMES_SILENT(address=request.master_address))
     return HostRequirements(python if isinstance(python, str) else "", *(found or (None, None)), refusal)
 
 
@@ -74,7 +74,7 @@ def _begin(kind: str, act: Callable[[], Any]) -> Callable[[], Any]:
     """Begin one look. Raises RpcError BUSY where it cannot be."""
     wait = _LOOKS.begin(kind, act, LIMIT_S)
     if wait is None:
-        raise RpcError(ErrorCode.BUSY, "this host lets no more looks at it start: too many threads run, or hang")
+        raise RpcError(ErrorCode.BUSY, sentences.NO_MORE_LOOKS())
     return wait
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from dtagent.attempts import preparation
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.said import Said
 from dtagent.system.network import reserve_port
 
 LEASE_S = 60.0
@@ -68,18 +70,24 @@ class Leases:
             taken = {claim.key.job_id: claim.simulated_slots for claim in claims if claim.simulated_slots}
             free = max(0, request.simulated_total - sum(taken.values()))
             if free < request.simulated_slots:
-                who = ", ".join(f"job {job} has {count}" for job, count in sorted(taken.items()))
-                message = "{wanted} simulated GPUs are wanted and {free} are free here"
+                wanted = request.simulated_slots
+                refusal = sentences.SIMULATED_WANTED(wanted=wanted, free=free)
+                if taken:
+                    who = [sentences.JOB_HAS_SIMULATED(job=job, count=count) for job, count in sorted(taken.items())]
+                    refusal = sentences.SIMULATED_HELD(wanted=wanted, free=free, who=who)
                 holders = [claim for claim in claims if claim.simulated_slots]
-                raise _refusal(message, request.simulated_slots, free, who, request.key, holders)
+                raise RpcError(_refused_by(holders, request.key), refusal)
         if not request.cuda_slots:
             return []
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
         free_gpus = [index for index in self._free_gpus() if index not in owners]
         if len(free_gpus) < request.cuda_slots:
-            message = "{wanted} GPUs are wanted and {free} are free here"
+            wanted, free = request.cuda_slots, len(free_gpus)
+            refusal = sentences.GPUS_WANTED(wanted=wanted, free=free)
+            if owners:
+                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=_told(owners))
             holders = [claim for claim in claims if claim.gpu_ids]
-            raise _refusal(message, request.cuda_slots, len(free_gpus), _told(owners), request.key, holders)
+            raise RpcError(_refused_by(holders, request.key), refusal)
         return free_gpus[: request.cuda_slots]
 
     def take_port(self, request: PrepareRequest) -> int:
@@ -90,7 +98,7 @@ class Leases:
         held = reserve_port(wanted, wanted) if wanted is not None and first <= wanted <= last else None
         held = held or reserve_port(first, last)
         if held is None:
-            raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
+            raise RpcError(ErrorCode.REFUSED, sentences.PORTS_TAKEN(first=first, last=last))
         self._ports[request.key] = held
         return int(held.getsockname()[1])
 
@@ -103,18 +111,15 @@ class Leases:
         claims = self._claims(request.key)
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids if index in reply.gpu_ids}
         if owners:
-            message = "the start came too late: {who} by now"
-            raise RpcError(ErrorCode.WRONG_STATE, message, who=_told(owners))
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=_told(owners)))
         taken = sum(claim.simulated_slots for claim in claims)
         if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
             jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
-            message = "the start came too late: job {jobs} has the simulated GPUs by now"
-            raise RpcError(ErrorCode.WRONG_STATE, message, jobs=jobs)
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_SIMULATED(jobs=jobs))
         if reply.master_port is not None and request.key not in self._ports:
             held = reserve_port(reply.master_port, reply.master_port)
             if held is None:
-                message = "the start came too late: port {port} is taken by now"
-                raise RpcError(ErrorCode.WRONG_STATE, message, port=reply.master_port)
+                raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_PORT(port=reply.master_port))
             self._ports[request.key] = held
 
     def _claims(self, asking: AttemptKey) -> list[Claim]:
@@ -135,21 +140,17 @@ class Leases:
         return time.monotonic() - self._heard.get(key, self._since) < LEASE_S
 
 
-def _refusal(message: str, wanted: int, free: int, who: str, asking: AttemptKey, holders: list[Claim]) -> RpcError:
+def _refused_by(holders: list[Claim], asking: AttemptKey) -> ErrorCode:
     """Of two jobs that are being prepared on the same hosts the one whose id comes first stays, the other gives way."""
     goes_first = bool(holders) and all(
         not claim.is_started and (asking.job_id, asking.attempt) < (claim.key.job_id, claim.key.attempt)
         for claim in holders
     )
-    code = ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
-    if not who:
-        return RpcError(code, message, wanted=wanted, free=free)
-    return RpcError(code, message + "; {who}", wanted=wanted, free=free, who=who)
+    return ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
 
 
-def _told(owners: dict[int, str]) -> str:
+def _told(owners: dict[int, str]) -> list[Said]:
     by_job: dict[str, list[int]] = {}
     for index, job in sorted(owners.items()):
         by_job.setdefault(job, []).append(index)
-    told = [f"job {job} has GPU {', '.join(map(str, indices))}" for job, indices in by_job.items()]
-    return "; ".join(told)
+    return [sentences.JOB_HAS_GPUS(job=job, gpus=", ".join(map(str, indices))) for job, indices in by_job.items()]

@@ -12,6 +12,7 @@ from dacite import DaciteError, from_dict
 from dtagent.attempts import adoption, history
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, write_atomic
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.supervision import journal
@@ -33,7 +34,7 @@ def read(files: AttemptFiles) -> tuple[PrepareRequest, PrepareReply]:
         request = {**body["request"], "port_range": tuple(body["request"]["port_range"])}
         return from_dict(PrepareRequest, request), from_dict(PrepareReply, body["reply"])
     except (DaciteError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RpcError(ErrorCode.DAMAGED, f"{files.prepared} cannot be read") from error
+        raise RpcError(ErrorCode.DAMAGED, sentences.CANNOT_READ(path=str(files.prepared))) from error
 
 
 def key_of(files: AttemptFiles) -> AttemptKey:

@@ -19,8 +19,10 @@ from pathlib import Path
 
 from dtagent.errors import RpcError
 from dtagent.payload.forking.fork_safety import is_sensitive
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.said import Said
 from dtagent.system.readings import Readings
 
 IDLE_S = 1800.0
@@ -31,7 +33,7 @@ MOST = 2
 END_S = 2.0
 LOOK_S = 5.0
 """How long looking at the files of one may take: there are thousands, perhaps on a network disk that hangs."""
-_SILENT = "the file system of its packages does not answer"
+_SILENT = sentences.WARM_FILES_SILENT()
 
 
 class WarmStarts:
@@ -72,7 +74,7 @@ class WarmStarts:
         ours, theirs = socket.socketpair()
         template = self._templates.get(python)
         with theirs:
-            reason = "no process with torch imported is there"
+            reason: Said | None = sentences.WARM_NONE()
             if template is not None:
                 template.used_at = time.monotonic()
                 has_changed = self._has_changed(template)
@@ -80,11 +82,11 @@ class WarmStarts:
                     reason = _SILENT
                 elif has_changed:
                     self._drop(template)
-                    reason = "its packages have changed since torch was imported"
+                    reason = sentences.WARM_CHANGED()
                 else:
                     reason = template.fork(theirs)
-            if reason:
-                theirs.sendall(json.dumps({"refused": reason}).encode() + b"\n")
+            if reason is not None:
+                theirs.sendall(json.dumps({"refused": reason, "notice": reason.notice}).encode() + b"\n")
         return ours
 
     def expire(self) -> None:
@@ -121,7 +123,7 @@ class _Template:
         self.used_at = time.monotonic()
         self.is_spent = False
         """Whether it was told that nothing comes of this one: the next that is asked for may go better."""
-        self._error = ""
+        self._error: Said | None = None
         self._torch: str | None = None
         self._marks: dict[str, tuple[int, ...] | None] = {}
         self._reading = threading.Lock()
@@ -147,18 +149,18 @@ class _Template:
         """Of the process."""
         return self._process.pid
 
-    def fork(self, end: socket.socket) -> str:
+    def fork(self, end: socket.socket) -> Said | None:
         """Have a fork server forked that has this socket; return why that cannot be, where it cannot."""
         if self._error or self._process.poll() is not None:
             self.is_spent = True
-            return self._error or "it ended"
+            return self._error or sentences.WARM_ENDED()
         try:
             if self._torch is not None:
                 os.write(end.fileno(), b'{"ready": true}\n')
             socket.send_fds(self._channel, [b"{}\n"], [end.fileno()])
         except OSError as error:
-            return f"it takes no requests: {error.strerror}"
-        return ""
+            return sentences.WARM_TAKES_NOTHING(error=str(error.strerror))
+        return None
 
     def has_changed(self) -> bool:
         """Whether the interpreter, a file that was loaded, or a directory that modules came from has changed.
@@ -171,12 +173,12 @@ class _Template:
     def tell(self) -> WarmReply:
         """Tell how it stands, as of the last look at it."""
         if self._process.poll() is not None and not self._error:
-            self._error = "it ended while torch was imported" if self._torch is None else "it ended"
+            self._error = sentences.WARM_ENDED_IMPORTING() if self._torch is None else sentences.WARM_ENDED()
         state = WarmState.STARTING if self._torch is None else WarmState.READY
         if self._error:
             state, self.is_spent = WarmState.FAILED, True
         memory_mib = _memory_mib(self._process.pid) if state is not WarmState.FAILED else None
-        return WarmReply(self.python, state, self._error, self._torch, self.pid, memory_mib)
+        return WarmReply(self.python, state, self._error or "", self._torch, self.pid, memory_mib)
 
     def close(self) -> None:
         """End it; what was forked from it goes on."""
@@ -198,12 +200,13 @@ class _Template:
                 return
             try:
                 body = json.loads(self._rest)
-                self._error = str(body.get("error", ""))
-                if not self._error:
+                if "error" in body:
+                    self._error = sentences.say(body["error"])
+                else:
                     self._marks = {path: _mark(path) for path in (self.python, *map(str, body["paths"]))}
                     self._torch = str(body["torch"])
             except (ValueError, KeyError, TypeError, AttributeError):
-                self._error = "it tells nonsense of what it has imported"
+                self._error = sentences.WARM_NONSENSE()
             if self._error:
                 self.close()
 
@@ -212,7 +215,7 @@ def find_python(name: str) -> str:
     """Return the path of an interpreter. Raises RpcError REFUSED where there is none."""
     python = shutil.which(os.path.expanduser(name))
     if python is None:
-        raise RpcError(ErrorCode.REFUSED, "there is no interpreter {python} here", python=name)
+        raise RpcError(ErrorCode.REFUSED, sentences.NO_INTERPRETER(python=name))
     return python
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from dtagent.attempts.store import Incoming, Store, free_bytes
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, write_atomic
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.tree import MAX_TREE_BYTES, TreeEntry, decode_tree, digest_of, is_digest
@@ -35,7 +36,7 @@ class Work:
             RpcError: INVALID_PARAMS for a list that is none, REFUSED without room.
         """
         if not is_digest(request.tree) or not 0 < request.size <= MAX_TREE_BYTES:
-            raise RpcError(ErrorCode.INVALID_PARAMS, "not a list of files")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_FILE_LIST())
         if files.tree.exists() and files.tree.read_text() == request.tree:
             return WorkReply(is_complete=True)
         text = self._tree(request)
@@ -44,7 +45,7 @@ class Work:
         try:
             entries = decode_tree(text)
         except ValueError as error:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"not a list of files: {error}") from error
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.BAD_FILE_LIST(error=str(error))) from error
         missing = self._missing(entries)
         if not missing:
             missing = self._lay_out(files, entries)
@@ -63,13 +64,13 @@ class Work:
         """
         incoming = self._incoming.get(request.key)
         if incoming is None or incoming.received != request.offset:
-            raise RpcError(ErrorCode.WRONG_STATE, "this part was not asked for")
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.PART_NOT_ASKED_FOR())
         try:
             data = request.data
             incoming.feed(data if isinstance(data, bytes) else base64.b64decode(data, validate=True))
         except (binascii.Error, ValueError) as error:
             self.forget(request.key)
-            raise RpcError(ErrorCode.INVALID_PARAMS, str(error)) from error
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.BAD_PART(error=str(error))) from error
         except OSError:
             self.forget(request.key)
             raise
@@ -84,13 +85,13 @@ class Work:
     def _tree(self, request: WorkRequest) -> str | None:
         if request.text is not None:
             if digest_of(request.text) != request.tree:
-                raise RpcError(ErrorCode.INVALID_PARAMS, "the list of files is not what its name says")
+                raise RpcError(ErrorCode.INVALID_PARAMS, sentences.OTHER_FILE_LIST())
             return request.text
         data = self.store.read(request.tree, MAX_TREE_BYTES)
         try:
             return data.decode() if data is not None else None
         except UnicodeDecodeError as error:
-            raise RpcError(ErrorCode.INVALID_PARAMS, "the list of files is not UTF-8") from error
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.UNREADABLE_FILE_LIST()) from error
 
     def _missing(self, entries: list[TreeEntry]) -> dict[str, int]:
         return {item.digest: item.size for item in entries if not self.store.has(item.digest, item.size)}
@@ -117,6 +118,6 @@ class Work:
     def _require_room(self, size: int) -> None:
         free = free_bytes(self._root)
         if size + SPARE_BYTES > free:
-            message = "no room for the files: {needed} MB are needed and {free} MB are free below {path}"
             needed_mb, free_mb = f"{size / 1e6:.0f}", f"{free / 1e6:.0f}"
-            raise RpcError(ErrorCode.REFUSED, message, needed=needed_mb, free=free_mb, path=str(self._root))
+            said = sentences.NO_ROOM_FOR_FILES(needed=needed_mb, free=free_mb, path=str(self._root))
+            raise RpcError(ErrorCode.REFUSED, said)

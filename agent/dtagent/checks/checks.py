@@ -14,6 +14,7 @@ from dtagent.checks.images import TIMEOUT_S, look_for
 from dtagent.checks.reach import reach
 from dtagent.checks.validation import clear_up, judge
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.probes import (
     MAX_LOAD_S,
     MAX_PATHS,
@@ -32,6 +33,7 @@ from dtagent.protocol.probes import (
     ValidationRequest,
 )
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.said import Said
 from dtagent.system.units import MIB
 
 MAX_SECONDS = 15.0
@@ -59,7 +61,8 @@ class Checks:
     async def reach(self, request: ReachRequest) -> ReachReply:
         """Connect to the targets. Raises RpcError with too many."""
         if len(request.targets) > MAX_TARGETS:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"{len(request.targets)} targets; the limit is {MAX_TARGETS}")
+            said = sentences.TOO_MANY_TARGETS(count=len(request.targets), limit=MAX_TARGETS)
+            raise RpcError(ErrorCode.INVALID_PARAMS, said)
         seconds = _bounded(request.seconds)
         return ReachReply(list(await asyncio.gather(*(self._reach(target, seconds) for target in request.targets))))
 
@@ -67,10 +70,10 @@ class Checks:
         """Look at paths. Raises RpcError with too many, or for one that is not absolute."""
         if len(request.paths) + len(request.programs) > MAX_PATHS:
             count = len(request.paths) + len(request.programs)
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"{count} paths; the limit is {MAX_PATHS}")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.TOO_MANY_PATHS(count=count, limit=MAX_PATHS))
         for path in request.paths:
             if not os.path.isabs(path) or "\0" in path:
-                raise RpcError(ErrorCode.INVALID_PARAMS, f"not an absolute path: {path!r}")
+                raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NOT_ABSOLUTE(path=repr(path)))
         seconds = _bounded(request.seconds)
         asked = [*request.paths, str(self._root)]
         looking = asyncio.gather(*(self._look(path, seconds) for path in asked))
@@ -80,7 +83,7 @@ class Checks:
 
     async def image(self, request: ImageRequest) -> ImageReply:
         """Ask a container engine for an image. Raises RpcError for an engine that is none."""
-        late = ImageReply(has_engine=True, detail=f"no answer within {TIMEOUT_S:g} s")
+        late = ImageReply(has_engine=True, detail=sentences.NO_ANSWER(seconds=f"{TIMEOUT_S:g}"))
         return await _within(self._looks, lambda: look_for(request), TIMEOUT_S + 2.0, late)
 
     async def verdict(self, request: ValidationRequest) -> ValidationReply:
@@ -89,12 +92,12 @@ class Checks:
 
     async def _reach(self, target: ReachTarget, seconds: float) -> Reached:
         limit_s = seconds + 1.0 + (MAX_LOAD_S if target.load_bytes > 0 else 0.0)
-        late = Reached(Reach.UNRESOLVED, detail=f"not looked up within {limit_s:g} s")
+        late = Reached(Reach.UNRESOLVED, detail=sentences.NOT_LOOKED_UP(seconds=f"{limit_s:g}"))
         return await _within(self._probes, lambda: reach(target, seconds), limit_s, late)
 
     async def _search(self, programs: list[str], search_path: str | None, seconds: float) -> list[str] | None:
         if any("\0" in name for name in (*programs, search_path or "")):
-            raise RpcError(ErrorCode.INVALID_PARAMS, "the name of a program has a zero byte")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.PROGRAM_WITH_ZERO())
 
         def search() -> list[str] | None:
             return [name for name in programs if shutil.which(name, path=search_path) is None]
@@ -102,7 +105,7 @@ class Checks:
         return await _within(self._looks, search, seconds, None)
 
     async def _look(self, path: str, seconds: float) -> PathState:
-        late = PathState(path, detail=f"no answer within {seconds:g} s")
+        late = PathState(path, detail=sentences.NO_ANSWER(seconds=f"{seconds:g}"))
         return await _within(self._looks, lambda: look(path), seconds, late)
 
 
@@ -114,7 +117,7 @@ def look(path: str) -> PathState:
     except (FileNotFoundError, NotADirectoryError):
         exists = False
     except OSError as error:
-        return PathState(path, detail=error.strerror or str(error))
+        return PathState(path, detail=Said(error.strerror or str(error)))
     nearest = path
     while not os.path.lexists(nearest) and nearest != os.path.dirname(nearest):
         nearest = os.path.dirname(nearest)

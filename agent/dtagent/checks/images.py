@@ -7,8 +7,10 @@ import shutil
 import subprocess
 
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.probes import ImageReply, ImageRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.said import Said
 
 TIMEOUT_S = 15.0
 """An engine that has not run since the boot takes some seconds."""
@@ -21,9 +23,9 @@ _MISSING = ("no such image", "image not known", "no such object")
 def look_for(request: ImageRequest) -> ImageReply:
     """Tell whether the image is here. Raises RpcError for an engine that nobody here knows to ask."""
     if request.engine not in (*_KNOWN, "apptainer"):
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"not a container engine: {request.engine[:100]!r}")
+        raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_ENGINE(engine=repr(request.engine[:100])))
     if request.image.startswith("-") or "\0" in request.image:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"not an image: {request.image[:100]!r}")
+        raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_IMAGE(image=repr(request.image[:100])))
     engine = shutil.which(request.engine)
     if engine is None:
         return ImageReply(has_engine=False)
@@ -34,12 +36,12 @@ def look_for(request: ImageRequest) -> ImageReply:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        return ImageReply(has_engine=True, detail=f"no answer within {TIMEOUT_S:g} s")
+        return ImageReply(has_engine=True, detail=sentences.NO_ANSWER(seconds=f"{TIMEOUT_S:g}"))
     except OSError as error:
-        return ImageReply(has_engine=True, detail=str(error))
+        return ImageReply(has_engine=True, detail=Said(str(error)))
     if done.returncode == 0:
         lines = done.stdout.decode(errors="replace").split()
         return ImageReply(has_engine=True, has_image=True, image_id=lines[0][:100] if lines else None)
     said = done.stderr.decode(errors="replace").strip()
     is_missing = any(word in said.lower() for word in _MISSING)
-    return ImageReply(has_engine=True, has_image=False if is_missing else None, detail=said[-DETAIL_LIMIT:])
+    return ImageReply(has_engine=True, has_image=False if is_missing else None, detail=Said(said[-DETAIL_LIMIT:]))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.probes import (
     LOAD,
     MAX_LISTEN_S,
@@ -53,22 +54,23 @@ class Listeners:
             RpcError: INVALID_PARAMS, BUSY with too many of them, or REFUSED where no port of the range is free.
         """
         if len(request.token) != 2 * TOKEN_BYTES or not request.token.isalnum() or not request.token.isascii():
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"a token has {2 * TOKEN_BYTES} hexadecimal digits")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.BAD_TOKEN(count=2 * TOKEN_BYTES))
         if request.token in self._open:
-            raise RpcError(ErrorCode.INVALID_PARAMS, "there is a listener of that token")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.TOKEN_IN_USE())
         if len(self._open) >= MAX_LISTENERS:
-            raise RpcError(ErrorCode.BUSY, f"{MAX_LISTENERS} probes listen here already")
+            raise RpcError(ErrorCode.BUSY, sentences.TOO_MANY_LISTENERS(count=MAX_LISTENERS))
         first, last = request.port_range or (0, 0)
         if request.port_range is not None and not 1024 <= first <= last <= 65535:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"not a range of ports: {first} to {last}")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.BAD_PORT_RANGE(first=first, last=last))
         held = reserve_port(first, last)
         if held is None:
-            raise RpcError(ErrorCode.REFUSED, "every port from {first} to {last} is taken", first=first, last=last)
+            raise RpcError(ErrorCode.REFUSED, sentences.PORTS_TAKEN(first=first, last=last))
         if request.address is not None:
             try:
                 held = await asyncio.to_thread(narrow, held, request.address)  # It may be a name.
             except OSError as error:
-                raise RpcError(ErrorCode.BUSY, f"the port was taken meanwhile: {error.strerror}") from error
+                said = sentences.PORT_TAKEN_MEANWHILE(error=str(error.strerror))
+                raise RpcError(ErrorCode.BUSY, said) from error
         seconds = min(max(request.seconds, 0.0), MAX_LISTEN_S)
         listener = _Listener(request.token.encode(), min(max(request.load_bytes, 0), MAX_LOAD_BYTES))
         self._open[request.token] = listener

@@ -10,6 +10,7 @@ import struct
 import time
 
 from dtagent.protocol.probes import LOAD, MAX_LOAD_BYTES, MAX_LOAD_S, PING, TOTAL, Reach, Reached, ReachTarget
+from dtagent.protocol.said import Said
 from dtagent.system.network import interface_toward
 
 CHUNK_BYTES = 1 << 20
@@ -34,7 +35,7 @@ def reach(target: ReachTarget, seconds: float) -> Reached:
     try:
         found = socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return Reached(Reach.UNRESOLVED, detail=getattr(error, "strerror", None) or str(error))
+        return Reached(Reach.UNRESOLVED, detail=Said(getattr(error, "strerror", None) or str(error)))
     addresses = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
     first: Reached | None = None
     for index, (family, place) in enumerate(addresses):
@@ -66,7 +67,7 @@ def _try(family: int, place: tuple[object, ...], target: ReachTarget, seconds: f
     except TimeoutError:
         return Reached(Reach.TIMED_OUT, address, source, interface)
     except OSError as error:
-        return Reached(_outcome(error), address, source, interface, detail=error.strerror or str(error))
+        return Reached(_outcome(error), address, source, interface, detail=Said(error.strerror or str(error)))
     return Reached(Reach.REACHED, address, source, interface, round_trip_s, bytes_per_s)
 
 

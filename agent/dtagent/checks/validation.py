@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.errors import RpcError
-from dtagent.facts.interpreters import FloodError, marked_object, resolve, run_bounded
+from dtagent.facts.interpreters import FloodError, how_it_ended, marked_object, resolve, run_bounded
+from dtagent.protocol import sentences
 from dtagent.protocol.probes import FrameworkAnswer, ValidationReply, ValidationRequest
 from dtagent.protocol.rpc import ErrorCode
 
@@ -44,7 +45,7 @@ def judge(request: ValidationRequest, root: Path) -> ValidationReply:
     """
     for name in request.files:
         if name in ("", ".", "..", _REQUEST) or "/" in name or "\0" in name:
-            raise RpcError(ErrorCode.INVALID_PARAMS, f"not the name of a file: {name!r}")
+            raise RpcError(ErrorCode.INVALID_PARAMS, sentences.NO_FILE_NAME(name=repr(name)))
     start = [*request.prefix, os.path.expanduser(request.python)]
     if not request.prefix:
         found = resolve(request.python)
@@ -72,19 +73,19 @@ def judge(request: ValidationRequest, root: Path) -> ValidationReply:
         try:
             code, output, errors = run_bounded(argv, seconds, cwd=directory, env={**os.environ, **own, **_HIDDEN})
         except subprocess.TimeoutExpired:
-            return ValidationReply(unseen=f"{request.python} gave no answer within {seconds:g} s")
+            return ValidationReply(unseen=sentences.PYTHON_SILENT(python=request.python, seconds=f"{seconds:g}"))
         except FloodError:
-            return ValidationReply(unseen=f"{request.python} does not answer as Python does: it prints without end")
+            return ValidationReply(unseen=sentences.PYTHON_FLOODS(python=request.python))
         except (OSError, ValueError) as error:
-            return ValidationReply(unseen=f"{request.python} cannot be run: {error}")
+            return ValidationReply(unseen=sentences.PYTHON_NOT_RUN(python=request.python, error=str(error)))
     answer = marked_object(output, _MARK)
     if answer is None:
         last = errors.strip().rpartition("\n")[2][:200]
-        ended = f"{request.python} exits with {code}"
-        return ValidationReply(unseen=f"{ended}: {last}" if last else ended)
+        return ValidationReply(unseen=how_it_ended(request.python, code, last))
     return ValidationReply({name: _verdict(told) for name, told in answer.items()})
 
 
 def _verdict(told: Any) -> FrameworkAnswer:
     texts = told if isinstance(told, dict) else {}
-    return FrameworkAnswer(*(str(texts[key]) if texts.get(key) else None for key in ("refusal", "unseen")))
+    refusal, unseen = (sentences.say(texts[key]) if texts.get(key) else None for key in ("refusal", "unseen"))
+    return FrameworkAnswer(refusal, unseen)

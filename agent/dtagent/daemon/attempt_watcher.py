@@ -15,6 +15,7 @@ from dtagent.attempts import adoption
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
+from dtagent.protocol import sentences
 from dtagent.protocol.rpc import ErrorCode
 
 LOG = logging.getLogger("dtagent")
@@ -99,7 +100,7 @@ class AttemptWatcher:
         try:
             thread.start()
         except RuntimeError as error:
-            raise RpcError(ErrorCode.BUSY, "this host lets no more threads start") from error
+            raise RpcError(ErrorCode.BUSY, sentences.NO_MORE_THREADS()) from error
         self._thread = thread
 
     def _forget(self, files: AttemptFiles, waiter: _Waiter) -> None:

@@ -33,7 +33,9 @@ def connect(root: str, daemon_options: list[str]) -> int:
         mode = os.fstat(1).st_mode
         os.fstat(0)
     except OSError as error:
-        raise AgentError("stdin and stdout must be open: they lead to the client") from error
+        from dtagent.protocol import sentences
+
+        raise AgentError(sentences.STDIO_CLOSED()) from error
     try:
         channel = _dial_at_once(root)
         if channel is None:
@@ -43,8 +45,9 @@ def connect(root: str, daemon_options: list[str]) -> int:
     except ConnectionError:  # The client hung up meanwhile.
         return 0
     if channel is None:
-        sys.stderr.write(f"dtagent: the daemon did not start; see {root}/{ERROR_LOG}\n")
-        return 1
+        from dtagent.protocol import sentences
+
+        raise AgentError(sentences.DAEMON_NOT_STARTED(path=f"{root}/{ERROR_LOG}"))
     # Writes are to fail rather than wait; a terminal is left alone, since others write to it too.
     is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
     if is_pipe:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from dtagent.calls import LIMIT_S, Workers
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey
 from dtagent.protocol.rpc import ErrorCode
 
@@ -80,8 +81,10 @@ class AttemptLocks:
             shared.users += 1
         try:
             if not shared.lock.acquire(timeout=self._patience_s):
-                what = f"attempt {key.attempt} of {key.job_id}" if key else "another attempt"
-                raise RpcError(ErrorCode.BUSY, f"an earlier call on {what} has not come back")
+                busy = sentences.PREPARE_BUSY()
+                if key:
+                    busy = sentences.ATTEMPT_BUSY(attempt=key.attempt, job=key.job_id)
+                raise RpcError(ErrorCode.BUSY, busy)
             try:
                 yield
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dtagent.calls import LIMIT_S, SMALL_BYTES, Method, perform
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.rpc import (
     MAX_FRAME_BYTES,
     ErrorCode,
@@ -22,6 +23,7 @@ from dtagent.protocol.rpc import (
     encode,
     to_wire,
 )
+from dtagent.protocol.said import Said
 
 LOG = logging.getLogger("dtagent")
 READ_BYTES = 64 * 1024
@@ -96,7 +98,7 @@ class Connection:
             await self._read()
         except FrameError as error:
             LOG.warning("client dropped: %s", error)
-            await self._send(_error(None, RpcError(ErrorCode.PARSE, str(error))))
+            await self._send(_error(None, RpcError(ErrorCode.PARSE, sentences.BAD_FRAME(error=str(error)))))
         except (ConnectionError, asyncio.TimeoutError) as error:
             LOG.warning("client dropped: %s", error)
         finally:
@@ -105,9 +107,9 @@ class Connection:
             await asyncio.gather(*self._calls, return_exceptions=True)
             await self._close()
 
-    async def refuse(self, message: str) -> None:
+    async def refuse(self, why: Said) -> None:
         """Tell why the client is not served, and end."""
-        await self._send(_error(None, RpcError(ErrorCode.BUSY, message)))
+        await self._send(_error(None, RpcError(ErrorCode.BUSY, why)))
         await self._close()
 
     async def _close(self) -> None:
@@ -162,7 +164,7 @@ class Connection:
             number = _number_of(frame)
             wants_answer = "id" in frame
             if not self._has_greeted and frame.get("method") != GREETING:
-                raise RpcError(ErrorCode.INVALID_REQUEST, f"the first call must be {GREETING}")
+                raise RpcError(ErrorCode.INVALID_REQUEST, sentences.FIRST_CALL(method=GREETING))
             result = await perform(self._methods, frame, len(line) + len(brought), brought)
             self._has_greeted = True
             if callable(result):
@@ -174,7 +176,7 @@ class Connection:
             reply = _result(number, result)
         except FrameError as error:
             code = ErrorCode.INVALID_REQUEST if isinstance(error, NotARequestError) else ErrorCode.PARSE
-            reply = _error(None, RpcError(code, str(error)))
+            reply = _error(None, RpcError(code, sentences.BAD_FRAME(error=str(error))))
         except RpcError as error:
             reply = _error(number, error)
         except Exception as error:  # noqa: BLE001 - the top of a handler: one bad call must not end the daemon
@@ -201,8 +203,7 @@ async def _guarded(number: Any, later: Callable[[], Awaitable[Any]]) -> bytes:
         # It may be megabytes, during whose encoding the other clients want to be served.
         return await asyncio.get_running_loop().run_in_executor(_ENCODERS, _result, number, result)
     except asyncio.TimeoutError:
-        message = f"the answer was not made within {LIMIT_S:g} s; something on this host hangs"
-        return _error(number, RpcError(ErrorCode.TIMED_OUT, message))
+        return _error(number, RpcError(ErrorCode.TIMED_OUT, sentences.ANSWER_TOO_SLOW(seconds=f"{LIMIT_S:g}")))
     except RpcError as error:
         return _error(number, error)
     except Exception as error:  # noqa: BLE001 - as in `_answer`
@@ -212,7 +213,7 @@ async def _guarded(number: Any, later: Callable[[], Awaitable[Any]]) -> bytes:
 def _number_of(frame: dict[str, Any]) -> int | str | None:
     number = frame.get("id")
     if number is not None and (isinstance(number, bool) or not isinstance(number, (int, str))):
-        raise RpcError(ErrorCode.INVALID_REQUEST, f"id must be a number or a string, not {type(number).__name__}")
+        raise RpcError(ErrorCode.INVALID_REQUEST, sentences.BAD_ID(kind=type(number).__name__))
     return number
 
 
@@ -220,10 +221,10 @@ def _result(number: Any, result: Any) -> bytes:
     try:
         frame = encode({"jsonrpc": "2.0", "id": number, "result": to_wire(result)})
     except (ValueError, TypeError) as error:
-        return _error(number, RpcError(ErrorCode.INTERNAL, f"the answer cannot be sent: {error}"))
+        return _error(number, RpcError(ErrorCode.INTERNAL, sentences.ANSWER_NOT_SENT(error=str(error))))
     if len(frame) > MAX_FRAME_BYTES:
-        message = f"an answer of {len(frame)} bytes; the limit is {MAX_FRAME_BYTES}"
-        return _error(number, RpcError(ErrorCode.TOO_LARGE, message))
+        said = sentences.ANSWER_TOO_LARGE(size=len(frame), limit=MAX_FRAME_BYTES)
+        return _error(number, RpcError(ErrorCode.TOO_LARGE, said))
     return frame
 
 
@@ -236,4 +237,5 @@ def _error(number: Any, error: RpcError) -> bytes:
 
 def _crash(number: Any, error: Exception) -> bytes:
     LOG.error("call failed", exc_info=error)
-    return _error(number, RpcError(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"))
+    said = sentences.CALL_BROKEN(error=f"{type(error).__name__}: {error}")
+    return _error(number, RpcError(ErrorCode.INTERNAL, said))

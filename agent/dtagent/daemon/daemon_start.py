@@ -15,6 +15,8 @@ from dtagent.daemon.dialling import dial, owner_of
 from dtagent.errors import AgentError, RootError
 from dtagent.locations import own_python, secure_root, socket_path
 from dtagent.names import ALREADY_RUNNING, ERROR_LOG
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said, said_at_end
 
 START_DEADLINE_S = 20.0
 AGAIN_S = 1.0
@@ -37,7 +39,7 @@ def _dial(root: str) -> socket.socket | None:
     channel = dial(root, (0, 1))
     if channel is not None and (owner := owner_of(channel)) != os.getuid():
         channel.close()
-        raise RootError(f"uid {owner} listens on {socket_path(Path(root))}, not you; remove it")
+        raise RootError(sentences.DAEMON_OF_ANOTHER(owner=owner, path=str(socket_path(Path(root)))))
     return channel
 
 
@@ -52,7 +54,7 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
     said_before = _size(root / ERROR_LOG)
     deadline = time.monotonic() + START_DEADLINE_S
     while True:
-        child = _start(root, daemon_options)
+        child, output = _start(root, daemon_options)
         again_at = time.monotonic() + AGAIN_S
         while time.monotonic() < deadline:
             if channel := _dial(str(root)):
@@ -61,16 +63,16 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
             if child.poll() == ALREADY_RUNNING and time.monotonic() > again_at:
                 break
             if child.poll() not in (None, 0, ALREADY_RUNNING):
-                if reason := _last_line(root / ERROR_LOG, said_before):
-                    raise AgentError(f"the daemon did not start: {reason}; see {root / ERROR_LOG}")
+                if reason := _last_said(root / ERROR_LOG, said_before, output):
+                    raise AgentError(sentences.DAEMON_DID_NOT_START(reason=reason, path=str(root / ERROR_LOG)))
                 return None
             time.sleep(0.01)
         else:
             return None
 
 
-def _start(root: Path, daemon_options: list[str]) -> subprocess.Popen[bytes]:
-    """Start a daemon, and wait until it listens or has ended."""
+def _start(root: Path, daemon_options: list[str]) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a daemon, and wait until it listens or has ended; return it, and what it wrote to stdout."""
     with open(root / ERROR_LOG, "ab") as errors:
         child = subprocess.Popen(
             [own_python(), "-I", "-m", "dtagent", "daemon", "--root", str(root), *daemon_options],
@@ -83,8 +85,9 @@ def _start(root: Path, daemon_options: list[str]) -> subprocess.Popen[bytes]:
     assert child.stdout is not None  # noqa: S101 - for mypy: it is a pipe
     with child.stdout:
         # The daemon closes its stdout when it listens, or by ending.
-        select.select([child.stdout], [], [], START_DEADLINE_S)
-    return child
+        has_told, _, _ = select.select([child.stdout], [], [], START_DEADLINE_S)
+        output = os.read(child.stdout.fileno(), MOST_SAID_BYTES) if has_told else b""
+    return child, output.decode(errors="replace")
 
 
 def _size(path: Path) -> int:
@@ -94,9 +97,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _last_line(path: Path, start: int) -> str:
+def _last_said(path: Path, start: int, output: str) -> Said:
     """Return the last line of a file from an offset on, without the program's own name; empty where there is none."""
     with open(path, "rb") as stream:
         stream.seek(max(start, os.fstat(stream.fileno()).st_size - MOST_SAID_BYTES))
         lines = stream.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("dtagent: ") if lines else ""
+    return said_at_end(lines[-1], output.splitlines()) if lines else Said("")

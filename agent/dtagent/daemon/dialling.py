@@ -74,7 +74,9 @@ def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patie
         if any(event & _HUNG_UP for _, event in poll.poll(KNOCK_PAUSE_MS)):
             raise ConnectionResetError(errno.ECONNRESET, "the client hung up")
         if time.monotonic() > deadline:
-            raise StuckError(f"the daemon has not taken a connection for {patience_s:g} s: it hangs, or is stopped")
+            from dtagent.protocol import sentences
+
+            raise StuckError(sentences.DAEMON_STUCK(seconds=f"{patience_s:g}"))
 
 
 def owner_of(channel: socket.socket) -> int:

@@ -7,6 +7,7 @@ import time
 
 from dtagent import __version__
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import HelloReply, HelloRequest
 from dtagent.protocol.packing import PACKINGS
 from dtagent.protocol.rpc import VERSIONS, ErrorCode
@@ -18,12 +19,14 @@ async def greet(request: HelloRequest) -> HelloReply:
     common = [version for version in request.versions if version in VERSIONS]
     if not common:
         is_old = max(request.versions, default=0) > max(VERSIONS)
-        remedy = "upgrade the agent: dttui agents deploy HOST" if is_old else "upgrade dttui"
-        message = (
-            f"dtagent {__version__} speaks protocol versions {list(VERSIONS)}, {request.client or 'the client'} "
-            f"speaks {request.versions}; {remedy}"
+        said = sentences.NO_COMMON_VERSION(
+            version=__version__,
+            versions=str(list(VERSIONS)),
+            client=request.client or sentences.UNNAMED_CLIENT(),
+            wanted=str(request.versions),
+            remedy=sentences.UPGRADE_AGENT() if is_old else sentences.UPGRADE_DTTUI(),
         )
-        raise RpcError(ErrorCode.VERSION, message, {"versions": list(VERSIONS), "agent_version": __version__})
+        raise RpcError(ErrorCode.VERSION, said, {"versions": list(VERSIONS), "agent_version": __version__})
     return HelloReply(
         max(common),
         __version__,

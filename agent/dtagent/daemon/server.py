@@ -40,6 +40,7 @@ from dtagent.facts.interpreters import Behind
 from dtagent.locations import secure_root, socket_path
 from dtagent.logs.training import Training
 from dtagent.names import ALREADY_RUNNING
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import (
     AttemptKey,
     FollowRequest,
@@ -97,9 +98,7 @@ def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1
     """
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if handles < LEAST_HANDLES:
-        raise AgentError(
-            f"{handles} open files are not enough for the daemon, which needs {LEAST_HANDLES}: `ulimit -n`"
-        )
+        raise AgentError(sentences.TOO_FEW_HANDLES(count=handles, needed=LEAST_HANDLES))
     root = secure_root(root)
     error_log.turn_over(root)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -121,7 +120,7 @@ def _listen(root: Path) -> socket.socket:
     with contextlib.suppress(FileNotFoundError):
         kind = os.lstat(name).st_mode
         if not stat.S_ISSOCK(kind) and not stat.S_ISLNK(kind):
-            raise RootError(f"{root / name} is in the way: it is no socket, and not the agent's; move it away")
+            raise RootError(sentences.SOCKET_IN_THE_WAY(path=str(root / name)))
         os.unlink(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -244,7 +243,7 @@ class _Daemon:
             try:
                 connection = Connection(reader, writer, self._methods, self._large_frames)
                 if self._clients > MAX_CLIENTS:
-                    await connection.refuse(f"{MAX_CLIENTS} clients are connected already")
+                    await connection.refuse(sentences.TOO_MANY_CLIENTS(count=MAX_CLIENTS))
                 else:
                     await connection.serve()
             finally:

@@ -6,6 +6,7 @@ import json
 
 from dtagent.calls import decode_params
 from dtagent.errors import RpcError
+from dtagent.protocol import sentences
 from dtagent.protocol.alike import unfold
 from dtagent.protocol.jobs import PackedStartRequest, StartRequest
 from dtagent.protocol.packing import unpack
@@ -18,7 +19,7 @@ def unpacked(request: PackedStartRequest) -> StartRequest:
         alike = json.loads(unpack(request.packing, request.data or b""))
         (params,) = unfold({**alike, "rows": [request.row]})
     except (ValueError, TypeError, RecursionError) as error:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"start: what came packed does not fit: {error}") from error
+        raise RpcError(ErrorCode.INVALID_PARAMS, sentences.PACKED_DOES_NOT_FIT(error=str(error))) from error
     own = {"secrets": request.secrets, "rendezvous_key": request.rendezvous_key}
     started: StartRequest = decode_params("start", StartRequest, {**params, **own})
     return started

@@ -13,6 +13,7 @@ import psutil
 
 from dtagent import linger
 from dtagent.facts.interpreters import Behind, examine_all
+from dtagent.protocol import sentences
 from dtagent.protocol.telemetry import HostFacts
 from dtagent.system import processes, system_facts, users
 from dtagent.system.readings import Readings
@@ -113,7 +114,7 @@ def cpu_model(cpuinfo: str, architecture: str) -> str:
 def _inventory(nvml: Nvml, wait_s: float) -> GpuInventory:
     """Ask the driver, in case it hangs from afar."""
     found: GpuInventory | None = _READINGS.within("driver", lambda: nvml.facts(wait_s), wait_s + 1.0)
-    return found or GpuInventory(note=f"the NVIDIA driver has not answered for {wait_s:g} s")
+    return found or GpuInventory(note=sentences.DRIVER_SILENT_FOR(seconds=f"{wait_s:g}"))
 
 
 def _operating_system() -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.protocol.telemetry import PythonFacts
 from dtagent.system.readings import Readings
 
@@ -168,12 +170,14 @@ def examine_all(pythons: list[str], timeout_s: float | None = None, behind: Behi
     answers: dict[str, PythonFacts] = {}
     for path, wait in begun.items():
         if wait is None:
-            answers[path] = _unusable(path, "was not examined: too many others do not answer")
+            answers[path] = _unusable(path, sentences.PYTHON_NOT_EXAMINED(python=path))
         else:
-            silent = _unusable(path, "cannot be reached: its file system does not answer")
+            silent = _unusable(path, sentences.PYTHON_UNREACHABLE(python=path))
             answers[path] = wait() or silent
-    too_many = f"was not examined: at most {MOST_AT_ONCE} interpreters can be asked about at once"
-    found = [answers.get(path) or _unusable(path, too_many) for path in pythons]
+    found = [
+        answers.get(path) or _unusable(path, sentences.PYTHON_ONE_TOO_MANY(python=path, count=MOST_AT_ONCE))
+        for path in pythons
+    ]
     return found if behind is None else [replace(item, prefix=behind.prefix) for item in found]
 
 
@@ -212,23 +216,23 @@ def _ask(
     try:
         code, output, errors = run_bounded([*argv, _MARK, *PACKAGES], timeout_s, cwd=cwd, env=env)
     except subprocess.TimeoutExpired:
-        return _unusable(path, f"gave no answer within {timeout_s:g} s"), []
+        return _unusable(path, sentences.PYTHON_SILENT(python=path, seconds=f"{timeout_s:g}")), []
     except FloodError:
-        return _unusable(path, "does not answer as Python does: it prints without end"), []
+        return _unusable(path, sentences.PYTHON_FLOODS(python=path)), []
     except (OSError, ValueError) as error:
-        return _unusable(path, f"cannot be run: {getattr(error, 'strerror', None) or error}"), []
+        why = getattr(error, "strerror", None) or str(error)
+        return _unusable(path, sentences.PYTHON_NOT_RUN(python=path, error=why)), []
     body = marked_object(output, _MARK)
     if body is None:
         last = errors.strip().rpartition("\n")[2][:200]
         if code:
-            ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exits with {code}"
-            return _unusable(path, f"{ended}: {last}" if last else ended), []
-        return _unusable(path, "does not answer as Python does"), []
+            return _unusable(path, how_it_ended(path, code, last)), []
+        return _unusable(path, sentences.PYTHON_IS_NONE(python=path)), []
     body = {**_NOTHING, **body}
     version = tuple(int(part) for part in body["version"])
     too_old = None
     if version < OLDEST:
-        too_old = f"{path} is Python {_dotted(version)}; {_dotted(OLDEST)} is the oldest that can be used"
+        too_old = sentences.PYTHON_TOO_OLD(python=path, version=_dotted(version), oldest=_dotted(OLDEST))
     facts = PythonFacts(
         path=path,
         executable=body["executable"] or executable,
@@ -289,19 +293,21 @@ _READINGS = Readings(most=2 * MOST_AT_ONCE)
 def resolve(path: str) -> PythonFacts:
     """Return where an interpreter lies, or why it cannot be used, and nothing else of it."""
     expanded = os.path.expanduser(path)
-    if not path or "\0" in path:
-        return _unusable(path, "is not a path")
+    if not path:
+        return _unusable(path, sentences.PYTHON_NAMELESS())
+    if "\0" in path:
+        return _unusable(path, sentences.PYTHON_NO_PATH(python=path))
     if "/" not in expanded:
         where = shutil.which(expanded)
-        return PythonFacts(path, where, None) if where else _unusable(path, "is not on this host's PATH")
+        return PythonFacts(path, where, None) if where else _unusable(path, sentences.PYTHON_NOT_ON_PATH(python=path))
     if not os.path.isabs(expanded):
-        return _unusable(path, "is a relative path; give an absolute one, or a name on PATH")
+        return _unusable(path, sentences.PYTHON_RELATIVE(python=path))
     if not os.path.exists(expanded):
-        return _unusable(path, "is not there")
+        return _unusable(path, sentences.PYTHON_MISSING(python=path))
     if os.path.isdir(expanded):
-        return _unusable(path, "is a directory")
+        return _unusable(path, sentences.PYTHON_A_DIRECTORY(python=path))
     if not os.access(expanded, os.X_OK):
-        return _unusable(path, "is not executable")
+        return _unusable(path, sentences.PYTHON_NOT_EXECUTABLE(python=path))
     return PythonFacts(path, expanded, None)
 
 
@@ -384,5 +390,17 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _unusable(path: str, reason: str) -> PythonFacts:
-    return PythonFacts(path=path, executable=None, version=None, error=f"{path or 'an empty name'} {reason}")
+def how_it_ended(python: str, code: int, last: str) -> Said:
+    """Say how an interpreter ended that has not answered, with the last line that it printed, if any."""
+    if code < 0:
+        name = _signal_name(-code)
+        if last:
+            return sentences.PYTHON_KILLED_SAYING(python=python, signal=name, error=last)
+        return sentences.PYTHON_KILLED(python=python, signal=name)
+    if last:
+        return sentences.PYTHON_EXITS_SAYING(python=python, code=code, error=last)
+    return sentences.PYTHON_EXITS(python=python, code=code)
+
+
+def _unusable(path: str, error: Said) -> PythonFacts:
+    return PythonFacts(path=path, executable=None, version=None, error=error)

@@ -2,8 +2,8 @@
 
 usage: validation.py MARK FILE, the file being JSON: {"checks": […], "argv": […], "world_size": N, "limit_s": S}, in a
 directory with the job's generated files. A line MARK and JSON comes out: {check: {"refusal": TEXT} | {"unseen": WHY} |
-{}}, without those that do not apply. A check is one of `CHECKS`, or `module:function` of a package, which gets the
-request and returns the refusal, if any.
+{}}, without those that do not apply; a text of the agent's own is {"code": CODE, "values": {NAME: VALUE}}. A check
+is one of `CHECKS`, or `module:function` of a package, which gets the request and returns the refusal, if any.
 """
 
 from __future__ import annotations
@@ -21,8 +21,17 @@ from typing import Any
 REASON_LIMIT = 2000
 
 
+def notice(code: str, **values: str) -> dict[str, Any]:
+    """Return one of the agent's sentences, whose catalogue is not here."""
+    return {"code": code, "values": values}
+
+
 class NotLookedAtError(Exception):
-    """Nothing can be told, and why."""
+    """Nothing can be told; the argument is why, as `notice` has it."""
+
+
+class RefusedError(Exception):
+    """What a framework would refuse, by what the agent knows of it; the argument is why, as `notice` has it."""
 
 
 class DoesNotApplyError(Exception):
@@ -104,7 +113,7 @@ def _megatron_core(words: list[str]) -> Callable[[], object]:
     values = {name: int(told[name]) for name in _MEGATRON_SIZES if str(told.get(name, "")).isdigit()}
     values.update({name: True for name in ("sequence_parallel", "fp16", "bf16") if told.get(name) is True})
     if not {"num_layers", "hidden_size", "num_attention_heads"} <= values.keys():
-        raise NotLookedAtError("the sizes of the model are not among the arguments")
+        raise NotLookedAtError(notice("model-sizes-missing"))
     dtype = torch.bfloat16 if "bf16" in values else torch.float16 if "fp16" in values else torch.float32
     return lambda: config(**values, params_dtype=dtype, pipeline_dtype=dtype)
 
@@ -142,13 +151,13 @@ def horovod(_request: dict[str, Any]) -> Callable[[], object]:
         with contextlib.suppress(ImportError):
             extension = extension or importlib.import_module(f"horovod.{name}")
     if extension is None:
-        raise NotLookedAtError("it can be imported for none of PyTorch, TensorFlow and MXNet")
+        raise NotLookedAtError(notice("horovod-for-nothing"))
 
     def read() -> None:
         if not extension.gloo_built():
-            raise ValueError("it was built without Gloo, by which its ranks find each other: HOROVOD_WITH_GLOO=1")
+            raise RefusedError(notice("horovod-without-gloo"))
         if backend == "nccl" and not extension.nccl_built():
-            raise ValueError("it was built without NCCL: HOROVOD_GPU_OPERATIONS=NCCL")
+            raise RefusedError(notice("horovod-without-nccl"))
 
     return read
 
@@ -163,7 +172,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], Callable[[], object]]] = {
 }
 
 
-def look(check: str, request: dict[str, Any]) -> dict[str, str] | None:
+def look(check: str, request: dict[str, Any]) -> dict[str, Any] | None:
     """Return what one check says; `None` where it does not apply."""
     errors = io.StringIO()
     try:
@@ -172,18 +181,24 @@ def look(check: str, request: dict[str, Any]) -> dict[str, str] | None:
             refusal = getattr(importlib.import_module(module), name)(request)
             return {"refusal": str(refusal)[:REASON_LIMIT]} if refusal else {}
         if check not in CHECKS:
-            return {"unseen": f"this agent knows no check {check}"}
+            return {"unseen": notice("unknown-check", check=check)}
         read = CHECKS[check](request)
     except DoesNotApplyError:
         return None
+    except NotLookedAtError as error:
+        return {"unseen": error.args[0]}
+    except ModuleNotFoundError as error:
+        return {"unseen": notice("module-missing", error=str(error)[:REASON_LIMIT])}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - without the framework, or another one, nothing is known
         return {"unseen": _said(error)}
     try:
         with contextlib.redirect_stderr(errors):
             read()
     except SystemExit:  # A parser of arguments says why, and ends.
-        lines = errors.getvalue().strip().splitlines() or ["it ends"]
-        return {"refusal": lines[-1].partition("error: ")[2] or lines[-1]}
+        lines = errors.getvalue().strip().splitlines()
+        return {"refusal": lines[-1].partition("error: ")[2] or lines[-1] if lines else notice("framework-ends")}
+    except RefusedError as error:
+        return {"refusal": error.args[0]}
     except (AssertionError, ValueError) as error:
         return {"refusal": _said(error)}
     except Exception as error:  # noqa: BLE001 - of the framework's own kind, or a version that names things otherwise

@@ -25,7 +25,7 @@ from typing import Any
 # Run by its path, under an interpreter that does not know the agent.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from dtagent.payload.forking.channel import Channel
+from dtagent.payload.forking.channel import Channel, notice
 from dtagent.payload.forking.forkserver import ForkServer, Target
 from dtagent.payload.forking.process_title import show
 
@@ -69,7 +69,7 @@ def become(target: Target) -> None:
     argv, env = target.argv, target.env
     os.environ.clear()
     os.environ.update(env)
-    if target.reason or not show(argv, env):
+    if target.reason is not None or not show(argv, env):
         os.execvpe(argv[0], argv, env)  # noqa: S606 - the job's own command line, as an argv
     time.tzset()
     importlib.invalidate_caches()
@@ -97,18 +97,18 @@ def _warm_up() -> dict[str, Any]:
         import torch
         import torch.distributed.run
     except BaseException as error:  # noqa: BLE001 - whatever an import may raise
-        return {"error": f"torch cannot be imported: {type(error).__name__}: {str(error)[:500]}"}
+        return {"error": notice("warm-no-torch", error=f"{type(error).__name__}: {str(error)[:500]}")}
     # Libraries that can live with a fork end their threads before it, as OpenBLAS does, so the first one shows.
     if (pid := os.fork()) == 0:
         os._exit(0)
     os.waitpid(pid, 0)
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
-        return {"error": f"{threads - 1} threads run after the imports, and would be missing in what is forked"}
+        return {"error": notice("warm-threads", count=threads - 1)}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return {"error": "CUDA is initialised by the imports, and cannot be used in what is forked"}
+        return {"error": notice("warm-cuda")}
     if getattr(sys.flags, "safe_path", False):
-        return {"error": "Python is told by PYTHONSAFEPATH to look for modules in another order"}
+        return {"error": notice("warm-safe-path")}
     directories = [path for path in sys.path if os.path.isdir(path)][:MAX_DIRECTORIES]
     return {"torch": str(torch.__version__), "paths": [*directories, os.path.dirname(torch.__file__), *_loaded()]}
 

@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.notices import Notice
+from dtagent.protocol.rpc import to_wire, value_of
+from dtagent.protocol.said import NOTICE
 from dtagent.protocol.telemetry import (
     DeviceRate,
     DiskUse,
@@ -101,11 +103,11 @@ def _plain(name: str, value: Any) -> Any:
 def _columns(items: Sequence[Any], names: Sequence[str]) -> list[list[Any] | None]:
     columns: list[list[Any] | None] = []
     for name in names:
-        column = [getattr(item, name) for item in items]
+        column = [value_of(item, name) for item in items]
         if column.count(None) == len(column):
             columns.append(None)
         else:
-            columns.append(to_wire(column) if name in _PARTS else column)
+            columns.append(to_wire(column) if name in _PARTS or name.endswith(NOTICE) else column)
     return columns
 
 
@@ -131,6 +133,8 @@ def _cells(columns: Sequence[Sequence[Any] | None], names: Sequence[str]) -> lis
 
 def _build(name: str, value: Any) -> Any:
     kind = _PARTS.get(name)
+    if name.endswith(NOTICE) and isinstance(value, dict):
+        return Notice(value["code"], value["values"])
     if kind is None:
         return value
     known = {field.name for field in dataclasses.fields(kind)}

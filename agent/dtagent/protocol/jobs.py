@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from dtagent.protocol.bounds import MOST, check_ports, check_range
+from dtagent.protocol.notices import Notice
 
 MAX_ATTEMPT = 10**6
 MAX_WORLD_SIZE = 10**7
@@ -41,11 +42,16 @@ class NodeState(str, Enum):
 
 
 class EndReason(str, Enum):
-    """Why a supervisor ends an attempt; in `NodeStatus.reason`, beside other reasons that are only words."""
+    """Why a supervisor ends an attempt: the codes of those of its reasons that decide what a job comes to."""
 
     STOPPED = "stopped"
     """It was asked to."""
-    PROCESS_FAILED = "a process failed"
+    PROCESS_FAILED = "process-failed"
+
+    @classmethod
+    def _missing_(cls, value: object) -> EndReason | None:
+        # What an agent without codes says, and what job directories of its time have.
+        return cls.PROCESS_FAILED if value == "a process failed" else None
 
 
 @dataclass(frozen=True)
@@ -228,6 +234,7 @@ class WarmReply:
     pid: int | None = None
     memory_mib: int | None = None
     """What it holds now, its share where pages are shared with what was forked from it."""
+    reason_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -463,6 +470,7 @@ class NodeStatus:
     node_rank: int
     state: NodeState
     reason: str = ""
+    """Why it ended, where it did not end well by itself."""
     started_at: float | None = None
     """Unix time, this host's clock."""
     ranks_started: list[int] = field(default_factory=list)
@@ -485,11 +493,17 @@ class NodeStatus:
     """Where torchrun numbers the ranks by itself, once all of this node have started."""
     groups: list[FormedGroup] | None = None
     """Every rank of which it is known, in the groups that it has formed; `None` from an agent that does not tell."""
+    reason_notice: Notice | None = None
+    warnings_notice: list[Notice | None] | None = None
+    """In the order of the warnings."""
 
     @property
     def end_reason(self) -> EndReason | None:
-        """Why the supervisor ends it, where that is what `reason` says."""
-        return next((item for item in EndReason if item.value == self.reason), None)
+        """Why the supervisor ends it, where that is the code of `reason`; of an agent without codes `reason` is it."""
+        try:
+            return EndReason(self.reason if self.reason_notice is None else self.reason_notice.code)
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True)

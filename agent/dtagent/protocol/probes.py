@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dtagent.protocol.bounds import check_range
+from dtagent.protocol.notices import Notice
 
 TOKEN_BYTES = 32
 """Of the secret that a probe shows before it gets any answer, as lower-case hexadecimal text."""
@@ -115,6 +116,7 @@ class Reached:
     """Median of the pings."""
     bytes_per_s: float | None = None
     detail: str = ""
+    detail_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class PathState:
     """On the file system that holds it, or would."""
     total_mib: int | None = None
     detail: str = ""
+    detail_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,7 @@ class ImageReply:
     """`None` where it could not be told; `detail` says why."""
     image_id: str | None = None
     detail: str = ""
+    detail_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -214,6 +218,8 @@ class FrameworkAnswer:
     """The framework's own words."""
     unseen: str | None = None
     """Why it could not be looked at."""
+    refusal_notice: Notice | None = None
+    unseen_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -223,3 +229,4 @@ class ValidationReply:
     verdicts: dict[str, FrameworkAnswer] = field(default_factory=dict)
     unseen: str | None = None
     """Why there are none."""
+    unseen_notice: Notice | None = None

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from dtagent.protocol.first_line import MAGIC as MAGIC
+from dtagent.protocol.said import NOTICE, notice_of
 
 VERSIONS = (1,)
 """Protocol versions this side speaks, newest last."""
@@ -175,9 +176,12 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def to_wire(value: Any) -> Any:
-    """Turn a dataclass (or a container of them) into plain JSON values; `None` fields are left out."""
+    """Turn a dataclass (or a container of them) into plain JSON values; `None` fields are left out.
+
+    A text that is `Said`, and a list of such, fill the field for their notices, where the dataclass has one.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        pairs = ((field.name, value_of(value, field.name)) for field in dataclasses.fields(value))
         return {name: to_wire(item) for name, item in pairs if item is not None}
     if isinstance(value, Enum):
         return value.value
@@ -187,6 +191,14 @@ def to_wire(value: Any) -> Any:
         return {key: to_wire(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_wire(item) for item in value]
+    return value
+
+
+def value_of(item: Any, name: str) -> Any:
+    """Return what a field of a dataclass has on the wire: of one for notices, those of the texts that it is beside."""
+    value = getattr(item, name)
+    if value is None and name.endswith(NOTICE):
+        return notice_of(getattr(item, name[: -len(NOTICE)]))
     return value
 
 

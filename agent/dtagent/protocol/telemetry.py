@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dtagent.protocol.notices import Notice
+
 
 @dataclass(frozen=True)
 class GpuFacts:
@@ -131,6 +133,7 @@ class PythonFacts:
     """`conda`, `venv`, or `None` for a plain installation."""
     prefix: list[str] | None = None
     """Words it was started behind; `None` where it was asked by itself."""
+    error_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,7 @@ class HostFacts:
     """Whether the kernel says that something keeps the clock right."""
     logout_kills: bool = False
     """Whether a job that is started here now would be killed when the login session that brought the agent ends."""
+    gpu_note_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +222,7 @@ class GpuSample:
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
     throttle_reasons: list[str] | None = None
+    """What holds it back: sentences whose code is their English."""
     ecc_uncorrected: int | None = None
     """Uncorrected memory errors since the driver was loaded."""
     processes: list[GpuProcess] | None = None
@@ -248,9 +253,13 @@ class GpuSample:
     nvlinks: int | None = None
     """Links the GPU has; `None` where it has none."""
     recovery_action: str | None = None
-    """What the driver wants done: `none`, `GPU reset`, `node reboot`, `drain P2P`, `drain and reset`, …"""
+    """What the driver wants done: `none`, `GPU reset`, `node reboot`, `drain P2P`, `drain and reset`, …, which are
+    sentences of that kind too."""
     mig_enabled: bool | None = None
     mig_instances: list[MigInstance] | None = None
+    error_notice: Notice | None = None
+    recovery_action_notice: Notice | None = None
+    """Of an action that has no name yet."""
 
 
 @dataclass(frozen=True)

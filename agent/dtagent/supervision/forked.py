@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import ProcessSpec
+from dtagent.protocol.said import Said
 from dtagent.supervision import usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forkserver_client import ForkServerClient, WarmError, usage_of
@@ -34,7 +36,7 @@ class ForkedProcess:
         ended: told once how the process ended.
     """
 
-    def __init__(self, forkserver: ForkServerClient, pid: int, warn: Callable[[str], None], ended: Ended) -> None:
+    def __init__(self, forkserver: ForkServerClient, pid: int, warn: Callable[[Said], None], ended: Ended) -> None:
         self.pid = pid
         self.id = processes.identify(pid)
         self.keepers = (forkserver.id,) if forkserver.id is not None else ()
@@ -67,14 +69,14 @@ class ForkedProcess:
         """Take what the fork server tells; one that is gone before its time tells no more how the process ends."""
         for body in self._forkserver.messages() if self._is_heard else ():
             if "note" in body:
-                self._warn(f"no warm start of some processes: {body['note']}")
+                self._warn(sentences.NO_WARM_START_OF_SOME(reason=sentences.say(body["note"])))
             elif "exit" in body and not self._has_ended:
                 self._end(int(body["exit"]), usage.of_exit(usage_of(body)))
             elif "gone" in body:
                 self._forkserver.connection.close()
                 self._is_heard = False
                 if not self._has_ended:
-                    self._warn("the process that had forked it died")
+                    self._warn(sentences.FORK_SERVER_DIED())
                     self.orphans = (self.id,) if self.id is not None else ()
                     self._end(-signal.SIGKILL, None)
                 return
@@ -99,7 +101,7 @@ def fork(
     environment: dict[str, str],
     streams: tuple[int, int],
     family: Family,
-    warn: Callable[[str], None],
+    warn: Callable[[Said], None],
     ended: Ended,
 ) -> ForkedProcess | None:
     """Have a process forked that has its imports done; return `None` where it does not run: nothing of it is left then.
@@ -121,7 +123,7 @@ def fork(
         if forkserver.id is not None:
             kill_all(dataclasses.replace(family, members=(forkserver.id,)), KILL_DEADLINE_S)
         forkserver.connection.close()
-        warn(f"no warm start: {error}")
+        warn(sentences.NO_WARM_START(reason=error.said if isinstance(error, WarmError) else str(error)))
         return None
     finally:
         os.close(null)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.system import cgroup, processes
 from dtagent.system.processes import ProcessId
 
@@ -33,6 +35,10 @@ _LIMITS = sorted(value for name, value in vars(resource).items() if name.startsw
 
 class WarmError(Exception):
     """The launcher cannot be forked; it has to be started as usual."""
+
+    def __init__(self, said: Said) -> None:
+        super().__init__(said)
+        self.said = said
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class ForkServerClient:
         pid = self._expect("stem", MEET_S)
         self.id = processes.identify(pid)
         if self.id is None:
-            raise WarmError("it ended at once")
+            raise WarmError(sentences.WARM_ENDED_AT_ONCE())
         home = cgroup.own_directory()
         body = {
             "argv": argv,
@@ -98,7 +104,7 @@ class ForkServerClient:
             self.connection.sendall(data[sent:])
             return self._expect("started", START_S)
         except OSError as error:
-            raise WarmError(f"it does not answer: {error}") from error
+            raise WarmError(sentences.WARM_SILENT(error=str(error))) from error
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield what it has told since; `{"gone": True}` is the last word, also of one that tells nonsense."""
@@ -123,15 +129,15 @@ class ForkServerClient:
             except OSError:
                 break
             if body is None:
-                raise WarmError("it ended")
+                raise WarmError(sentences.WARM_ENDED())
             if "refused" in body:
-                raise WarmError(str(body["refused"]))
+                raise WarmError(sentences.say(body["refused"], body.get("notice")))
             if "ready" in body:  # Said by the daemon before it handed the socket over.
                 deadline = min(deadline, time.monotonic() + READY_S)
                 timeout_s = READY_S
             if isinstance(body.get(key), int):
                 return int(body[key])
-        raise WarmError(f"it has not answered within {timeout_s:g} s")
+        raise WarmError(sentences.WARM_TOO_SLOW(seconds=f"{timeout_s:g}"))
 
     def _receive(self) -> dict[str, Any] | None:
         while b"\n" not in self._rest:

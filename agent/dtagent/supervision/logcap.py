@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.system import allocation
 
 MIN_CAP_BYTES = 1 << 20
@@ -51,7 +53,7 @@ class LogCap:
         self,
         directory: Path,
         cap_bytes: int,
-        warn: Callable[[str], None],
+        warn: Callable[[Said], None],
         reports: tuple[Path, ...] = (),
         on_cut: Callable[[str], None] = lambda _name: None,
     ) -> None:
@@ -110,7 +112,7 @@ class LogCap:
         info = os.statvfs(self._directory)
         free = info.f_frsize * (info.f_bavail if os.getuid() else info.f_bfree)
         if free < FULL_BYTES:
-            self._tell("full", f"the disk of {self._directory} was full at {_clock()}: logs lack what did not fit")
+            self._tell("full", sentences.DISK_WAS_FULL(path=str(self._directory), time=_clock()))
         if free > min(SCARCE_BYTES, info.f_frsize * info.f_blocks // 20):
             return self._cap_bytes
         largest = max(self._kept_bytes.values(), default=0)
@@ -148,14 +150,12 @@ class LogCap:
         except OSError as error:
             if error.errno not in (errno.EINTR, errno.ENOSPC):
                 self._can_punch = False
-                path, why = self._directory, error.strerror
-                self._tell(
-                    "punch", f"logs are not capped: the file system of {path} cannot drop part of a file ({why})"
-                )
+                said = sentences.LOGS_UNCAPPED(path=str(self._directory), reason=str(error.strerror))
+                self._tell("punch", said)
             return False
         return True
 
-    def _tell(self, what: str, message: str) -> None:
+    def _tell(self, what: str, message: Said) -> None:
         if what not in self._told:
             self._told.add(what)
             self._warn(message)

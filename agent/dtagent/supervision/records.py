@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles, make_private, write_atomic
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import MAX_NODE_RANKS
 from dtagent.supervision import journal
 from dtagent.supervision.family import Family
@@ -32,7 +33,6 @@ FILES_OF_RANK = 3
 COPY_BYTES = 1 << 20
 GONE = " (deleted)"
 """How /proc ends the name of a file that was removed while it is open."""
-REMOVED = "the agent's files of this job were removed from this host while it ran, and made anew"
 
 
 class Records:
@@ -148,8 +148,9 @@ class Records:
         self._rescue_logs()
         if self._journal is None or _identity(files.journal) != self._journal:
             now = time.time()
-            if not any(note.get("text") == REMOVED for note in self._notes):
-                self._notes.append({"event": "warning", "time": now, "text": REMOVED})
+            said = sentences.FILES_MADE_ANEW()
+            if not any(note.get("text") == said for note in self._notes):
+                self._notes.append({"event": "warning", "time": now, "text": said, "notice": said.notice})
             # Under another name until it is whole: half a history would be another history.
             made = files.journal.with_name(f"{files.journal.name}.new")
             made.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from dtagent.locations import AttemptFiles
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import ProcessSpec
 from dtagent.supervision import journal
 from dtagent.system import untrusted_files
@@ -15,7 +16,6 @@ from dtagent.system import untrusted_files
 DEADLINE_S = 30.0
 """How long an engine may take to remove all containers of an attempt."""
 ERROR_LIMIT = 500
-_LEFT = "the container of {name} may still be there, {command}: {reason}"
 _IS_GONE = ("no such container", "no container with")
 """What engines say of one that went by itself, as `--rm` has it."""
 _IS_GOING = "already in progress"
@@ -39,12 +39,12 @@ def _settle(files: AttemptFiles, spec: ProcessSpec, engine: subprocess.Popen[byt
         except subprocess.TimeoutExpired:
             engine.kill()
             engine.communicate()
-            _warn(files, spec, f"no answer within {DEADLINE_S:g} s")
+            _warn(files, spec, sentences.NO_ANSWER(seconds=f"{DEADLINE_S:g}"))
             return
         if engine.returncode == 0 or any(words in answer.lower() for words in _IS_GONE):
             return
         if _IS_GOING not in answer.lower() or time.monotonic() >= deadline - PAUSE_S:
-            _warn(files, spec, answer.strip()[:ERROR_LIMIT] or f"exit code {engine.returncode}")
+            _warn(files, spec, answer.strip()[:ERROR_LIMIT] or sentences.EXIT_CODE(code=engine.returncode))
             return
         time.sleep(PAUSE_S)
         engine = _start(files, spec)
@@ -77,5 +77,5 @@ def _start(files: AttemptFiles, spec: ProcessSpec) -> subprocess.Popen[bytes] | 
 
 
 def _warn(files: AttemptFiles, spec: ProcessSpec, reason: str) -> None:
-    text = _LEFT.format(name=spec.name, command=" ".join(spec.removal), reason=reason)
-    journal.append(files.journal, {"event": "warning", "time": time.time(), "text": text})
+    said = sentences.CONTAINER_LEFT(name=spec.name, command=" ".join(spec.removal), reason=reason)
+    journal.append(files.journal, {"event": "warning", "time": time.time(), "text": said, "notice": said.notice})

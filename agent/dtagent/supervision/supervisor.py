@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from dtagent.locations import AttemptFiles, make_private, rank_of
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.said import Said
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
@@ -114,7 +116,9 @@ class _Supervisor:
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
         removal.carry_out(self._files, self._request.processes)
-        self._record(state, reason=stop_reason or "", leftovers=to_wire(leftovers), usage=self._usage())
+        why = sentences.SENTENCES[stop_reason]() if stop_reason is not None else Said("")
+        told = {"reason": why, "notice": why.notice}
+        self._record(state, **told, leftovers=to_wire(leftovers), usage=self._usage())
 
     def _announce(self) -> None:
         identity = processes.identify(os.getpid())
@@ -187,7 +191,7 @@ class _Supervisor:
             try:
                 self._records.keep(self._files.ranks / f"{spec.rank}.json", json.dumps(body))
             except OSError as error:  # It runs; all that is lost is what is sampled of it.
-                self._warn(f"cannot write {self._files.ranks}: {error.strerror}")
+                self._warn(sentences.CANNOT_WRITE(path=str(self._files.ranks), reason=str(error.strerror)))
 
     def _make_checkpoints(self, told: str | None, cwd: str) -> None:
         """Make the directory that a process is told to write to; outside of ours it may be for more than this user."""
@@ -313,8 +317,8 @@ class _Supervisor:
             **(used or {}),
         )
 
-    def _warn(self, text: str) -> None:
-        self._note("warning", time=time.time(), text=text)
+    def _warn(self, said: Said) -> None:
+        self._note("warning", time=time.time(), text=said, notice=said.notice)
 
     def _cut(self, stream: str) -> None:
         self._note("log_cut", stream=stream)

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, MigInstance
 from dtagent.system import processes, users
 from dtagent.system.units import KIB, MIB
@@ -28,28 +30,28 @@ _UNSUPPORTED_CODES = frozenset({0, 2, 3, 4, 13, 25})
 """Not in this nvidia-ml-py, invalid argument, not supported, no permission, not in this driver or in another form."""
 
 _THROTTLE_REASONS = {
-    0x002: "application clocks",
-    0x004: "power cap",
-    0x008: "hardware slowdown",
-    0x010: "sync boost",
-    0x020: "software thermal slowdown",
-    0x040: "hardware thermal slowdown",
-    0x080: "power brake",
-    0x100: "display clocks",
-    0x200: "board limit",
-    0x400: "reliability voltage",
+    0x002: sentences.APPLICATION_CLOCKS.code,
+    0x004: sentences.POWER_CAP.code,
+    0x008: sentences.HARDWARE_SLOWDOWN.code,
+    0x010: sentences.SYNC_BOOST.code,
+    0x020: sentences.SOFTWARE_THERMAL_SLOWDOWN.code,
+    0x040: sentences.HARDWARE_THERMAL_SLOWDOWN.code,
+    0x080: sentences.POWER_BRAKE.code,
+    0x100: sentences.DISPLAY_CLOCKS.code,
+    0x200: sentences.BOARD_LIMIT.code,
+    0x400: sentences.RELIABILITY_VOLTAGE.code,
 }
 """nvmlClocksEventReason* of nvml.h. Bit 0, idle, is left out: a GPU without work is not held back."""
 
 _RECOVERY_ACTIONS = {
     0: "none",
-    1: "GPU reset",
-    2: "node reboot",
-    3: "drain P2P",
-    4: "drain and reset",
-    5: "recover IMEX domain",
-    6: "bus reset",
-    7: "system reboot",
+    1: sentences.GPU_RESET.code,
+    2: sentences.NODE_REBOOT.code,
+    3: sentences.DRAIN_P2P.code,
+    4: sentences.DRAIN_AND_RESET.code,
+    5: sentences.RECOVER_IMEX_DOMAIN.code,
+    6: sentences.BUS_RESET.code,
+    7: sentences.SYSTEM_REBOOT.code,
 }
 """nvmlDeviceGpuRecoveryAction_t of nvml.h."""
 
@@ -73,7 +75,11 @@ _COUNTERS = {
 
 
 class GpuGoneError(Exception):
-    """The driver will answer nothing about this GPU."""
+    """The driver will answer nothing about this GPU, and why."""
+
+    def __init__(self, said: Said) -> None:
+        super().__init__(said)
+        self.said = said
 
 
 class _Question(NamedTuple):
@@ -131,7 +137,7 @@ def _recovery_action(nvml: Any, handle: Any) -> tuple[str | None]:
     if value.nvmlReturn != 0:
         raise nvml.NVMLError(value.nvmlReturn)
     action = value.value.uiVal
-    return (_RECOVERY_ACTIONS.get(action, f"action {action}"),)
+    return (_RECOVERY_ACTIONS.get(action) or sentences.OTHER_ACTION(number=action),)
 
 
 def _mig(nvml: Any, handle: Any) -> tuple[bool, list[MigInstance] | None]:
@@ -275,7 +281,7 @@ class GpuMetrics:
         values: dict[str, Any] = {}
         self._ask(_FAST, values)
         if not values:
-            raise GpuGoneError("the driver answers no question about this GPU")
+            raise GpuGoneError(sentences.GPU_ANSWERS_NOTHING())
         self._rates(values, now)
         if now >= self._slow_until:
             self._slow_until = now + SLOW_S
@@ -305,7 +311,7 @@ class GpuMetrics:
             except self._failures as error:
                 code = code_of(error)
                 if code in GONE_CODES:
-                    raise GpuGoneError(explain(error)) from error
+                    raise GpuGoneError(Said(explain(error))) from error
                 if code in _UNSUPPORTED_CODES:
                     self._unsupported.add(question.call)
             else:
@@ -321,7 +327,7 @@ class GpuMetrics:
             counted = self._nvml.nvmlDeviceGetFieldValues(self._handle, fields)
         except self._failures as error:
             if code_of(error) in GONE_CODES:
-                raise GpuGoneError(explain(error)) from error
+                raise GpuGoneError(Said(explain(error))) from error
             if code_of(error) in _UNSUPPORTED_CODES:
                 self._counters = {}
             return

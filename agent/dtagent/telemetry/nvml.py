@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dtagent.protocol import sentences
+from dtagent.protocol.said import Said
 from dtagent.protocol.telemetry import GpuFacts, GpuSample
 from dtagent.system.units import MIB
 from dtagent.telemetry import gpu_topology
@@ -25,10 +27,10 @@ SILENT_S = 3.0
 """A call that takes so long hangs."""
 
 _DRIVER_NOTES = {
-    4: "this user may not use the NVIDIA driver; ask for access to /dev/nvidia*",
-    9: "the NVIDIA driver is installed but not loaded",
-    12: f"no NVIDIA driver: {LIBRARY} is not installed",
-    18: "the NVIDIA driver was updated while it was loaded; the host needs a reboot",
+    4: sentences.DRIVER_FORBIDDEN(),
+    9: sentences.DRIVER_NOT_LOADED(),
+    12: sentences.DRIVER_MISSING(library=LIBRARY),
+    18: sentences.DRIVER_UPDATED(),
 }
 """What a person is told when initialisation fails with one of these codes."""
 
@@ -39,7 +41,7 @@ class GpuInventory:
 
     gpus: list[GpuFacts] = field(default_factory=list)
     driver_version: str | None = None
-    note: str | None = None
+    note: Said | None = None
     cuda_version: str | None = None
     """The newest that the driver runs, `12.8`."""
 
@@ -50,22 +52,22 @@ class _Device:
     handle: Any = None
     metrics: GpuMetrics | None = None
     facts: GpuFacts | None = None
-    error: str | None = None
+    error: Said | None = None
     """Why nothing can be read."""
     asked_at: float | None = None
     """When the reading under way began."""
 
-    def hang(self, now: float) -> str | None:
+    def hang(self, now: float) -> Said | None:
         """Return which call has not returned, once that is clear."""
         if self.asked_at is None or self.metrics is None or now - self.asked_at < SILENT_S:
             return None
         return silence(now - self.asked_at, self.metrics.call)
 
 
-def silence(seconds: float, call: str = "") -> str:
+def silence(seconds: float, call: str = "") -> Said:
     """Return what to say of a GPU whose reading does not end."""
-    words = f"the driver has not answered for {seconds:.0f} s"
-    return f"{words}: {call} hangs" if call else words
+    whole = f"{seconds:.0f}"
+    return sentences.GPU_HANGS(seconds=whole, call=call) if call else sentences.GPU_SILENT(seconds=whole)
 
 
 class Nvml:
@@ -90,7 +92,7 @@ class Nvml:
         self._devices: list[_Device] = []
         self._driver_version: str | None = None
         self._cuda_version: str | None = None
-        self._note: str | None = None
+        self._note: Said | None = None
         self._xids: XidListener | None = None
 
     def facts(self, wait_s: float = 5.0) -> GpuInventory:
@@ -100,7 +102,7 @@ class Nvml:
             wait_s: how long to wait for one who is asking it.
         """
         if not self._lock.acquire(timeout=wait_s):
-            silent = "the NVIDIA driver does not answer"
+            silent = sentences.DRIVER_SILENT()
             return GpuInventory(self._usable(), self._driver_version, silent, self._cuda_version)
         try:
             self._retry_if_due()
@@ -108,8 +110,8 @@ class Nvml:
             self._lock.release()
         now = self._clock()
         problems = [(device.index, device.error or device.hang(now)) for device in self._devices]
-        unusable = [f"GPU {index}: {problem}" for index, problem in problems if problem]
-        note = self._note or "; ".join(unusable) or None
+        unusable = [sentences.GPU_UNUSABLE(index=index, error=problem) for index, problem in problems if problem]
+        note = self._note or (sentences.GPUS_UNUSABLE(gpus=unusable) if unusable else None)
         return GpuInventory(self._usable(), self._driver_version, note, self._cuda_version)
 
     def refresh(self) -> int:
@@ -131,7 +133,7 @@ class Nvml:
             sample = device.metrics.read(index, device.asked_at, xids)
             device.error = None
         except GpuGoneError as error:
-            device.error = str(error)
+            device.error = error.said
             # The error that took it away is worth to know just then.
             count, last = (xids.count, xids.last) if xids is not None else (None, None)
             sample = GpuSample(index, error=device.error, xid_count=count, xid_last=last)
@@ -170,7 +172,7 @@ class Nvml:
             for device in self._devices:
                 self._open(device)
             self._place()
-            note = None if self._devices else "the NVIDIA driver sees no GPU"
+            note = None if self._devices else sentences.DRIVER_SEES_NONE()
         else:
             for device in self._devices:
                 device.error = note
@@ -178,12 +180,12 @@ class Nvml:
             _log.info("GPUs: %s", note or f"{len(self._devices)}, driver {self._driver_version}")
         self._note = note
 
-    def _initialise(self) -> str | None:
+    def _initialise(self) -> Said | None:
         try:
             self._pynvml.nvmlInit()
             count = self._pynvml.nvmlDeviceGetCount()
         except self._failures as error:
-            return _DRIVER_NOTES.get(code_of(error), f"the NVIDIA driver fails: {explain(error)}")
+            return _DRIVER_NOTES.get(code_of(error)) or sentences.DRIVER_FAILS(error=explain(error))
         version = None
         with contextlib.suppress(*self._failures):
             version = text(self._pynvml.nvmlSystemGetDriverVersion())
@@ -203,14 +205,14 @@ class Nvml:
             with contextlib.suppress(*self._failures):
                 self._pynvml.nvmlShutdown()
 
-    def _load(self) -> str | None:
+    def _load(self) -> Said | None:
         if self._pynvml is not None:
             return None
         try:
             ctypes.CDLL(LIBRARY)
         except OSError as error:
             absent = "No such file" in str(error)
-            return _DRIVER_NOTES[12] if absent else f"the NVIDIA driver's library cannot be loaded: {error}"
+            return _DRIVER_NOTES[12] if absent else sentences.DRIVER_NOT_LOADABLE(error=str(error))
         # Imported only where there is a driver: it costs 2 MiB, more than the rest of the sampler together.
         self._pynvml = importlib.import_module("pynvml")
         mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", self._pynvml.NVMLError)
@@ -227,7 +229,8 @@ class Nvml:
             uuid = self._asked(nvml.nvmlDeviceGetUUID, handle)
             total = self._total_mib(handle)
         except self._failures as error:
-            device.handle, device.metrics, device.error = None, None, explain(error)
+            device.handle, device.metrics = None, None
+            device.error = error.said if isinstance(error, GpuGoneError) else Said(explain(error))
             return
         device.handle, device.metrics, device.error = handle, metrics, None
         device.facts = GpuFacts(index=device.index, name=name or "NVIDIA GPU", uuid=uuid, memory_total_mib=total)
@@ -252,6 +255,6 @@ class Nvml:
             answer = ask(handle)
         except self._failures as error:
             if code_of(error) in GONE_CODES:
-                raise GpuGoneError(explain(error)) from error
+                raise GpuGoneError(Said(explain(error))) from error
             return None
         return text(answer) if isinstance(answer, (bytes, str)) else answer

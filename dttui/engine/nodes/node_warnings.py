@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dttui.agent_words import agent_texts
 from dttui.engine.alerts.metric_watch import alert_message
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg, nmsg
 from dttui.planning.models import Severity
-from dttui.rpc.agent_words import agent_text
 from dttui.spec.findings import info, warning
 
 MOST_WARNINGS = 20
@@ -64,8 +64,10 @@ class NodeWarnings:
     def _tell_warnings(self, node: NodeRun) -> None:
         """Pass on what the agent says of its own records, once each, and as much as a sound one can have to say."""
         warned = self._warned.setdefault(node.name, set())
-        for whole in node.status.warnings if node.status is not None else ():
-            text = agent_text(whole[:MOST_WARNING_CHARACTERS])
+        if node.status is None:
+            return
+        whole = [text[:MOST_WARNING_CHARACTERS] for text in node.status.warnings]
+        for text in agent_texts(whole, node.status.warnings_notice):
             if text not in warned and len(warned) < MOST_WARNINGS:
                 warned.add(text)
                 self._log.tell(

@@ -13,6 +13,11 @@ from typing import Any
 CHUNK_BYTES = 65536
 
 
+def notice(code: str, **values: str | int) -> dict[str, Any]:
+    """Return one of the agent's sentences, whose catalogue is not here, as the agent takes it."""
+    return {"code": code, "values": values}
+
+
 class Channel:
     """JSON objects, one a line, over a socket; descriptors may come along."""
 

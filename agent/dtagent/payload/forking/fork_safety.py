@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from typing import Any
+
+from dtagent.payload.forking.channel import notice
 
 # fmt: off
 SENSITIVE = (
@@ -19,27 +22,27 @@ LATE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCHELASTIC_", "TORCH_NCC
 _BORN_WITH = dict(os.environ)
 
 
-def objection(argv: list[str], env: dict[str, str]) -> str:
-    """Return why a command line has to be executed; empty where it may be forked."""
+def objection(argv: list[str], env: dict[str, str]) -> dict[str, Any] | None:
+    """Return why a command line has to be executed, as `notice` does; `None` where it may be forked."""
     if os.path.realpath(argv[0]) != os.path.realpath(sys.executable) or argv[0] != sys.executable:
-        return f"the interpreter is {argv[0]}, and torch was imported by {sys.executable}"
+        return notice("warm-other-python", program=argv[0], python=sys.executable)
     at = 2 if argv[1] == "-u" else 1
     if argv[at].startswith("-"):
-        return f"Python is started with {argv[at]}"
+        return notice("warm-option", option=argv[at])
     different = sorted(
         name for name in {*env, *_BORN_WITH} if is_sensitive(name) and env.get(name) != _BORN_WITH.get(name)
     )
     if different:
-        return f"{', '.join(different[:5])} had another value when torch was imported"
+        return notice("warm-other-environment", names=", ".join(different[:5]))
     if any(not os.path.isabs(path) for path in env.get("PYTHONPATH", "").split(":") if path):
-        return "PYTHONPATH is relative"
+        return notice("warm-relative-path")
     if os.path.basename(argv[at]) == "rank.py":
         script = argv[at + 1]
         place = os.getcwd() if script == "-m" else os.path.dirname(os.path.realpath(script))
         hidden = _shadowed(place)
         if hidden:
-            return f"{place} has modules that hide some of those torch was imported with: {', '.join(hidden[:5])}"
-    return ""
+            return notice("warm-hidden-modules", path=place, names=", ".join(hidden[:5]))
+    return None
 
 
 def _shadowed(place: str) -> list[str]:

@@ -11,9 +11,9 @@ import signal
 import socket
 from typing import Any, NamedTuple
 
-from dtagent.payload.forking.channel import Channel
+from dtagent.payload.forking.channel import Channel, notice
 from dtagent.payload.forking.fork_safety import objection
-from dtagent.payload.forking.place import enter
+from dtagent.payload.forking.place import PlaceError, enter
 from dtagent.payload.forking.ranks import Ranks, exit_code
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -24,8 +24,8 @@ class Target(NamedTuple):
 
     argv: list[str]
     env: dict[str, str]
-    reason: str
-    """Why it is to be executed; empty where the fork will do."""
+    reason: dict[str, Any] | None
+    """Why it is to be executed; `None` where the fork will do."""
     ranks: Ranks | None = None
     """For a launcher: starts its ranks."""
 
@@ -37,7 +37,7 @@ class ForkServer:
         self._supervisor = supervisor
         self._launcher: Channel | None = None
         self._launcher_pid: int | None = None
-        self._told: set[str] = set()
+        self._told: list[dict[str, Any]] = []
 
     def run(self) -> Target:
         """Serve until nothing is left, which ends the process; return in a child, what that is to become."""
@@ -53,6 +53,9 @@ class ForkServer:
             os._exit(0)
         try:
             self._settle(request)
+        except PlaceError as error:
+            self._supervisor.send({"refused": error.notice})
+            os._exit(0)
         except (OSError, ValueError) as error:
             self._supervisor.send({"refused": str(error)})
             os._exit(0)
@@ -66,7 +69,7 @@ class ForkServer:
             if resource.getrlimit(number) != tuple(limits):
                 resource.setrlimit(number, tuple(limits))
         if os.nice(0) != request["nice"]:
-            raise ValueError("its priority is not that of the job")
+            raise PlaceError(notice("warm-priority"))
         os.sched_setaffinity(0, request["cpus"])
         os.umask(request["umask"])
         os.chdir(request["cwd"])
@@ -156,9 +159,9 @@ class ForkServer:
             elif self._launcher is not None:
                 self._launcher.send({"exit": pid, "status": status})
 
-    def _note(self, reason: str) -> None:
-        if reason and reason not in self._told:
-            self._told.add(reason)
+    def _note(self, reason: dict[str, Any] | None) -> None:
+        if reason is not None and reason not in self._told:
+            self._told.append(reason)
             self._supervisor.send({"note": reason})
 
 
