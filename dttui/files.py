@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import threading
 from collections.abc import Callable
@@ -38,7 +37,7 @@ def write_atomic(path: Path, text: str) -> None:
         OSError: it cannot be written; the file is as it was.
     """
     make_private(path.parent)
-    temporary = path.parent / f".{secrets.token_hex(6)}.tmp"
+    temporary = path.parent / f".{os.urandom(6).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 from pathlib import Path
@@ -73,3 +74,16 @@ def shipped(name: str) -> Path:
     """A directory that ships with dttui, `themes` or `examples`: in the installed package, else in the checkout."""
     packaged = Path(__file__).with_name(name)
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / name
+
+
+def local_user() -> str:
+    """The name that the user database has for whoever runs this."""
+    return _user_name(os.getuid())
+
+
+@functools.cache
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # A container's uid without a name.
+        return str(uid)

@@ -8,8 +8,10 @@ import sys
 def main(argv: list[str] | None = None) -> int:
     """Run dttui; return the exit status of DESIGN §4.1."""
     try:
-        from dttui.cli.command import run
+        from dttui.garbage import collected_rarely
 
+        with collected_rarely():
+            from dttui.cli.command import run
         return run(argv)
     except KeyboardInterrupt:
         from dttui.errors import ExitCode

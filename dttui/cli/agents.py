@@ -12,19 +12,15 @@ from typing import Any
 
 import dtagent
 
+from dttui.app import AgentStatus, App, Deployment, Removal
 from dttui.cli.printing import one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
-from dttui.fleet.deployment.deploy import Deployment, deploy_all
-from dttui.fleet.deployment.remove import Removal, remove_all
-from dttui.fleet.deployment.status import AgentStatus, status_all
-from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Environment
+from dttui.inventory import Environment
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
-from dttui.transport.routes import Transports
 from dttui.words import agent_outcome_name, listed
 
 MAX_NAMES = 8
@@ -37,15 +33,13 @@ async def agents(options: Namespace) -> int:
     prompter = TerminalPrompter()
     if options.action == "remove" and environments and not options.yes:
         await _confirm_removal(prompter, environments, options)
-    transport = Transports()
     results: Sequence[Deployment | AgentStatus | Removal | HostError]
-    try:
+    async with App() as app:
         if options.action == "status":
-            results = await status_all(environments, transport, prompter)
+            results = await app.agents(environments, prompter)
         elif options.action == "remove":
-            results = await remove_all(
+            results = await app.remove_agents(
                 environments,
-                transport,
                 prompter,
                 force=options.force,
                 jobs=options.jobs,
@@ -53,17 +47,14 @@ async def agents(options: Namespace) -> int:
                 on_progress=_show_step,
             )
         else:
-            results = await deploy_all(
+            results = await app.deploy_agents(
                 environments,
-                transport,
                 prompter,
-                source=WheelSource(Path(options.wheelhouse) if options.wheelhouse else None),
+                wheelhouse=Path(options.wheelhouse) if options.wheelhouse else None,
                 only_upgrade=options.action == "upgrade",
                 allow_downgrade=options.yes,
                 on_progress=_show_step,
             )
-    finally:
-        await transport.close()
     _print(environments, results, options.action, options.output)
     return _exit_code(results)
 

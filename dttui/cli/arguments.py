@@ -16,20 +16,20 @@ from dttui import __version__
 from dttui.cli.estimate_arguments import add_arguments
 from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
-from dttui.spec.problems import did_you_mean, printable
+from dttui.spec import did_you_mean, printable
 
 MOST_DIGITS = 18
 """Of a whole number."""
 COMMANDS = {
     "apply": ("run", "apply"),
-    "stop": ("run", "stop"),
+    "stop": ("stopping", "stop"),
     "attach": ("attach", "attach"),
     "preflight": ("preflight", "preflight"),
     "plan": ("run", "show_plan"),
-    "validate": ("run", "validate"),
+    "validate": ("validating", "validate"),
     "render": ("rendering", "render"),
     "init": ("initialising", "init"),
-    "ps": ("inspect", "ps"),
+    "ps": ("listing", "ps"),
     "status": ("inspect", "status"),
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),

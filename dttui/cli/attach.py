@@ -7,13 +7,13 @@ from argparse import Namespace
 from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
+from dttui.app import App
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.jobs.following import JobFollower
-from dttui.launch.control import ensure_controller
+from dttui.jobs import JobFollower
 from dttui.words import state_name
 
 LAST_EVENTS = 12
@@ -41,7 +41,7 @@ async def attach(options: Namespace) -> int:
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
     printer.events(earlier)
     if follower.is_over:
-        if ensure_controller(directory, looks_again=True):
+        if App().revive(directory, looks_again=True):
             await show_to_the_end(follower, printer)
     else:
         await follow_job(follower, printer, interrupts)

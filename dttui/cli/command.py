@@ -14,13 +14,11 @@ from importlib import import_module
 
 from dttui.cli.arguments import COMMANDS, parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
-from dttui.cli.interrupting import run_interruptibly
 from dttui.errors import CancelledError, DttuiError, ExitCode
 from dttui.garbage import collected_rarely
 from dttui.i18n import _, set_language
-from dttui.launch.starting import SpareController
 from dttui.sanitize import clean
-from dttui.spec.problems import DocumentError, format_path
+from dttui.spec import DocumentError, format_path
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -63,10 +61,10 @@ def _do(options: Namespace) -> int:
         verb = "plan"
     if verb != "apply":
         return _command(verb)(options)
+    from dttui.app import App
+
     with contextlib.ExitStack() as spare:
-        options.spare = None
-        with contextlib.suppress(OSError):  # Only a head start: its imports take as long as ours do.
-            options.spare = spare.enter_context(SpareController())
+        options.spare = spare.enter_context(App().controller_ahead())
         return _command(verb)(options)
 
 
@@ -88,7 +86,13 @@ def _command(verb: str) -> Callable[[Namespace], int]:
     def run(options: Namespace) -> int:
         hang_up_with_terminal()
         result = command(options)
-        return result if isinstance(result, int) else run_interruptibly(result)
+        if isinstance(result, int):
+            return result
+        from dttui.cli.interrupting import (
+            run_interruptibly,  # With asyncio, which who only looks at jobs need not load.
+        )
+
+        return run_interruptibly(result)
 
     return run
 

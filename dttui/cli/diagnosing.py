@@ -5,14 +5,13 @@ from __future__ import annotations
 from argparse import Namespace
 
 from dttui import jobs
+from dttui.app import App
 from dttui.cli.printing import one_line, places_text, print_document, sections_text
-from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis import sections
 from dttui.diagnosis.document import document
-from dttui.diagnosis.evidence import read_evidence
-from dttui.diagnosis.report import sections
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.jobs.following import JobFollower
+from dttui.jobs import JobFollower
 from dttui.words import state_name
 
 
@@ -21,7 +20,7 @@ def diagnose_job(options: Namespace) -> int:
     directory = jobs.find(options.job)
     follower = JobFollower(directory)
     follower.catch_up()
-    found = diagnose(read_evidence(directory, follower.view))
+    found = App().diagnose(directory, follower.view)
     if options.output != "human":
         print_document({**document(found), "directory": str(directory.path)}, options.output)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 from dttui.i18n import _
-from dttui.spec.problems import shown
+from dttui.spec import shown
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _LEAST, _MOST = 1e-12, 1e18
@@ -83,7 +83,7 @@ def _one_of(*numbers: int) -> Callable[[str], int]:
 
 
 def _positive(text: str) -> int:
-    from dttui.spec.section import MOST_COUNT  # Every command makes this parser, and few want pydantic that early.
+    from dttui.spec import MOST_COUNT
 
     try:
         number = Decimal(text)

@@ -8,9 +8,7 @@ from typing import Any
 import yaml
 
 from dttui.i18n import _, ngettext
-from dttui.planning.cost.collectives import CollectiveChoice, rule_text, timed_text
-from dttui.planning.cost.estimate import Estimate, amdahl_text, part_names
-from dttui.planning.cost.recommend import Advice
+from dttui.planning import Advice, CollectiveChoice, Estimate, amdahl_text, part_names, rule_text, timed_text
 
 SHOWN = 8
 """Recommendations shown to a person; a program gets all."""

@@ -8,19 +8,19 @@ import heapq
 import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState
 
+from dttui.app import App, PromptKind
 from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import NotFinishedError
 from dttui.i18n import _
-from dttui.inventory.models import Reach
-from dttui.jobs import JobDirectory
-from dttui.jobs.following import JobFollower
-from dttui.launch.control import ControllerClient, ensure_controller
-from dttui.launch.login_session import agent_is_forwarded, logout_kills
-from dttui.transport.base import PromptKind
+from dttui.jobs import JobDirectory, JobFollower
+
+if TYPE_CHECKING:
+    from dttui.app import ControllerClient
 
 POLL_S = 0.1
 MOST_DEATHS = 3
@@ -101,7 +101,7 @@ async def follow_job(
     for death in range(MOST_DEATHS + 1):
         if death:
             printer.note(_("the controller of {id} has died; another one takes over").format(id=directory.job_id))
-        ensure_controller(directory, expects_client=True)
+        App().revive(directory, expects_client=True)
         if await _follow_controller(follower, printer, interrupts, until):
             break
     else:
@@ -126,15 +126,16 @@ async def tell_detached(directory: JobDirectory, printer: Printer) -> None:
     """Say what of a job that is left to its controller ends with this login session."""
     typed: tuple[str, ...] = ()
     with contextlib.suppress(NotFinishedError):
-        client = await ControllerClient.connect(directory)
+        client = await App().attach(directory)
         typed = await client.credentials()
         await client.close()
     attach = _("the job goes on, unknown until the next `dttui attach {id}`").format(id=directory.job_id)
-    if logout_kills():
+    session = App().login_session()
+    if session.logout_kills:
         text = _("⚠ systemd ends the controller of this job when you log out (KillUserProcesses): {then}")
         printer.note(text.format(then=attach))
         printer.note(_("  → `loginctl enable-linger` lets the controllers of your jobs stay"))
-    if agent_is_forwarded() and _reaches_by_ssh(directory):
+    if session.agent_is_forwarded and _reaches_by_ssh(directory):
         text = _(
             "⚠ the ssh-agent is forwarded and goes with this session: the controller keeps the connections it has; "
             "where one breaks that took a key of the agent, {then}"
@@ -158,7 +159,7 @@ async def _follow_controller(
 ) -> bool:
     """Show what one controller does; return whether there is nothing more to show."""
     try:
-        client = await ControllerClient.connect(follower.directory, interrupts.prompter)
+        client = await App().attach(follower.directory, interrupts.prompter)
     except NotFinishedError:
         while await _show(follower, printer, lambda: False):
             pass
@@ -212,4 +213,6 @@ def _ended_first(directory: JobDirectory) -> NotFinishedError:
 
 
 def _reaches_by_ssh(directory: JobDirectory) -> bool:
+    from dttui.inventory import Reach  # With the models, for which nobody waits who only follows.
+
     return any(item.reach is Reach.SSH for item in directory.read_launch().inventory.environments)

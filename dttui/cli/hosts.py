@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import sys
 from argparse import Namespace
 from dataclasses import replace
 
 from dttui import locations
+from dttui.app import App, EnvironmentState, EnvironmentStatus, environment_state_name
 from dttui.cli.printing import one_line, print_document, print_hints, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
-from dttui.fleet.live import EnvironmentStatus, Fleet
-from dttui.fleet.states import EnvironmentState, environment_state_name
-from dttui.fleet.trust import trust_host
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Inventory, Reach
-from dttui.inventory.reader import load_inventory
-from dttui.inventory.ssh_hosts import import_ssh_config, is_forge
-from dttui.inventory.writer import add_environments
+from dttui.inventory import Inventory, Reach, add_environments, import_ssh_config, is_forge, load_inventory
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
-from dttui.transport.deadline import Deadline
-from dttui.transport.routes import Transports
 
 SETTLE_S = 25.0
 
@@ -39,18 +30,12 @@ async def envs(options: Namespace) -> int:
     if not environments:
         sys.stderr.write(_("the inventory {path} has no environments").format(path=inventory_path(options)) + "\n")
         sys.stderr.write("  → " + _("Import hosts with `dttui envs import`, or try --demo.") + "\n")
-    transport = Transports()
-    deadline = Deadline(SETTLE_S)
-    fleet = Fleet(environments, transport, TerminalPrompter(deadline=deadline))
-    fleet.start()
-    try:
-        with contextlib.suppress(TimeoutError):
-            await deadline.run(fleet.settle(math.inf))
-    finally:
-        pending = set(fleet.pending)
-        await fleet.close()
-        await transport.close()
-    statuses = [_unsettled(status) if name in pending else status for name, status in fleet.statuses.items()]
+    found: list[EnvironmentStatus] = []
+    pending: set[str] = set()
+    if environments:
+        async with App() as app:
+            found, pending = await app.survey(environments, TerminalPrompter(), SETTLE_S)
+    statuses = [_unsettled(status) if status.environment.name in pending else status for status in found]
     if options.output == "human":
         for status in statuses:
             print(one_line(_row(status)))
@@ -84,20 +69,19 @@ async def _trust(options: Namespace) -> int:
         raise UsageError(_("one fingerprint belongs to one host"))
     worst = ExitCode.OK
     rows: list[object] = []
-    transports = Transports()
-    for environment in environments:
-        try:
-            taken = await trust_host(environment, transports, TerminalPrompter(), options.fingerprint)
-        except HostError as error:
-            worst = ExitCode.UNREACHABLE
-            rows.append(_error_row(environment.name, error))
-            if options.output == "human":
-                _print_error(error)
-        else:
-            rows.append({"host": environment.name, "fingerprint": taken})
-            if options.output == "human":
-                print(_("{host}: trusts {fingerprint}").format(host=environment.name, fingerprint=taken))
-    await transports.close()
+    async with App() as app:
+        for environment in environments:
+            try:
+                taken = await app.trust(environment, TerminalPrompter(), options.fingerprint)
+            except HostError as error:
+                worst = ExitCode.UNREACHABLE
+                rows.append(_error_row(environment.name, error))
+                if options.output == "human":
+                    _print_error(error)
+            else:
+                rows.append({"host": environment.name, "fingerprint": taken})
+                if options.output == "human":
+                    print(_("{host}: trusts {fingerprint}").format(host=environment.name, fingerprint=taken))
     if options.output != "human":
         print_rows(rows, options.output)
     return worst

@@ -12,12 +12,18 @@ from pathlib import Path
 from dttui.cli.printing import one_line, print_document, print_findings
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.spec import Job, dump_job
-from dttui.spec.dialects.torchrun import translate_command
-from dttui.spec.findings import Finding
-from dttui.spec.importing import Imported, grouped, merge, translate_file
-from dttui.spec.problems import printable
-from dttui.spec.yaml_reader import read_bytes
+from dttui.spec import (
+    Finding,
+    Imported,
+    Job,
+    dump_job,
+    grouped,
+    merge,
+    printable,
+    read_bytes,
+    translate_command,
+    translate_file,
+)
 
 COMMAND_NAME = "command line"
 """What places call a command line."""

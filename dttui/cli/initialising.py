@@ -8,25 +8,15 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui import locations
+from dttui.app import App
 from dttui.cli.printing import print_document, print_findings, print_rows, print_table
 from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import choose, read_inventory
-from dttui.compose.templates import (
-    JOB_FILE,
-    Template,
-    choose_template,
-    environments_for,
-    job_text,
-    made_for,
-    read_templates,
-)
+from dttui.compose import JOB_FILE, Template, choose_template, environments_for, made_for, read_templates
 from dttui.errors import CancelledError, ExitCode, UsageError
-from dttui.export.rendered import Rendered
-from dttui.export.writing import replaced_files, write
 from dttui.frameworks import get_framework
 from dttui.i18n import _, language, ngettext
-from dttui.planning.models import Plan
-from dttui.planning.planner import plan
+from dttui.planning import Plan, plan
 from dttui.sanitize import clean
 from dttui.words import listed
 
@@ -50,12 +40,13 @@ async def init(options: Namespace) -> int:
         raise UsageError(_("the inventory has no environments"), _("Add some, or try --demo."))
     target = Path(options.directory or template.name)
     job = made_for(template, environments, inventory, _name_of(target))
-    files = [Rendered(path=JOB_FILE, text=job_text(template, job)), *template.files()]
-    replaced = replaced_files(target, files)
+    files = template.files_for(job)
+    app = App()
+    replaced = app.replaced_files(target, files)
     if replaced and not options.yes and not await TerminalPrompter().confirm(replacing(target, replaced)):
         raise CancelledError(_("nothing was written"))
     try:
-        write(target, files)
+        app.write(target, files)
     except UsageError as error:
         raise UsageError(error.message, _("Name another directory, or take away what is in the way.")) from error
     _tell(options, template, target, [file.path for file in files], plan(job, inventory))

@@ -1,8 +1,7 @@
-"""`ps`, `status`, `logs`: looking at jobs, running or over, from any terminal."""
+"""`status` and `logs`: looking at a job, running or over, from any terminal."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import time
@@ -18,17 +17,11 @@ from dttui.cli.printing import (
     places_text,
     print_document,
     print_rows,
-    print_table,
 )
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.jobs.curves import speed_of
-from dttui.jobs.following import JobFollower, LogFollower
-from dttui.jobs.log_marks import retold
-from dttui.jobs.log_times import parse_since
-from dttui.launch.control import ensure_controller
+from dttui.jobs import JobFollower, LogFollower, parse_since, retold, speed_of
 from dttui.sanitize import clean
-from dttui.timestamps import elapsed_s
 from dttui.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
@@ -36,35 +29,14 @@ TAKE_OVER_WAIT_S = 8.0
 """How long a controller that takes over has to find out, before `status` says that nothing is known."""
 
 
-def ps(options: Namespace) -> int:
-    """List jobs."""
-    found = [job for job in jobs.list_jobs() if options.all or not job.state.is_final]
-    if options.output != "human":
-        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
-        return ExitCode.OK
-    if not found:
-        sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
-    if found:
-        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
-        print_table(header, [_cells(job) for job in found])
-    return ExitCode.OK
-
-
-def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
-    started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
-    lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
-    numbers = _duration(lasted), str(job.nodes), str(job.world_size)
-    return (job.job_id, state_name(job.state), started, *numbers, job.reason)
-
-
-async def status(options: Namespace) -> int:
+def status(options: Namespace) -> int:
     """Show one job; return its outcome, or 101 while it runs."""
     directory = jobs.find(options.job)
-    follower = JobFollower(directory)
+    follower = JobFollower(directory, reads_samples=False)
     follower.catch_up()
     view = follower.view
     if not follower.is_over:
-        await _find_out(follower)
+        _find_out(follower)
     if options.output != "human":
         print_document(job_document(view, directory), options.output)
     else:
@@ -88,11 +60,11 @@ async def status(options: Namespace) -> int:
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED
 
 
-async def logs(options: Namespace) -> int:
+def logs(options: Namespace) -> int:
     """Print log lines, each with its rank where there are several files."""
     since = parse_since(options.since, time.time()) if options.since is not None else None
     directory = jobs.find_open(options.job, "logs")
-    follower = JobFollower(directory)
+    follower = JobFollower(directory, reads_samples=False)
     follower.catch_up()
     attempt = follower.view.attempt if options.attempt is None else options.attempt
     if attempt > follower.view.attempt:
@@ -140,17 +112,19 @@ async def logs(options: Namespace) -> int:
                 sys.stderr.write(_("job {id} has no logs").format(id=directory.job_id) + "\n")
             return ExitCode.OK
         if not found:
-            await asyncio.sleep(POLL_S)
+            time.sleep(POLL_S)
 
 
 def _let_look(directory: jobs.JobDirectory) -> bool:
     """Have a new controller started where the old one has died; where none can be, what is known is shown as it is."""
+    from dttui.app import App  # A job that is over, or is watched, need not wait for it.
+
     with contextlib.suppress(NotFinishedError):
-        return ensure_controller(directory)
+        return App().revive(directory)
     return False
 
 
-async def _find_out(follower: JobFollower) -> None:
+def _find_out(follower: JobFollower) -> None:
     """Let a new controller look where the old one has died; what is not known then is shown as unknown."""
     directory, view = follower.directory, follower.view
     silence_before, seen_at = directory.silence(time.time()), directory.watched_until()
@@ -164,7 +138,7 @@ async def _find_out(follower: JobFollower) -> None:
             return
         if time.monotonic() > deadline:
             break
-        await asyncio.sleep(POLL_S)
+        time.sleep(POLL_S)
     if is_new or silence:
         view.lose(seen_at or time.time(), silence or silence_before)
 
@@ -199,9 +173,3 @@ def _numbers(metric: Metric) -> dict[str, float]:
         if isinstance(value, (int, float)) and key not in ("rank", "time")
     }
     return {**numbers, **dict(filter(None, [speed_of(metric)]))}
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

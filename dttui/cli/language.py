@@ -9,9 +9,8 @@ from dttui.cli.printing import one_line, print_document, print_rows
 from dttui.compose.documents import format_file
 from dttui.errors import ExitCode
 from dttui.i18n import _
-from dttui.inventory.json_schema import inventory_schema
-from dttui.spec import DocumentError, Problem
-from dttui.spec.json_schema import job_schema
+from dttui.inventory import inventory_schema
+from dttui.spec import DocumentError, Problem, job_schema
 
 
 def show_schema(options: Namespace) -> int:

@@ -12,22 +12,17 @@ from pathlib import Path
 
 from dtagent.protocol.events import EventKind
 
+from dttui.app import App
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.cli.printing import can_rewrite, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.jobs.board import Board, check_ignored
-from dttui.jobs.checks import Cell, Check, cells_to_data
-from dttui.launch.submit import make_local_plan
-from dttui.planning.submission import Submission
-from dttui.preflight.checking import check
-from dttui.spec import DocumentError
+from dttui.jobs import Board, Cell, Check, cells_to_data, check_ignored
+from dttui.planning import Submission
+from dttui.spec import Cluster, DocumentError, Job, Node, Run, as_problem
 from dttui.spec.entry_points import COMMAND
-from dttui.spec.models import Cluster, Job, Node, Run
-from dttui.spec.places import as_problem
-from dttui.transport.routes import Transports
 
 PAINT_S = 0.1
 """Between two paintings of the board."""
@@ -36,24 +31,23 @@ PAINT_S = 0.1
 async def preflight(options: Namespace) -> int:
     """Check the hosts of a job, or some hosts by themselves; return 0, 3 with errors or 4 with a host out of reach."""
     submission = replace(_submission(options), ignored=check_ignored(options.ignore))
-    plan = make_local_plan(submission)
+    app = App()
+    plan = app.plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, options.file or "") for finding in plan.errors)
-    transports = Transports()
     painter = _Painter(options)
     began = time.monotonic()
     try:
-        board = await check(
+        board = await app.check(
             submission,
             plan,
-            transports,
             TerminalPrompter(),
             measures_bandwidth=options.bandwidth,
             begin=painter.begin,
             on_change=painter.changed,
         )
     finally:
-        await transports.close()
+        await app.close()
         painter.clear()
     code = ExitCode.UNREACHABLE if board.unreachable else ExitCode.PREFLIGHT if board.errors else ExitCode.OK
     _print(board, time.monotonic() - began, code, options)

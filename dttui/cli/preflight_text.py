@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dttui.cli.printing import one_line
 from dttui.i18n import _, ngettext
-from dttui.jobs.board import Board
-from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, check_name
-from dttui.planning.merged_findings import folded
-from dttui.planning.models import Severity
+from dttui.jobs import Board, Cell, Check, CheckStatus, cell_text, check_name
+from dttui.planning import folded
 from dttui.sanitize import clean
+from dttui.spec import Severity
 
 COLUMN = 6
 """Cells of a check, a blank included; where there is room they get one more."""

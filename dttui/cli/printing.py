@@ -16,18 +16,15 @@ from dtagent.protocol.events import Event, EventKind, JobState
 from dtagent.protocol.rpc import to_wire
 
 from dttui.i18n import _
-from dttui.jobs import JobDirectory
-from dttui.jobs.view import JobView
-from dttui.planning.merged_findings import Saying, merge
+from dttui.planning import Saying, merge
 from dttui.sanitize import clean
-from dttui.spec.problems import text_width
-from dttui.spec.severity import Severity
+from dttui.spec import Severity, text_width
 from dttui.words import state_name, told_node_state, told_state
 
 if TYPE_CHECKING:
-    from dttui.diagnosis.models import Diagnosis
-    from dttui.diagnosis.report import Section
-    from dttui.spec.findings import Finding
+    from dttui.diagnosis import Diagnosis, Section
+    from dttui.jobs import JobDirectory, JobView
+    from dttui.spec import Finding
 
 METRIC_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 10.0
@@ -234,7 +231,7 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
     found = _diagnosed(view, directory)
     if found is None:
         return ""
-    from dttui.diagnosis.report import short_sections
+    from dttui.diagnosis import short_sections
 
     more = _("`dttui diagnose {id}` tells more.").format(id=view.job_id)
     return sections_text(short_sections(found)) + f"{more}\n"
@@ -242,7 +239,7 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
 
 def sections_text(parts: Iterable[Section]) -> str:
     """Return the sections of a diagnosis as lines."""
-    from dttui.diagnosis.report import Kind
+    from dttui.diagnosis import Kind
 
     marks = {Kind.BAD: "✗ ", Kind.ADVICE: "  → ", Kind.QUOTE: "    "}
     lines: list[str] = []
@@ -296,10 +293,9 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
 def _diagnosed(view: JobView, directory: JobDirectory) -> Diagnosis | None:
     if view.state is not JobState.FAILED:
         return None
-    from dttui.diagnosis.diagnose import diagnose  # A job that does not fail need not wait for these.
-    from dttui.diagnosis.evidence import read_evidence
+    from dttui.app import App  # A job that does not fail need not wait for it.
 
-    return diagnose(read_evidence(directory, view))
+    return App().diagnose(directory, view)
 
 
 def _folded(events: Sequence[Event]) -> list[Event]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import sys
 import termios
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from dttui import locations
+from dttui.app import Prompt, PromptKind
 from dttui.errors import UsageError
 from dttui.i18n import _
 from dttui.sanitize import clean, quoted
-from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.deadline import Deadline
-from dttui.transport.ssh_config import local_user
 from dttui.words import listed
 
 READ_BYTES = 4096
@@ -32,13 +30,10 @@ MAX_NAMES = 5
 class TerminalPrompter:
     """Asks on the terminal, one question at a time; where there is no terminal, nobody answers."""
 
-    def __init__(
-        self, source: TextIO | None = None, screen: TextIO | None = None, *, deadline: Deadline | None = None
-    ) -> None:
-        """Ask on standard error and read standard input, or other streams; `deadline` stands still meanwhile."""
+    def __init__(self, source: TextIO | None = None, screen: TextIO | None = None) -> None:
+        """Ask on standard error and read standard input, or other streams."""
         self._source = source or sys.stdin
         self._screen = screen or sys.stderr
-        self._deadline = deadline
         self._turn = asyncio.Lock()
         self._open: asyncio.Future[str | None] | None = None
         self._is_declined = False
@@ -47,9 +42,8 @@ class TerminalPrompter:
         """Return the answer; `None` without a terminal, and once the person has declined."""
         if not (self._source.isatty() and self._screen.isatty()):
             return None
-        with self._deadline.paused() if self._deadline is not None else contextlib.nullcontext():
-            async with self._turn:
-                return None if self._is_declined else await self._ask(prompt)
+        async with self._turn:
+            return None if self._is_declined else await self._ask(prompt)
 
     async def confirm(self, question: str) -> bool:
         """Put a question of ours, and return whether the answer is yes.
@@ -60,7 +54,7 @@ class TerminalPrompter:
         if not (self._source.isatty() and self._screen.isatty()):
             told = _("this asks first, and there is no terminal to ask at: {question}")
             raise UsageError(told.format(question=" ".join(question.split("\n"))), _("Add --yes if you mean it."))
-        here = f"{local_user()}@{socket.gethostname()}"
+        here = f"{locations.local_user()}@{os.uname().nodename}"
         async with self._turn:
             self._screen.write(_asked(here, f"{question}\n") + _asked(here, _("Go on? [yes/no] ")))
             return _is_yes(await self._read_line())

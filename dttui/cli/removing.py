@@ -7,12 +7,12 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
+from dttui.app import App
 from dttui.cli.printing import one_line, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.i18n import _, ngettext
-from dttui.jobs.log_times import parse_since
-from dttui.jobs.removal import Removal, choose, choose_finished, remove
+from dttui.jobs import parse_since, removal
 from dttui.words import listed, size_text, state_name
 
 MAX_NAMES = 8
@@ -30,24 +30,25 @@ async def remove_jobs(options: Namespace) -> int:
     if by_age:
         before = options.finished_before
         moment = parse_since(before, time.time(), "--finished-before") if before is not None else None
-        found = choose_finished(before=moment, keep=options.keep or 0)
+        found = removal.choose_finished(before=moment, keep=options.keep or 0)
     else:
-        found = choose(options.job, force=options.force)
+        found = removal.choose(options.job, force=options.force)
     if found:
         _show(found)
         if not options.yes and not await TerminalPrompter().confirm(_question(found)):
             raise CancelledError(_("nothing was removed"))
-    removed: list[Removal] = []
+    app = App()
+    removed: list[removal.Removal] = []
     try:
-        for removal in found:
-            remove(removal)
-            removed.append(removal)
+        for item in found:
+            app.remove(item)
+            removed.append(item)
     finally:
         _print(removed, options.output)
     return ExitCode.OK
 
 
-def _show(found: Sequence[Removal]) -> None:
+def _show(found: Sequence[removal.Removal]) -> None:
     """Tell on standard error what is to go: standard output has what went."""
     rows = []
     for item in found:
@@ -60,7 +61,7 @@ def _show(found: Sequence[Removal]) -> None:
             sys.stderr.write(one_line(told.format(id=item.job.job_id, hosts=listed(item.lost, MAX_NAMES))) + "\n")
 
 
-def _question(found: Sequence[Removal]) -> str:
+def _question(found: Sequence[removal.Removal]) -> str:
     size = size_text(sum(item.size_bytes for item in found))
     question = ngettext(
         "Remove {count} job from this login node: its logs, events and telemetry, {size}.",
@@ -70,7 +71,7 @@ def _question(found: Sequence[Removal]) -> str:
     return question + "\n" + _("What is on the hosts stays there, checkpoints too.")
 
 
-def _print(removed: Sequence[Removal], output: str) -> None:
+def _print(removed: Sequence[removal.Removal], output: str) -> None:
     if output != "human":
         rows = [{"job_id": item.job.job_id, "freed_bytes": item.size_bytes} for item in removed]
         print_rows(rows, output)

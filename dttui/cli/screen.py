@@ -8,14 +8,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from dttui import locations
+from dttui.app import App
 from dttui.cli.hangup import STDERR, STDIN, STDOUT, end_with_terminal
 from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
-from dttui.fleet.known_hardware import known_hardware
 from dttui.i18n import _
 from dttui.spec import load_document
-from dttui.transport.routes import Transports
 
 
 def open_screen(options: Namespace) -> int:
@@ -32,7 +31,7 @@ def open_screen(options: Namespace) -> int:
     loaded = load_document(Path(file)) if file else None
     if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
         print_findings(loaded.notes, sys.stderr)
-    print_findings(known_hardware(lenient=True).findings, sys.stderr)
+    print_findings(App().hardware_findings(), sys.stderr)
     if not sys.stderr.isatty():  # Textual paints there, and what was led elsewhere is for errors.
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # typeshed has it final, Python does not
     end_with_terminal((STDIN, STDERR if sys.stderr.isatty() else STDOUT))
@@ -40,7 +39,6 @@ def open_screen(options: Namespace) -> int:
         TuiOptions(
             inventory=read_inventory(options, required=False),
             inventory_path=None if options.demo else inventory_path(options),
-            transport=Transports(),
             demo=options.demo,
             theme=options.theme,
             draft=loaded.job if loaded is not None else None,

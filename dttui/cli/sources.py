@@ -9,13 +9,10 @@ from pathlib import Path
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.inventory.demo import demo_inventory
-from dttui.inventory.models import Environment, Inventory
-from dttui.inventory.reader import load_inventory
+from dttui.inventory import Environment, Inventory, demo_inventory, load_inventory
 from dttui.inventory.slurm import NAME as SLURM
-from dttui.planning.submission import Submission
-from dttui.spec import parse_document
-from dttui.spec.yaml_reader import decode, read_bytes
+from dttui.planning import Submission
+from dttui.spec import decode, parse_document, read_bytes
 
 
 def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:

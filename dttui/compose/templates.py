@@ -80,6 +80,10 @@ class Template:
             if path.is_file() and not SKIPPED.intersection(relative.parts) and str(relative) != JOB_FILE:
                 yield Rendered(path=relative.as_posix(), source=path)
 
+    def files_for(self, job: Job) -> list[Rendered]:
+        """Return a job's file and copies of what it runs."""
+        return [Rendered(path=JOB_FILE, text=job_text(self, job)), *self.files()]
+
 
 def read_templates(examples: Path) -> list[Template]:
     """Return all, those of a framework together and its own first. Raises DocumentError for one that cannot be read."""

@@ -28,7 +28,8 @@ from dttui.jobs.following import LineReader
 from dttui.jobs.log_marks import retold
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.sparse_files import last_hole_end
-from dttui.jobs.view import APART, NODE_OUT, JobView, NodeView
+from dttui.jobs.standing import APART
+from dttui.jobs.view import NODE_OUT, JobView, NodeView
 from dttui.planning.models import BoundPlan, Severity
 from dttui.redaction import NO_VALUES
 from dttui.sanitize import clean

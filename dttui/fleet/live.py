@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -64,6 +65,8 @@ class Fleet:
         self._transport = transport
         self._prompter = prompter
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._context = contextvars.copy_context()
+        """Of whom it watches for: the language of reasons, the variables that count."""
         self._settled = asyncio.Event()
         """Set once none is pending."""
         self.statuses: dict[str, EnvironmentStatus] = {
@@ -76,13 +79,13 @@ class Fleet:
     def start(self) -> None:
         """Begin to watch all environments."""
         for key in self.statuses:
-            self._tasks[key] = asyncio.create_task(self._watch(key))
+            self._tasks[key] = self._context.run(asyncio.create_task, self._watch(key))
 
     def retry(self, key: str) -> None:
         """Try to reach an environment again now."""
         if key in self._tasks and self.statuses[key].state is not EnvironmentState.IDLE:
             self._tasks[key].cancel()
-            self._tasks[key] = asyncio.create_task(self._watch(key))
+            self._tasks[key] = self._context.run(asyncio.create_task, self._watch(key))
 
     async def settle(self, timeout_s: float) -> None:
         """Wait until each environment is known to be well or not, or the time is up."""

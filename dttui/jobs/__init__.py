@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from dttui.jobs.log_marks import retold as retold
     from dttui.jobs.log_times import parse_since as parse_since
     from dttui.jobs.log_window import LogWindow as LogWindow
-    from dttui.jobs.lost_nodes import lost_nodes as lost_nodes
     from dttui.jobs.view import JobView as JobView
     from dttui.jobs.view import NodeView as NodeView
 

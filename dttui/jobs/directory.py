@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
-import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -193,6 +189,8 @@ class JobDirectory:
     def has_room(self) -> bool:
         """Whether logs can be written here now."""
         try:
+            import tempfile  # As below: who only looks needs none of these.
+
             with tempfile.TemporaryFile(dir=self.path / "logs") as probe:
                 probe.write(bytes(PROBE_BYTES))
         except OSError:
@@ -250,6 +248,8 @@ def create(name: str) -> JobDirectory:
             (path / inner).mkdir(mode=0o700)
     except OSError as error:
         if path != root:
+            import shutil
+
             shutil.rmtree(path, ignore_errors=True)
         raise UsageError(
             _("cannot make {path}: {reason}").format(path=error.filename or path, reason=error.strerror),
@@ -261,7 +261,7 @@ def create(name: str) -> JobDirectory:
 def _make_directory(root: Path, begin: str) -> Path:
     """Make a directory of a name that no other job has."""
     while True:
-        path = root / f"{begin}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        path = root / f"{begin}-{time.strftime('%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
             return path
@@ -431,5 +431,7 @@ def _file_name(node: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]|^\.", lambda match: f"~{ord(match[0]):x}", node)
     if len(plain) <= MAX_FILE_NAME_BYTES:
         return plain
+    import hashlib
+
     mark = hashlib.sha256(node.encode(errors="surrogatepass")).hexdigest()[:16]
     return f"{plain[: MAX_FILE_NAME_BYTES - len(mark) - 1]}~{mark}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,10 @@ from dttui.i18n import _, ngettext
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import spread
 from dttui.jobs.event_log import NO_ROOM
+from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
-from dttui.words import listed
 
 if TYPE_CHECKING:
     from dtagent.protocol.notices import Notice
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from dttui.jobs.plan_file import SeenNode, SeenPlan
     from dttui.planning.models import Plan, PlannedNode
 
-MOST_NAMES = 4
 HISTORY = 2000
 """Points of a metric that are kept for a plot, at most."""
 
@@ -33,8 +31,6 @@ WAITS_FOR_ROOM = "waits_for_room"
 """In the data of progress: the controller of a job that is over only waits until the disk has room."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
-APART = "process-group"
-"""Code of a finding on ranks that do not train together; one that only informs takes it back."""
 
 
 @dataclass(frozen=True)
@@ -382,23 +378,3 @@ def _joined(earlier: Metric, later: Metric) -> Metric:
     """Return what two reports say of one step: a trainer may use several lines for it."""
     known = {name: value for name, value in vars(later).items() if value is not None and name != "extra"}
     return replace(earlier, **known, extra={**earlier.extra, **later.extra})
-
-
-def disturbance(gone: Sequence[str], silences: Mapping[str, float], trouble: str) -> str:
-    """Return in words what keeps a job that goes on from being watched; empty where nothing does.
-
-    Args:
-        gone: nodes that answer, but have no agent any more.
-        silences: nodes that have fallen silent → for how many seconds.
-        trouble: what keeps the login node's disk from taking what is told.
-    """
-    if gone:
-        text = _("the agent of {hosts} is gone: `dttui agents deploy {names}` brings it back")
-        return text.format(hosts=listed(gone, MOST_NAMES), names=" ".join(gone[:MOST_NAMES]))
-    if not silences:
-        return trouble
-    name, seconds = max(silences.items(), key=lambda item: item[1])
-    if len(silences) == 1:
-        return _("no word from {host} for {seconds:.0f} s").format(host=name, seconds=int(seconds))
-    text = _("no word from {count} hosts; from {host} for {seconds:.0f} s")
-    return text.format(count=len(silences), host=name, seconds=int(seconds))

@@ -7,9 +7,9 @@ from dttui.lazy import first_use
 if TYPE_CHECKING:
     from dttui.planning.advising import framework_of as framework_of
     from dttui.planning.aggregate import Choice as Choice
-    from dttui.planning.aggregate import aggregate as aggregate
     from dttui.planning.compose import ComposeState as ComposeState
     from dttui.planning.compose import ProgramKind as ProgramKind
+    from dttui.planning.cost.assumptions import HardwareClaim as HardwareClaim
     from dttui.planning.cost.assumptions import Input as Input
     from dttui.planning.cost.assumptions import ModelClaim as ModelClaim
     from dttui.planning.cost.assumptions import UnknownAssumptionError as UnknownAssumptionError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dttui.planning.cost.recommend import Advice as Advice
     from dttui.planning.cost.recommend import Recommendation as Recommendation
     from dttui.planning.cost.rules_of_thumb import RulesOfThumb as RulesOfThumb
+    from dttui.planning.cost.search import Wish as Wish
     from dttui.planning.merged_findings import Saying as Saying
     from dttui.planning.merged_findings import folded as folded
     from dttui.planning.merged_findings import merge as merge
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from dttui.planning.section_form import FormField as FormField
     from dttui.planning.section_form import SectionForm as SectionForm
     from dttui.planning.section_form import options_form as options_form
-    from dttui.planning.section_form import section_form as section_form
     from dttui.planning.submission import Submission as Submission
     from dttui.planning.summary import estimate_text as estimate_text
     from dttui.planning.summary import gpu_sum as gpu_sum

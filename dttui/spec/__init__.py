@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from dttui.spec.dialects.torchrun import translate_command as translate_command
     from dttui.spec.document import validate as validate
     from dttui.spec.findings import Finding as Finding
-    from dttui.spec.findings import Severity as Severity
     from dttui.spec.importing import Imported as Imported
     from dttui.spec.importing import grouped as grouped
     from dttui.spec.importing import merge as merge
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dttui.spec.problems import printable as printable
     from dttui.spec.problems import shown as shown
     from dttui.spec.problems import text_width as text_width
+    from dttui.spec.severity import Severity as Severity
     from dttui.spec.units import format_bytes as format_bytes
     from dttui.spec.yaml_reader import decode as decode
     from dttui.spec.yaml_reader import read_bytes as read_bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pwd
 import re
 import shutil
 import socket
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from dttui.errors import HostUnreachableError
 from dttui.i18n import _
+from dttui.locations import local_user
 from dttui.sanitize import clean
 from dttui.transport.algorithms import Algorithms
 from dttui.transport.config_blocks import ConfigBlocks, Likeness, transferable
@@ -374,19 +374,6 @@ def _tokens(name: str, hostname: str, port: int, user: str, alias: str | None) -
         "r": user,
         "u": local_user(),
     }
-
-
-def local_user() -> str:
-    """The name that the user database has for whoever runs this."""
-    return _user_name(os.getuid())
-
-
-@functools.cache
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # A container's uid without a name.
-        return str(uid)
 
 
 def _expand(value: str, tokens: Mapping[str, str]) -> str:

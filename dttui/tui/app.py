@@ -21,22 +21,17 @@ from textual.command import Provider
 from textual.screen import Screen
 
 from dttui import jobs, locations
+from dttui.app import App as Face
+from dttui.app import Fleet, Transport
 from dttui.compose import documents
 from dttui.errors import DttuiError
 from dttui.files import make_private
-from dttui.fleet.live import Fleet
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Inventory
-from dttui.jobs import JobDirectory
-from dttui.jobs.board import Board, Changed
-from dttui.launch.same_job import one_submission_at_a_time
-from dttui.launch.submit import find_same, submit
-from dttui.planning.models import Plan
-from dttui.planning.submission import Submission
-from dttui.preflight.checking import check
+from dttui.inventory import Inventory
+from dttui.jobs import Board, Changed, JobDirectory
+from dttui.planning import Plan, Submission
 from dttui.sanitize import clean
 from dttui.spec import Job
-from dttui.transport.base import Transport
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_, ScreenCommands, commands_of
 from dttui.tui.messages import DemoWanted, ImportWanted
@@ -55,11 +50,6 @@ LEAVE_DIALOG = "leave"
 """Group of the worker that asks before quitting."""
 
 
-def _submit(submission: Submission, plan: Plan) -> JobDirectory:
-    with one_submission_at_a_time():
-        return find_same(submission, plan) or submit(submission, plan, expects_client=True)
-
-
 @dataclass(frozen=True)
 class TuiOptions:
     """What the app begins with."""
@@ -68,8 +58,8 @@ class TuiOptions:
     """Environments and datasets; empty where there is no file yet."""
     inventory_path: Path | None
     """Where imported hosts are saved; `None` for the embedded cluster."""
-    transport: Transport
-    """Way to the hosts."""
+    transport: Transport | None = None
+    """Way to the hosts; as the inventory says, where none is given."""
     demo: bool = False
     """Whether this is the embedded cluster."""
     theme: str | None = None
@@ -82,10 +72,10 @@ class TuiOptions:
     """Job file that the draft was read from."""
     attach: JobDirectory | None = None
     """Job to show at once."""
-    launch: Launcher = _submit
-    """What starts a planned job."""
+    launch: Launcher | None = None
+    """What starts a planned job, where it is not to be launched."""
     check: Checks | None = None
-    """What checks the hosts of one; over the transport where none is given."""
+    """What checks the hosts of one, where they are not to be asked."""
 
 
 def run_app(options: TuiOptions) -> int:
@@ -148,9 +138,10 @@ class DttuiApp(App[None]):
         for name in set(self.available_themes) - set(themes):
             self.unregister_theme(name)
         self.options = options
+        self._face = Face(transport=options.transport)
         self.questions = PromptQueue(self)
         self._fleet_prompter = ScreenPrompter(self.questions, remembers_refusals=True)
-        self.attachments = Attachments(ScreenPrompter(self.questions, remembers_refusals=False))
+        self.attachments = Attachments(self._face, ScreenPrompter(self.questions, remembers_refusals=False))
         self.fleet = self._make_fleet()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -168,12 +159,13 @@ class DttuiApp(App[None]):
         self.fleet.start()
         await self.push_screen(self._compose())
         if self.options.attach is not None:
-            self.push_screen(RunScreen(self.options.attach, self.attachments, just_launched=False))
+            self.push_screen(RunScreen(self.options.attach, self._face, self.attachments, just_launched=False))
 
     async def on_unmount(self) -> None:
         """Let go of hosts and controllers; jobs go on."""
         await self.fleet.close()
         await self.attachments.close()
+        await self._face.close()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only what is not shown already."""
@@ -222,7 +214,7 @@ class DttuiApp(App[None]):
 
     @on(JobLaunched)
     def _job_launched(self, event: JobLaunched) -> None:
-        self.push_screen(RunScreen(event.directory, self.attachments, just_launched=True))
+        self.push_screen(RunScreen(event.directory, self._face, self.attachments, just_launched=True))
 
     @on(JobChosen)
     def _job_chosen(self, event: JobChosen) -> None:
@@ -231,7 +223,7 @@ class DttuiApp(App[None]):
         except DttuiError as error:
             self.notify(clean(error.message), severity="error", markup=False)
             return
-        self.push_screen(RunScreen(directory, self.attachments, just_launched=False))
+        self.push_screen(RunScreen(directory, self._face, self.attachments, just_launched=False))
 
     @on(DemoWanted)
     async def _demo_wanted(self) -> None:
@@ -278,7 +270,7 @@ class DttuiApp(App[None]):
         await self.switch_screen(self._compose())
 
     def _make_fleet(self) -> Fleet:
-        return Fleet(self.options.inventory.environments, self.options.transport, self._fleet_prompter)
+        return self._face.watch(self.options.inventory.environments, self._fleet_prompter)
 
     def _compose(self) -> ComposeScreen:
         options = self.options
@@ -289,14 +281,17 @@ class DttuiApp(App[None]):
             demo=options.demo,
             draft=options.draft,
             file=JobFile(options.base.resolve(), options.file),
-            launch=options.launch,
+            launch=options.launch or self._launch,
             check=options.check or self._check,
             retry=partial(self._try_again, self.fleet),
         )
 
+    def _launch(self, submission: Submission, plan: Plan) -> JobDirectory:
+        return self._face.submit(submission, plan).directory
+
     async def _check(self, submission: Submission, plan: Plan, changed: Changed) -> Board:
         prompter = ScreenPrompter(self.questions, remembers_refusals=True)
-        return await check(submission, plan, self.options.transport, prompter, on_change=changed)
+        return await self._face.check(submission, plan, prompter, on_change=changed)
 
     def _try_again(self, fleet: Fleet, key: str) -> None:
         environment = fleet.statuses[key].environment

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+from dttui.app import App, ControllerClient, Prompter
 from dttui.jobs import JobDirectory
-from dttui.launch.control import ControllerClient, ensure_controller, stop_job
-from dttui.transport.base import Prompter
 
 
 class Attachments:
     """One client a job at most."""
 
-    def __init__(self, prompter: Prompter) -> None:
+    def __init__(self, face: App, prompter: Prompter) -> None:
+        self._face = face
         self._prompter = prompter
         self._clients: dict[str, ControllerClient] = {}
         self._turn = asyncio.Lock()
@@ -26,14 +26,14 @@ class Attachments:
         async with self._turn:
             client = self._clients.get(directory.job_id)
             if client is None or not directory.has_controller():
-                ensure_controller(directory, expects_client=True)
-                client = await ControllerClient.connect(directory, self._prompter)
+                self._face.revive(directory, expects_client=True)
+                client = await self._face.attach(directory, self._prompter)
                 self._clients[directory.job_id] = client
             return client
 
     async def stop(self, directory: JobDirectory, *, force: bool) -> None:
         """Ask for a job to be stopped. Raises NotFinishedError where no controller is there."""
-        await stop_job(directory, force=force, prompter=self._prompter)
+        await self._face.stop(directory, force=force, prompter=self._prompter)
 
     async def close(self) -> None:
         """Leave all; the jobs go on."""

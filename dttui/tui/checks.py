@@ -8,9 +8,8 @@ from dtagent.protocol.events import Event
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.jobs.checks import Cell, Check, CheckStatus, cell_text, check_name
-from dttui.jobs.view import JobView
-from dttui.planning.models import Severity
+from dttui.jobs import Cell, Check, CheckStatus, JobView, cell_text, check_name
+from dttui.spec import Severity
 from dttui.tui import words
 from dttui.tui.rows import line
 from dttui.tui.widgets.check_board import CheckBoard, CheckCell, CheckRow

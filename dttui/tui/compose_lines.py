@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from dttui.i18n import _, ngettext
-from dttui.planning.cost.estimate import Estimate
-from dttui.planning.models import Aggregate, Finding
-from dttui.planning.summary import gpu_sum
+from dttui.planning import Aggregate, Estimate, gpu_sum
+from dttui.spec import Finding
 from dttui.tui.cost_words import verdict
 
 

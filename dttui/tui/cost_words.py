@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from dttui.compose.estimates import Absence, Degrees, DraftCost
+from dttui.compose import Absence, Degrees, DraftCost
 from dttui.i18n import _, ngettext
-from dttui.planning.cost.estimate import Estimate, MemoryRange
+from dttui.planning import Estimate, MemoryRange
 from dttui.sanitize import clean
-from dttui.spec.models import Model
+from dttui.spec import Model
 from dttui.tui.widgets.cells import bar
 from dttui.tui.words import StateWord, hint
 

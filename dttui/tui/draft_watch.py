@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dttui.compose.draft import DraftPreview, facts_of, preview_draft
-from dttui.compose.estimates import DraftCost, cost_of_draft
-from dttui.fleet.live import Fleet
-from dttui.inventory.models import Inventory
-from dttui.planning.aggregate import Choice, aggregate
-from dttui.planning.compose import ComposeState
-from dttui.planning.cost.estimate import Estimate
-from dttui.planning.models import Aggregate
+from dttui.app import Fleet
+from dttui.compose import DraftCost, DraftPreview, cost_of_draft, facts_of, preview_draft
+from dttui.inventory import Inventory
+from dttui.planning import Aggregate, Choice, ComposeState, Estimate
+from dttui.planning.aggregate import aggregate
 
 
 class DraftWatch:

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from dttui.fleet.live import EnvironmentStatus, Fleet
+from dttui.app import EnvironmentStatus, Fleet
 from dttui.i18n import _
 from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted

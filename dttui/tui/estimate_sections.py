@@ -8,11 +8,9 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.planning.cost.assumptions import Input
-from dttui.planning.cost.estimate import Estimate, amdahl_text, part_names
-from dttui.planning.cost.rules_of_thumb import RulesOfThumb
-from dttui.planning.models import Plan, Severity
+from dttui.planning import Estimate, Input, Plan, RulesOfThumb, amdahl_text, part_names
 from dttui.sanitize import clean
+from dttui.spec import Severity
 from dttui.tui.cost_words import memory_bar, memory_text, seconds, short, step_text, verdict
 from dttui.tui.widgets.cells import bar, fit, labelled
 from dttui.tui.widgets.finding_list import AXIOM

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from textual.content import Content
 
-from dttui.planning.models import Severity
+from dttui.spec import Severity
 from dttui.tui import words
 from dttui.tui.rows import line
 from dttui.words import told_node_state, told_state

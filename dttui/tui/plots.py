@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dttui.i18n import _, ngettext
-from dttui.jobs.curves import Axis, Curves, curves
-from dttui.jobs.view import JobView
+from dttui.jobs import Axis, Curves, JobView
+from dttui.jobs.curves import curves
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.words import measure_name
 

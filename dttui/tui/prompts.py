@@ -13,9 +13,9 @@ from typing import Any
 from textual.app import App
 from textual.widgets import Input, TextArea
 
+from dttui.app import Prompt
 from dttui.i18n import _
 from dttui.sanitize import clean
-from dttui.transport.base import Prompt
 from dttui.tui.screens.prompt import PromptDialog, Reply
 
 TYPING_PAUSE_S = 1.0

@@ -10,12 +10,10 @@ from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.agent_words import agent_text
-from dttui.fleet.live import EnvironmentStatus
-from dttui.fleet.states import EnvironmentState, environment_state_name
+from dttui.app import EnvironmentState, EnvironmentStatus, environment_state_name
 from dttui.i18n import N_, _, ngettext
-from dttui.jobs.view import NodeView
-from dttui.planning.aggregate import Choice
-from dttui.planning.cost.hardware import gpu_table
+from dttui.jobs import NodeView
+from dttui.planning import Choice, gpu_table
 from dttui.sanitize import clean
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow

@@ -11,9 +11,7 @@ from textual.theme import Theme
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.spec.document import validate
-from dttui.spec.problems import did_you_mean
-from dttui.spec.yaml_reader import read_yaml
+from dttui.spec import did_you_mean, read_yaml, validate
 
 DEFAULT_THEME = "dusk"
 

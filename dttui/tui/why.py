@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from dttui.diagnosis.models import Diagnosis
-from dttui.diagnosis.report import Kind, Line, sections
+from dttui.diagnosis import Diagnosis, Kind, Line, sections
 
 _STYLES = {Kind.BAD: "bold $state-failed", Kind.FACTS: "$muted", Kind.MUTED: "$muted"}
 

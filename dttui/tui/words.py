@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.i18n import _
-from dttui.planning.models import Severity
 from dttui.sanitize import clean
+from dttui.spec import Severity
 from dttui.words import node_state_name
 from dttui.words import state_name as state_name
 

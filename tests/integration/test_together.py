@@ -16,7 +16,8 @@ from dttui.engine.rendezvous import together
 from dttui.errors import ExitCode
 from dttui.jobs.following import JobFollower
 from dttui.jobs.outcome import AttemptOutcome
-from dttui.jobs.view import APART, JobView
+from dttui.jobs.standing import APART
+from dttui.jobs.view import JobView
 from dttui.rpc.client import AgentClient
 from tests.integration.gangs import ONE, TWO, TestGang
 from tests.outcomes import ended_with

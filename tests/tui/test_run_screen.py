@@ -14,9 +14,8 @@ from textual.widgets import Log, Select, TabbedContent
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.models import Diagnosis, Evidence
 from dttui.i18n import set_language
-from dttui.jobs.view import APART
+from dttui.jobs.standing import APART
 from dttui.tui.app import DttuiApp
-from dttui.tui.screens import run as run_screen
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.node_grid import NodeGrid
@@ -223,7 +222,7 @@ async def test_the_reason_is_found_out_beside_the_screen_one_at_a_time(monkeypat
         running.pop()
         return diagnose(evidence)
 
-    monkeypatch.setattr(run_screen, "diagnose", slow)
+    monkeypatch.setattr("dttui.diagnosis.diagnose.diagnose", slow)
     app = make_app(inventory, attach=writer.directory)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: running, "the reason is being found out")

@@ -14,7 +14,7 @@ import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui import jobs
-from dttui.cli import command, main, run
+from dttui.cli import command, main, run, stopping
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.jobs import JobDirectory
@@ -63,7 +63,7 @@ def test_a_host_that_starts_no_more_processes_gives_the_spare_controller_up_alon
     def refuse() -> NoReturn:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(command, "SpareController", refuse)
+    monkeypatch.setattr("dttui.launch.starting.SpareController", refuse)
     assert main(["--apply", "no/job.yaml"]) == 2
     assert "no/job.yaml" in capsys.readouterr().err
 
@@ -91,7 +91,7 @@ async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
         os.kill(os.getpid(), signal.SIGINT)
         return listener.directory
 
-    monkeypatch.setattr(run, "submit", submit)
+    monkeypatch.setattr("dttui.launch.submit.submit", submit)
     monkeypatch.setattr(Printer, "note", note)
     job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "true")
     applying = asyncio.ensure_future(run.apply(make_parser().parse_args(["--demo", "--apply", str(job)])))
@@ -109,7 +109,7 @@ async def test_a_job_that_ends_with_its_controller_at_once_is_shown_to_its_end(
 ) -> None:
     server = await listener.serve()
     options = make_parser().parse_args(["--output", "jsonl", "stop", listener.directory.job_id])
-    assert await asyncio.wait_for(run.stop(options), 10) == 0
+    assert await asyncio.wait_for(stopping.stop(options), 10) == 0
     server.close()
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()] == ["job_state", "outcome"]
 
@@ -121,7 +121,7 @@ def interrupt(*_arguments: object, **_options: object) -> NoReturn:
 def test_an_interrupt_before_there_is_a_job_says_that_nothing_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "make_local_plan", interrupt)
+    monkeypatch.setattr("dttui.launch.submit.make_local_plan", interrupt)
     job = str(shell_job(tmp_path, {"pytorch-dev-env": 1}, "true"))
     assert main(["--demo", "--apply", job]) == 103
     assert capsys.readouterr().err == "dttui: interrupted before there was a job: nothing was started\n"
@@ -140,6 +140,6 @@ def test_an_interrupt_while_dttui_is_only_just_being_imported_leaves_no_stack_tr
 def test_an_interrupt_of_a_stop_says_how_to_learn_whether_it_was_heard(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "stop_job", interrupt)
+    monkeypatch.setattr("dttui.launch.control.stop_job", interrupt)
     assert main(["stop", listener.directory.job_id]) == 103
     assert f"whether it is stopped tells `dttui status {listener.directory.job_id}`" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
-from dttui.cli import main, run
+from dttui.cli import main
 from dttui.cli.following import in_order
 from dttui.cli.printing import Printer
 from dttui.i18n import set_language
@@ -57,7 +57,7 @@ def test_stopping_a_job_whose_hosts_stay_lost_says_so_and_exits_with_4(
         if len(asked) == 2:  # The first controller was about to go, and has not looked.
             EventLog(finished.events).add(EventKind.NODE_STATE, "looked again", node="a", data={"state": "lost"})
 
-    monkeypatch.setattr(run, "stop_job", stop_job)
+    monkeypatch.setattr("dttui.launch.control.stop_job", stop_job)
     EventLog(finished.events).add(EventKind.NODE_STATE, "silent", node="a", data={"state": "lost"})
     assert main(["stop", finished.job_id, "--force"]) == 4
     assert asked == [True, True]

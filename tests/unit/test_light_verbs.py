@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -71,17 +72,19 @@ def test_verbs_that_look_at_jobs_load_no_models_planner_or_ssh(ended: jobs.JobDi
     assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
 
 
-@pytest.mark.parametrize("room", ["diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
+@pytest.mark.parametrize("room", ["compose", "diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
 def test_a_room_has_what_it_says_it_has(room: str) -> None:
     package = importlib.import_module(f"dttui.{room}")
     names = re.findall(r"^    from \S+ import (\w+) as", Path(str(package.__file__)).read_text(), re.MULTILINE)
+    modules = {item.name for item in pkgutil.iter_modules(package.__path__)}
     assert names
+    assert not modules & set(names)  # What a package has of that name is its module, once that is imported.
     assert all(getattr(package, name) is not None for name in names)
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_it'"):
         _ = package.nothing_of_it
 
 
-@pytest.mark.parametrize("room", ["diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
+@pytest.mark.parametrize("room", ["compose", "diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])
 def test_a_room_by_itself_loads_nothing(room: str) -> None:
     code = f"import sys, dttui.{room}; print(*[name for name in sys.modules if name.startswith('dttui.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

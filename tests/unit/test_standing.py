@@ -10,8 +10,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dttui import jobs
 from dttui.cli import main
 from dttui.jobs.event_log import NO_ROOM, EventLog
-from dttui.jobs.standing import KINDS, trouble_of
-from dttui.jobs.view import APART
+from dttui.jobs.standing import APART, KINDS, trouble_of
 from tests.unit.test_view import NODES, make_view
 
 NOW = 300.0

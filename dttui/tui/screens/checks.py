@@ -16,11 +16,10 @@ from textual.screen import Screen
 
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
-from dttui.jobs.board import IGNORABLE, Board, Changed
-from dttui.jobs.checks import Cell, Check
-from dttui.jobs.view import JobView
-from dttui.planning.models import Finding, Plan
+from dttui.jobs import IGNORABLE, Board, Cell, Changed, Check, JobView
+from dttui.planning import Plan
 from dttui.sanitize import clean
+from dttui.spec import Finding
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.widgets.check_board import CheckBoard

@@ -17,20 +17,15 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
-from dttui.compose.draft import DraftPreview
+from dttui.app import Fleet
+from dttui.compose import DraftPreview
 from dttui.errors import DttuiError, UsageError
-from dttui.fleet.live import Fleet
 from dttui.i18n import _
-from dttui.inventory.models import Inventory
-from dttui.jobs import JobDirectory
-from dttui.jobs.board import Board, Changed
-from dttui.jobs.event_log import read_events
-from dttui.planning.compose import ComposeState
-from dttui.planning.models import Finding, Plan
-from dttui.planning.submission import Submission
-from dttui.planning.summary import success_message
+from dttui.inventory import Inventory
+from dttui.jobs import Board, Changed, JobDirectory, read_events
+from dttui.planning import ComposeState, Plan, Submission, success_message
 from dttui.sanitize import clean
-from dttui.spec import Job
+from dttui.spec import Finding, Job
 from dttui.tui import words
 from dttui.tui.commands import N_
 from dttui.tui.compose_lines import readiness, ticked_line, title_line

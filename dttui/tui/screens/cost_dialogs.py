@@ -8,11 +8,11 @@ from typing import Any
 
 from textual.app import App
 
-from dttui.compose.estimates import DraftCost, Statuses, advise, model_of, with_layout, with_model
+from dttui.compose import DraftCost, Statuses, advise, model_of, with_layout, with_model
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.inventory.models import Inventory
-from dttui.planning.compose import ComposeState
+from dttui.inventory import Inventory
+from dttui.planning import ComposeState
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.screens.job_files import tell
 from dttui.tui.screens.model import ModelDialog

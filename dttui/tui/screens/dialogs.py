@@ -16,7 +16,7 @@ from textual.widgets import Button, Input, OptionList
 from textual.widgets.button import ButtonVariant
 
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Environment
+from dttui.inventory import Environment
 from dttui.sanitize import clean
 from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow

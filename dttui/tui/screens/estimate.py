@@ -11,8 +11,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from dttui.i18n import _
-from dttui.planning.cost.estimate import Estimate
-from dttui.planning.models import Plan
+from dttui.planning import Estimate, Plan
 from dttui.sanitize import clean
 from dttui.tui import estimate_sections as sections
 from dttui.tui.commands import N_

@@ -7,9 +7,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Button, OptionList
 
-from dttui.frameworks import frameworks
-from dttui.frameworks.base import Framework
-from dttui.frameworks.unavailable import Unavailable
+from dttui.frameworks import Framework, Unavailable, frameworks
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.tui import words

@@ -14,9 +14,8 @@ from dttui import locations
 from dttui.compose import documents
 from dttui.errors import DttuiError
 from dttui.i18n import _
-from dttui.inventory.models import Inventory
-from dttui.planning.compose import ComposeState
-from dttui.planning.submission import Submission
+from dttui.inventory import Inventory
+from dttui.planning import ComposeState, Submission
 from dttui.sanitize import clean
 from dttui.tui.screens.dialogs import ChoiceDialog, PathDialog
 

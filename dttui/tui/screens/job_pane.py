@@ -8,13 +8,10 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
-from dttui.compose.estimates import DraftCost, model_of
+from dttui.compose import DraftCost, model_of
 from dttui.i18n import _
-from dttui.inventory.models import Dataset
-from dttui.planning.aggregate import Choice
-from dttui.planning.compose import ComposeState
-from dttui.planning.models import Aggregate
-from dttui.planning.summary import estimate_text
+from dttui.inventory import Dataset
+from dttui.planning import Aggregate, Choice, ComposeState, estimate_text
 from dttui.tui.cost_words import absence_text, cost_figures, model_text
 from dttui.tui.messages import FrameworkChosen, FrameworksWanted
 from dttui.tui.rows import gpu_text, line

@@ -19,6 +19,7 @@ from textual.widgets import DataTable, Input, Static
 from textual.widgets.button import ButtonVariant
 
 from dttui import jobs
+from dttui.app import App
 from dttui.errors import DttuiError
 from dttui.i18n import _, ngettext
 from dttui.jobs import JobSummary, removal
@@ -125,7 +126,7 @@ class JobsScreen(Screen[None]):
         try:
             (found,) = await asyncio.to_thread(removal.choose, [job_id])
             if await self.app.push_screen_wait(_removal_dialog(found)) == "remove":
-                await asyncio.to_thread(removal.remove, found)
+                await asyncio.to_thread(App().remove, found)
                 size = size_text(found.size_bytes)
                 self.notify(_("{id} removed, {size} freed").format(id=job_id, size=size), markup=False)
                 self._read()

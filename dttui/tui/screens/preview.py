@@ -15,11 +15,11 @@ from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from dttui.frameworks.parts.nccl import reason
+from dttui.frameworks import reason
 from dttui.i18n import _, ngettext
-from dttui.planning.models import Finding, Plan, PlannedNode, PlannedProcess
+from dttui.planning import Plan, PlannedNode, PlannedProcess
 from dttui.sanitize import clean
-from dttui.spec.units import format_bytes
+from dttui.spec import Finding, format_bytes
 from dttui.tui.commands import N_
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.widgets.finding_list import FindingList

@@ -12,9 +12,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
+from dttui.app import Prompt, PromptKind
 from dttui.i18n import _, ngettext
 from dttui.sanitize import clean, quoted
-from dttui.transport.base import Prompt, PromptKind
 from dttui.tui.commands import N_
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.button_row import ButtonRow

@@ -8,11 +8,10 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Button, OptionList, Static
 
-from dttui.compose.estimates import Offer
+from dttui.compose import Offer
 from dttui.frameworks import get_framework
 from dttui.i18n import _
-from dttui.planning.advising import framework_of
-from dttui.planning.cost.recommend import Recommendation
+from dttui.planning import Recommendation, framework_of
 from dttui.sanitize import clean
 from dttui.tui.cost_words import degrees_text, memory_range, seconds, verdict
 from dttui.tui.screens.dialogs import Dialog

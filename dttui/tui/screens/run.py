@@ -16,16 +16,11 @@ from textual.screen import Screen
 from textual.widgets import Static, TabbedContent, TabPane
 from textual.widgets.button import ButtonVariant
 
-from dttui.diagnosis.diagnose import diagnose
-from dttui.diagnosis.evidence import read_evidence
-from dttui.diagnosis.models import Diagnosis
+from dttui.app import App
+from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory
-from dttui.jobs.curves import speed_of
-from dttui.jobs.following import JobFollower
-from dttui.jobs.log_window import LogWindow
-from dttui.jobs.view import JobView
+from dttui.jobs import JobDirectory, JobFollower, JobView, LogWindow, speed_of
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import words
@@ -76,10 +71,11 @@ class RunScreen(Screen[None]):
         Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; the job goes on")),
     ]
 
-    def __init__(self, directory: JobDirectory, attachments: Attachments, *, just_launched: bool) -> None:
+    def __init__(self, directory: JobDirectory, face: App, attachments: Attachments, *, just_launched: bool) -> None:
         """Watch the job in `directory`; its controller is only just starting where it was `just_launched`."""
         super().__init__()
         self.directory = directory
+        self._face = face
         self._attachments = attachments
         self._just_launched = just_launched
         self._follower = JobFollower(directory)
@@ -318,7 +314,7 @@ class RunScreen(Screen[None]):
             while self._asks_why:
                 self._asks_why = False
                 seen = self._standing()
-                found = await asyncio.to_thread(lambda: diagnose(read_evidence(self.directory, self.view)))
+                found = await asyncio.to_thread(self._face.diagnose, self.directory, self.view)
                 # What the job has come to meanwhile is told by the next one.
                 if self._standing() == seen and self.is_attached:
                     self._tell_why(found)

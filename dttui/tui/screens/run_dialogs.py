@@ -8,12 +8,11 @@ from typing import Any
 from textual.app import App
 
 from dttui.errors import UsageError
-from dttui.frameworks import get_framework
-from dttui.frameworks.unavailable import Unavailable
+from dttui.frameworks import Unavailable, get_framework
 from dttui.i18n import _
-from dttui.planning.compose import ComposeState
-from dttui.planning.section_form import options_form, section_form
-from dttui.spec.models import Container, Job
+from dttui.planning import ComposeState, options_form
+from dttui.planning.section_form import section_form
+from dttui.spec import Container, Job
 from dttui.tui.screens.job_files import tell
 from dttui.tui.screens.section import SectionDialog
 

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select
 
 from dttui.i18n import _
-from dttui.planning.section_form import FieldKind, FormField, SectionForm
+from dttui.planning import FieldKind, FormField, SectionForm
 from dttui.sanitize import clean
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.prose import Prose

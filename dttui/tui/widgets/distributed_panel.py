@@ -11,11 +11,9 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Label, Select, Static
 
-from dttui.frameworks import get_framework
-from dttui.frameworks.base import Framework
-from dttui.frameworks.unavailable import Unavailable
+from dttui.frameworks import Framework, Unavailable, get_framework
 from dttui.i18n import _, ngettext
-from dttui.planning.summary import network_note
+from dttui.planning import network_note
 from dttui.sanitize import clean
 from dttui.tui.messages import FrameworksWanted, MasterChosen
 from dttui.tui.widgets.prose import Prose

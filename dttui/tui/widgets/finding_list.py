@@ -10,8 +10,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from dttui.i18n import _
-from dttui.planning.models import Finding, Severity
 from dttui.sanitize import clean
+from dttui.spec import Finding, Severity
 from dttui.tui import words
 from dttui.tui.widgets.prose import Prose
 

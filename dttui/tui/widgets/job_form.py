@@ -12,10 +12,10 @@ from textual.content import Content
 from textual.widgets import Button, Input, Label, Select, Static
 
 from dttui.i18n import _
-from dttui.inventory.models import Dataset
-from dttui.planning.compose import ProgramKind
+from dttui.inventory import Dataset
+from dttui.planning import ProgramKind
 from dttui.sanitize import clean
-from dttui.spec.models import Container, DatasetRef
+from dttui.spec import Container, DatasetRef
 from dttui.tui.messages import FormEdited
 
 NO_DATASET = ""

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from dttui.i18n import _, ngettext
-from dttui.planning.models import Aggregate
+from dttui.planning import Aggregate
 from dttui.sanitize import clean
 from dttui.tui.widgets.cells import fit, labelled
 from dttui.tui.widgets.prose import Prose

@@ -1,0 +1,41 @@
+"""`ps`: the jobs of this login node."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+
+from dttui import jobs
+from dttui.cli.printing import print_rows, print_table
+from dttui.errors import ExitCode
+from dttui.i18n import _
+from dttui.timestamps import elapsed_s
+from dttui.words import state_name
+
+
+def ps(options: Namespace) -> int:
+    """List jobs."""
+    found = [job for job in jobs.list_jobs() if options.all or not job.state.is_final]
+    if options.output != "human":
+        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
+        return ExitCode.OK
+    if not found:
+        sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
+    if found:
+        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
+        print_table(header, [_cells(job) for job in found])
+    return ExitCode.OK
+
+
+def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
+    started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
+    lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
+    numbers = _duration(lasted), str(job.nodes), str(job.world_size)
+    return (job.job_id, state_name(job.state), started, *numbers, job.reason)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

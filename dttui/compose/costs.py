@@ -1,0 +1,181 @@
+"""What a person asks of the cost model: of a job as it is, of a job with changes, or of numbers without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dttui.errors import UsageError
+from dttui.fleet.known_hardware import gpu_types, known_hardware
+from dttui.i18n import _
+from dttui.planning.advising import advise_job, check_framework, edit_of
+from dttui.planning.cost.assumptions import (
+    HardwareClaim,
+    Inputs,
+    ModelClaim,
+    UnknownAssumptionError,
+    assume_hardware,
+    assume_shape,
+    layout_inputs,
+)
+from dttui.planning.cost.estimate import Estimate
+from dttui.planning.cost.estimate import estimate as estimated
+from dttui.planning.cost.hardware import Hardware
+from dttui.planning.cost.layout import Layout, faults, usual_batch
+from dttui.planning.cost.recommend import Advice, usual_global_batch
+from dttui.planning.cost.recommend import recommend as recommended
+from dttui.planning.cost.search import Wish
+from dttui.planning.cost.shape import ModelShape
+from dttui.planning.costing import check_memory, check_shape, cost
+from dttui.planning.parallelism import check_degrees, check_splitting
+from dttui.planning.roster import Roster, make_roster
+from dttui.planning.submission import Submission
+from dttui.spec.findings import Finding, Severity
+from dttui.spec.models import Job
+
+
+@dataclass(frozen=True)
+class CostQuestion:
+    """What a person gives beside a job, or instead of one."""
+
+    model: ModelClaim
+    """Of no job."""
+    hardware: HardwareClaim | None
+    """Of no job; `None` with one."""
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a `Layout` that are given."""
+    wish: Wish = field(default_factory=Wish)
+    """What a recommendation is to keep to."""
+    global_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class CostAnswer:
+    """What training costs, and what there is to say of that."""
+
+    estimate: Estimate
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class AdviceAnswer:
+    """The fastest layouts, and what they were searched for."""
+
+    advice: Advice
+    gpus: int
+    gpu: str
+    global_batch: int
+    batch_is_given: bool
+    edits: Sequence[dict[str, Any]] = ()
+    """What to write into the job for each candidate; none without a job."""
+    framework_problem: str | None = None
+    """What the job's framework lacks for the first."""
+
+
+def estimate(question: CostQuestion, submission: Submission | None) -> CostAnswer:
+    """Return what one layout costs. Raises UsageError, with the remedy, where nothing can be said."""
+    if submission is not None:
+        return _estimate_of_job(question, submission)
+    shape, hardware, inputs = _assumed(question)
+    said = dict(question.layout)
+    result = _estimated(shape, _layout(said, hardware.gpus), hardware, inputs, set(said))
+    return CostAnswer(result, [*check_shape(shape), *check_memory(result)])
+
+
+def recommend(question: CostQuestion, submission: Submission | None) -> AdviceAnswer:
+    """Return which layouts are fastest. Raises UsageError, with the remedy, where nothing can be searched for."""
+    if submission is None:
+        shape, hardware, inputs = _assumed(question)
+        batch = question.global_batch or usual_global_batch(shape, hardware)
+        is_given = question.global_batch is not None
+        advice = recommended(shape, hardware, batch, inputs, question.wish, batch_is_given=is_given)
+        return AdviceAnswer(advice, hardware.gpus, hardware.gpu.name, batch, is_given)
+    job, roster = _job_of(submission)
+    known = known_hardware()
+    precision = question.wish.precision or (job.model.precision if job.model is not None else None)
+    wish = replace(question.wish, precision=precision)
+    found, findings = advise_job(job, roster.members, known.gpus, known.links, wish, question.global_batch)
+    if found is None:
+        raise _unknown(job, roster, findings)
+    candidates = found.advice.candidates
+    return AdviceAnswer(
+        found.advice,
+        found.gpus,
+        found.gpu,
+        found.global_batch,
+        found.batch_is_given,
+        [edit_of(job, item) for item in candidates],
+        check_framework(job.framework, candidates[0]) if candidates else None,
+    )
+
+
+def _estimate_of_job(question: CostQuestion, submission: Submission) -> CostAnswer:
+    job, roster = _job_of(submission)
+    known = known_hardware()
+    costing, findings = cost(job, roster.members, known.gpus, known.links)
+    if costing is None:
+        raise _unknown(job, roster, findings)
+    said = dict(question.layout)
+    if not said:
+        told = [item for item in roster.findings if item.severity is Severity.WARNING]
+        return CostAnswer(costing.estimate, [*told, *check_splitting(job), *findings])
+    usual = costing.layout
+    split = said.get("tensor", usual.tensor) * said.get("pipeline", usual.pipeline)
+    data = said.get("data", max(costing.hardware.gpus // split, 1))
+    declared = {name for name, item in costing.estimate.inputs.items() if item.source == "declared"}
+    batch = usual.global_batch
+    if "layout.global_batch" not in declared:
+        batch = usual_batch(data, said.get("micro_batch", usual.micro_batch), said.get("pipeline", usual.pipeline))
+    layout = replace(usual, **{"data": data, "global_batch": batch, **said})
+    named = {name.removeprefix("layout.") for name in declared if name.startswith("layout.")} | said.keys()
+    changed = _estimated(costing.shape, layout, costing.hardware, costing.estimate.inputs, set(named))
+    return CostAnswer(changed, [*check_shape(costing.shape), *check_memory(changed)])
+
+
+def _job_of(submission: Submission) -> tuple[Job, Roster]:
+    """Return the job and its nodes. Raises UsageError for unknown nodes."""
+    roster = make_roster(submission.job, submission.inventory, {})
+    wrong = next((item for item in roster.findings if item.severity is Severity.ERROR), None)
+    if wrong is not None:
+        raise UsageError(wrong.message, wrong.hint)
+    return submission.job, roster
+
+
+def _unknown(job: Job, roster: Roster, findings: Sequence[Finding]) -> UsageError:
+    """Return why a job has no estimate, with the remedy."""
+    if any(member.environment.simulated for member in roster.members):
+        message = _("simulated GPUs compute on the CPU, which has no estimate")
+        return UsageError(message, _("Give --gpu, --gpus and the model instead of the file."))
+    if job.model is None:
+        hint = _("Write model.parameters into the job, or give --parameters, such as 7e9.")
+        return UsageError(_("the job does not name its model"), hint)
+    told = next(iter([*findings, *check_degrees(job, roster.world_size)]), None)
+    return UsageError(told.message, told.hint) if told is not None else UsageError(_("the job has no nodes"))
+
+
+def _assumed(question: CostQuestion) -> tuple[ModelShape, Hardware, Inputs]:
+    if question.hardware is None:
+        raise UsageError(
+            _("it is not said which GPUs to train on"),
+            _("Give --gpu and --gpus, such as --gpu A100-80GB --gpus 64; or a job file."),
+        )
+    try:
+        shape, of_model = assume_shape(question.model)
+        hardware, of_hardware = assume_hardware(question.hardware, gpu_types())
+    except UnknownAssumptionError as fault:
+        raise UsageError(str(fault), fault.hint) from fault
+    return shape, hardware, {**of_model, **of_hardware}
+
+
+def _estimated(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs, declared: set[str]) -> Estimate:
+    problems = list(faults(layout, shape, hardware.gpus, hardware.gpus_per_node))
+    if problems:
+        raise UsageError("; ".join(problems), _("Change the degrees, the batches, or the number of GPUs."))
+    return estimated(shape, layout, hardware, {**inputs, **layout_inputs(layout, declared, hardware)})
+
+
+def _layout(said: Mapping[str, Any], gpus: int) -> Layout:
+    pipeline = said.get("pipeline", 1)
+    data = said.get("data", max(gpus // (said.get("tensor", 1) * pipeline), 1))
+    return Layout(**{"data": data, "global_batch": usual_batch(data, said.get("micro_batch", 1), pipeline), **said})

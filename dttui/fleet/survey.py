@@ -1,0 +1,48 @@
+"""One look at environments: each is asked until it is known to be well or not, or the time is up."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+from dttui.fleet.live import EnvironmentStatus, Fleet
+from dttui.inventory.models import Environment
+from dttui.transport.base import Prompt, Prompter, Transport
+from dttui.transport.deadline import Deadline
+
+
+class Unhurried:
+    """Has a person asked while the clock of a deadline stands still."""
+
+    def __init__(self, prompter: Prompter, deadline: Deadline) -> None:
+        self._prompter = prompter
+        self._deadline = deadline
+
+    async def ask(self, prompt: Prompt) -> str | None:
+        """Return the answer."""
+        with self._deadline.paused():
+            return await self._prompter.ask(prompt)
+
+
+async def survey(
+    environments: Sequence[Environment], transport: Transport, prompter: Prompter, within_s: float
+) -> tuple[list[EnvironmentStatus], set[str]]:
+    """Return how environments are, and the names of those that have neither answered nor refused in time.
+
+    Args:
+        environments: the hosts.
+        transport: how they are reached.
+        prompter: who is asked for what it takes to log in; the time that takes does not count.
+        within_s: how long to wait.
+    """
+    deadline = Deadline(within_s)
+    fleet = Fleet(environments, transport, Unhurried(prompter, deadline))
+    fleet.start()
+    try:
+        with contextlib.suppress(TimeoutError):
+            await deadline.run(fleet.settle(math.inf))
+    finally:
+        pending = set(fleet.pending)
+        await fleet.close()
+    return list(fleet.statuses.values()), pending
