@@ -198,7 +198,7 @@ def node_outcome(
         unstopped: node that could be reached and did not end → why.
     """
     status = node.status
-    ended = status.end_reason.value if status is not None and status.end_reason is not None else ""
+    ended = status.reason_code if status is not None else ""
     known = {str(rank): rank for rank in node.ranks}
     ranks = {
         known[item.name]: RankOutcome(exit_code=item.exit_code, signal=item.signal, ended_at=node.here(item.ended_at))

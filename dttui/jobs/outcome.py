@@ -56,7 +56,7 @@ class NodeOutcome(_Value):
 
     end: NodeEnd
     why: str = ""
-    """Code: an `EndReason` of its supervisor, or `unreachable`, `not-followed`, `not-ended`, `agent-gone`."""
+    """Code: of what its agent says of the end, or `unreachable`, `not-followed`, `not-ended`, `agent-gone`."""
     reason: Text = ""
     """The same in words, where there are any besides."""
     ranks: Mapping[int, RankOutcome] = Field(default_factory=dict)

@@ -7,10 +7,13 @@ import signal
 from dataclasses import replace
 
 import pytest
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.notices import Notice
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
+from dttui.engine.conclusion import node_outcome
 from dttui.engine.failures import ending, is_consequence, last_words, rank_failures, stopped_on_request
 from dttui.engine.nodes.node_run import NodeRun
 from tests.unit.test_follow import plan_for
@@ -100,6 +103,15 @@ def test_the_words_that_agents_have_always_written_are_reasons_of_a_kind(
     assert status.end_reason is expected
     assert last_words(node_run(status))["end_reason"] == (expected.value if expected else None)
     assert not json.dumps(to_wire(status)).count("end_reason"), "an old login node or agent meets nothing new"
+
+
+def test_why_a_node_stands_as_it_does_is_the_code_of_what_its_agent_says_of_the_end() -> None:
+    said = sentences.HOST_RESTARTED()
+    told = ended(reason=said, reason_notice=Notice(said.code))
+    assert node_outcome(node_run(told)).why == "host-restarted"
+    assert node_outcome(node_run(replace(told, reason_notice=Notice("of-next-year\x1b[2J")))).why == ""
+    before_codes = {reason: node_outcome(node_run(ended(reason=reason))).why for reason in ("a process failed", said)}
+    assert before_codes == {"a process failed": "process-failed", said: ""}
 
 
 def node_run(status: NodeStatus, offset_s: float = 0.0, gpus: int = 1) -> NodeRun:

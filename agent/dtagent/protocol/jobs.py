@@ -8,6 +8,7 @@ from typing import Any
 
 from dtagent.protocol.bounds import MOST, check_ports, check_range
 from dtagent.protocol.notices import Notice
+from dtagent.protocol.sentences import SENTENCES
 
 MAX_ATTEMPT = 10**6
 MAX_WORLD_SIZE = 10**7
@@ -504,6 +505,13 @@ class NodeStatus:
             return EndReason(self.reason if self.reason_notice is None else self.reason_notice.code)
         except ValueError:
             return None
+
+    @property
+    def reason_code(self) -> str:
+        """Code of `reason`; empty where it is not known here, and of an agent without codes if it is no `EndReason`."""
+        if self.reason_notice is not None:
+            return self.reason_notice.code if self.reason_notice.code in SENTENCES else ""
+        return self.end_reason.value if self.end_reason is not None else ""
 
 
 @dataclass(frozen=True)
