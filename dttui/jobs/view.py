@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
+from dtagent.protocol.sample_fields import cells_of
 
 from dttui.i18n import _, ngettext
 from dttui.jobs.checks import Cell, Check, cells_from_data
@@ -39,11 +41,8 @@ class SlotView:
 
     rank: int
     simulated: bool
-    utilization_percent: float | None = None
-    memory_used_mib: int | None = None
-    memory_total_mib: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """What a cell shows of it, by the field of `GpuSample` where it is declared."""
     error: str | None = None
     error_notice: Notice | None = None
 
@@ -117,17 +116,14 @@ class NodeView:
             gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
             process = ranks.get(rank)
             if gpu is not None:
-                slots.append(
-                    SlotView(
-                        rank, False, gpu.utilization_percent, gpu.memory_used_mib, gpu.memory_total_mib,
-                        gpu.temperature_c, gpu.power_w, gpu.error, gpu.error_notice,
-                    )
-                )  # fmt: skip
+                kind: type = type(gpu)
+                figures = {name: getattr(gpu, name) for name in cells_of(kind)}
+                slots.append(SlotView(rank, False, figures, gpu.error, gpu.error_notice))
             else:
-                total = self.sample.memory_total_mib if self.sample and process else None
                 use = process.cpu_percent if process else None
                 memory = process.memory_used_mib if process else None
-                slots.append(SlotView(rank, self.plan.simulated, use, memory, total))
+                figures = {"utilization_percent": use, "memory_used_mib": memory}
+                slots.append(SlotView(rank, self.plan.simulated, figures))
         return slots
 
 

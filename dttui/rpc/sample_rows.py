@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from dtagent.protocol import rpc
 from dtagent.protocol.columns import unpack
+from dtagent.protocol.sample_fields import watched_fields
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
 from pydantic import Field
 from pydantic_core import from_json
@@ -58,20 +59,7 @@ def _columns(kind: type, names: Sequence[str]) -> Any:
     return _TUPLE[tuple(_LIST[each] | None for each in _types(kind, names))]
 
 
-WATCHED = Selection(
-    host=(
-        "cpu_percent", "cpu_count", "load1", "memory_used_mib", "memory_total_mib", "swap_used_mib", "disk_free_mib",
-        "network_receive_bytes_per_s", "network_transmit_bytes_per_s", "network_errors", "rdma", "oom_kills",
-    ),
-    gpu=(
-        "index", "utilization_percent", "memory_used_mib", "memory_total_mib", "temperature_c", "power_w",
-        "power_limit_w", "sm_clock_mhz", "throttle_reasons", "ecc_uncorrected", "processes", "error",
-        "memory_repair_pending", "memory_repair_failed", "xid_count", "xid_last", "pcie_receive_bytes_per_s",
-        "pcie_transmit_bytes_per_s", "nvlink_receive_bytes_per_s", "nvlink_transmit_bytes_per_s", "nvlinks_active",
-        "nvlinks", "recovery_action", "mig_enabled", "error_notice", "recovery_action_notice",
-    ),
-    rank=("rank", "pid", "cpu_percent", "memory_used_mib", "threads", "state", "local_rank", "simulated_gpus"),
-)  # fmt: skip
+WATCHED = Selection(watched_fields(HostSample), watched_fields(GpuSample), watched_fields(RankSample))
 """What screens show, job directories keep and a diagnosis looks at."""
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dtagent.protocol.events import JobState, NodeStanding
+from dtagent.protocol.sample_fields import alerts_of
+from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.i18n import _
 from dttui.spec.durations import parse_duration
@@ -17,16 +19,9 @@ from dttui.spec.problems import did_you_mean, shown, with_hint
 
 MAX_PATTERN_LENGTH = 500
 """Characters of a regular expression."""
-GPU_METRICS = {
-    "gpu.utilization": "%",
-    "gpu.memory": "%",
-    "gpu.temperature": "°C",
-    "gpu.power": "W",
-    "gpu.ecc_errors": "",
-    "gpu.xid_errors": "",
-}
+GPU_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(GpuSample).items()}
 """Of each GPU that the job uses, with the unit that the number is in."""
-HOST_METRICS = {"host.cpu": "%", "host.memory": "%", "host.swap": "GB", "host.disk_free": "GB", "host.load": ""}
+HOST_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(HostSample).items()}
 """Of each host."""
 STATES = {
     "job": tuple(state.value.lower() for state in JobState if state not in (JobState.PENDING, JobState.UNKNOWN)),

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.telemetry import HostSample
+from dtagent.protocol.sample_fields import MIB, PERCENT, Declared, aggregated, cells_of
+from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text
 from dttui.app import EnvironmentState, EnvironmentStatus, environment_state_name
@@ -235,17 +236,15 @@ def node_row(
     slots = [
         SlotCell(
             rank=slot.rank,
-            load=None if slot.utilization_percent is None else slot.utilization_percent / 100,
-            memory_mib=slot.memory_used_mib,
-            temperature_c=slot.temperature_c,
-            power_w=slot.power_w,
+            load=None if (load := slot.figures.get("utilization_percent")) is None else load / 100,
+            texts=tuple(_figure(item, slot.figures.get(name)) for name, item in cells_of(GpuSample).items()),
             error=line(agent_text(slot.error, slot.error_notice)),
         )
         for slot in node.slots(job_id)
     ]
     if has_ended or silence is not None:
         failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
-        slots = [SlotCell(rank, None, None, None, None, "") for rank in failed]
+        slots = [SlotCell(rank, None, (), "") for rank in failed]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
     note = line(node.message) if node.state is NodeStanding.STOPPED else ""
     if node.absence is not None and not has_ended:
@@ -267,12 +266,24 @@ def node_row(
     )
 
 
+def _figure(declared: Declared, value: float | None) -> str:
+    """Return a reading as a cell shows it: in a few characters, after what it is called there; empty for none."""
+    if value is None:
+        return ""
+    text = f"{value:.0f}{declared.unit.symbol}"
+    if declared.unit == MIB:
+        text = words.mebibytes(int(value))
+    elif declared.unit == PERCENT:
+        text = f"{min(value / 100, 99.99):.0%}"
+    return f"{declared.cell} {text}".strip()
+
+
 def _load(sample: HostSample | None) -> tuple[str, float | None]:
     if sample is None:
         return "", None
-    used = [gpu.utilization_percent for gpu in sample.gpus if gpu.utilization_percent is not None]
-    if used:
-        return _("GPU"), sum(used) / len(used) / 100
+    used = aggregated(sample.gpus, "utilization_percent")
+    if used is not None:
+        return _("GPU"), used / 100
     return _("CPU"), None if sample.cpu_percent is None else sample.cpu_percent / 100
 
 

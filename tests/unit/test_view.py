@@ -35,7 +35,7 @@ def gpus_of(framework: str, count: int) -> list[tuple[int, float | None]]:
     ids = tuple(range(4, 4 + count))
     tell(view, "a", "running", gpu_ids=ids)
     view.nodes["a"].sample = HostSample(1, 1.0, 4, gpus=[GpuSample(index, 10 * index) for index in range(8)])
-    return [(slot.rank, slot.utilization_percent) for slot in view.nodes["a"].slots("x")]
+    return [(slot.rank, slot.figures["utilization_percent"]) for slot in view.nodes["a"].slots("x")]
 
 
 def test_a_gpu_is_shown_with_the_rank_that_drives_it_which_may_have_all_of_a_node() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from dtagent.protocol.sample_fields import metrics_of
 from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
 from dtagent.system.units import MIB
 
@@ -72,23 +74,22 @@ def exposition(sample: HostSample, facts: HostFacts | None, version: str) -> str
                 fact = known.get(index)
                 owned = {**labels, "gpu": str(index), "uuid": (fact.uuid if fact else None) or ""}
                 out.gauge("gpu_rank_info", "Which rank computes on which GPU; always 1.", 1, owned)
-            out.gauge("rank_cpu_cores", "CPU cores a rank and its children use.", _part(rank.cpu_percent), labels)
-            memory = _bytes(rank.memory_used_mib)
-            out.gauge("rank_memory_resident_bytes", "Resident memory of a rank and its children.", memory, labels)
-            out.gauge("rank_threads", "Threads of a rank and its children.", rank.threads, labels)
+            _declared(out, rank, labels)
     return "\n".join([*out.lines(), ""])
 
 
+def _declared(out: _Exposition, item: Any, labels: Labels | None = None) -> None:
+    """Add every metric of a sample that has a name here."""
+    kind: type = type(item)
+    for name, metric in metrics_of(kind).items():
+        value = getattr(item, name)
+        if metric.prometheus is not None and value is not None:
+            add = out.counter if metric.prometheus.endswith("_total") else out.gauge
+            add(metric.prometheus, metric.help, metric.base(value), labels)
+
+
 def _host(out: _Exposition, sample: HostSample) -> None:
-    out.gauge("cpu_utilization_ratio", "Share of all CPUs' time that was used.", _part(sample.cpu_percent))
-    out.gauge("cpus", "Logical CPUs.", sample.cpu_count)
-    for name, load in (("load1", sample.load1), ("load5", sample.load5), ("load15", sample.load15)):
-        minutes = "1 minute" if name == "load1" else f"{name[4:]} minutes"
-        out.gauge(name, f"Load average over {minutes}.", load)
-    out.gauge("memory_used_bytes", "Memory that is not available.", _bytes(sample.memory_used_mib))
-    out.gauge("memory_total_bytes", "Memory of the host.", _bytes(sample.memory_total_mib))
-    out.gauge("swap_used_bytes", "Swap in use.", _bytes(sample.swap_used_mib))
-    out.gauge("swap_total_bytes", "Swap there is.", _bytes(sample.swap_total_mib))
+    _declared(out, sample)
     for item in sample.file_systems or ():
         labels = {"mountpoint": item.mount}
         out.gauge("filesystem_used_bytes", "Space in use.", _bytes(item.used_mib), labels)
@@ -114,43 +115,12 @@ def _host(out: _Exposition, sample: HostSample) -> None:
 
 def _gpu(out: _Exposition, gpu: GpuSample, labels: Labels) -> None:
     out.gauge("gpu_up", "1 where the driver can read the GPU.", float(gpu.error is None), labels)
-    ratio = _part(gpu.utilization_percent)
-    out.gauge("gpu_utilization_ratio", "Share of the time in which a kernel ran.", ratio, labels)
-    ratio = _part(gpu.memory_utilization_percent)
-    out.gauge("gpu_memory_utilization_ratio", "Share of the time in which memory was used.", ratio, labels)
-    out.gauge("gpu_memory_used_bytes", "Memory in use.", _bytes(gpu.memory_used_mib), labels)
-    out.gauge("gpu_memory_total_bytes", "Memory of the GPU.", _bytes(gpu.memory_total_mib), labels)
-    out.gauge("gpu_temperature_celsius", "Temperature of the chip.", gpu.temperature_c, labels)
-    out.gauge("gpu_power_watts", "Power drawn.", gpu.power_w, labels)
-    out.gauge("gpu_power_limit_watts", "Power limit in force.", gpu.power_limit_w, labels)
-    out.gauge("gpu_sm_clock_hertz", "Clock of the multiprocessors.", _hertz(gpu.sm_clock_mhz), labels)
-    out.gauge("gpu_memory_clock_hertz", "Clock of the memory.", _hertz(gpu.memory_clock_mhz), labels)
+    _declared(out, gpu, labels)
     for reason in gpu.throttle_reasons or ():
         out.gauge("gpu_throttled", "1 for each reason that holds the clocks back.", 1, {**labels, "reason": reason})
-    text = "Memory errors that were corrected, since the driver was loaded."
-    out.counter("gpu_ecc_corrected_errors_total", text, gpu.ecc_corrected, labels)
-    text = "Memory errors that were not corrected, since the driver was loaded."
-    out.counter("gpu_ecc_uncorrected_errors_total", text, gpu.ecc_uncorrected, labels)
-    out.gauge("gpu_memory_repair_pending", "1 where memory is to be replaced.", gpu.memory_repair_pending, labels)
-    out.gauge("gpu_memory_repair_failed", "1 where no spare memory was left.", gpu.memory_repair_failed, labels)
-    out.counter("gpu_xid_errors_total", "Critical errors the driver has reported.", gpu.xid_count, labels)
-    out.gauge("gpu_xid_last", "Number of the newest critical error.", gpu.xid_last, labels)
-    rates = (
-        ("pcie_receive", "Bytes received over PCIe.", gpu.pcie_receive_bytes_per_s),
-        ("pcie_transmit", "Bytes sent over PCIe.", gpu.pcie_transmit_bytes_per_s),
-        ("nvlink_receive", "Bytes received over NVLink.", gpu.nvlink_receive_bytes_per_s),
-        ("nvlink_transmit", "Bytes sent over NVLink.", gpu.nvlink_transmit_bytes_per_s),
-    )
-    for name, text, rate in rates:
-        out.gauge(f"gpu_{name}_bytes_per_second", text, rate, labels)
-    out.gauge("gpu_pcie_generation", "Generation of the PCIe link.", gpu.pcie_generation, labels)
-    out.gauge("gpu_pcie_lanes", "Lanes of the PCIe link.", gpu.pcie_lanes, labels)
-    out.gauge("gpu_nvlinks_active", "NVLinks that are up.", gpu.nvlinks_active, labels)
-    out.gauge("gpu_nvlinks", "NVLinks there are.", gpu.nvlinks, labels)
     if gpu.recovery_action is not None:
         action = {**labels, "action": gpu.recovery_action}
         out.gauge("gpu_recovery_action", "1 for what the driver wants done.", 1, action)
-    out.gauge("gpu_mig_enabled", "1 where the GPU is cut into instances.", gpu.mig_enabled, labels)
     for instance in gpu.mig_instances or ():
         part = {**labels, "instance": instance.uuid}
         out.gauge("gpu_mig_memory_used_bytes", "Memory in use.", _bytes(instance.memory_used_mib), part)
@@ -167,10 +137,6 @@ def _part(percent: float | None) -> float | None:
 
 def _bytes(mib: int | None) -> int | None:
     return None if mib is None else mib * MIB
-
-
-def _hertz(mhz: int | None) -> int | None:
-    return None if mhz is None else mhz * 1_000_000
 
 
 def _number(value: float) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from dtagent.protocol.sample_fields import cells_of
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostFacts, HostSample, RankSample
 from dtagent.terminal.amounts import size, span
 from dtagent.terminal.terminal_text import (
@@ -199,6 +200,9 @@ def _notes(gpu: GpuSample) -> list[Piece]:
     found += [Piece(reason, YELLOW) for reason in gpu.throttle_reasons or ()]
     if gpu.mig_enabled:
         found.append(Piece(f"MIG, {len(gpu.mig_instances or [])} instances", DIM))
+    for name, item in cells_of(GpuSample).items():
+        if item.cell and getattr(gpu, name) is not None:  # Those without a name have a column.
+            found.append(Piece(f"{item.cell} {getattr(gpu, name):.0f}{item.unit.symbol}", DIM))
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtagent.protocol.events import Event, EventKind, Metric
+from dtagent.protocol.sample_fields import alerts_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.engine.alerts.log_patterns import LogPatterns
@@ -41,21 +42,7 @@ MAX_SUBJECTS = 20_000
 MAX_EXCERPT = 200
 """Characters of a line that an event holds."""
 
-_GPU_READINGS: dict[str, Callable[[GpuSample], float | None]] = {
-    "gpu.utilization": lambda gpu: gpu.utilization_percent,
-    "gpu.memory": lambda gpu: _share(gpu.memory_used_mib, gpu.memory_total_mib),
-    "gpu.temperature": lambda gpu: gpu.temperature_c,
-    "gpu.power": lambda gpu: gpu.power_w,
-    "gpu.ecc_errors": lambda gpu: gpu.ecc_uncorrected,
-    "gpu.xid_errors": lambda gpu: gpu.xid_count,
-}
-_HOST_READINGS: dict[str, Callable[[HostSample], float | None]] = {
-    "host.cpu": lambda host: host.cpu_percent,
-    "host.memory": lambda host: _share(host.memory_used_mib, host.memory_total_mib),
-    "host.swap": lambda host: _gigabytes(host.swap_used_mib),
-    "host.disk_free": lambda host: _gigabytes(host.disk_free_mib),
-    "host.load": lambda host: host.load1,
-}
+_GPU_READINGS, _HOST_READINGS = alerts_of(GpuSample), alerts_of(HostSample)
 
 
 @dataclass
@@ -168,11 +155,13 @@ class AlertWatch:
         for rule in self._rules:
             name = rule.metric.metric if rule.metric is not None else ""
             if name in _HOST_READINGS:
-                value = _HOST_READINGS[name](sample)
+                part, reading = _HOST_READINGS[name]
+                value = reading.compared(sample, part)
                 self._judge(rule, node, value, at, node, max_gap_s=MAX_GAP_S)
             for gpu in sample.gpus if name in _GPU_READINGS else ():
                 if gpu.index in self._gpu_ids.get(node, ()):
-                    value = _GPU_READINGS[name](gpu)
+                    part, reading = _GPU_READINGS[name]
+                    value = reading.compared(gpu, part)
                     self._judge(rule, (node, gpu.index), value, at, node, max_gap_s=MAX_GAP_S, gpu=gpu.index)
 
     def see_event(self, event: Event) -> None:
@@ -299,11 +288,3 @@ class AlertWatch:
 _ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable"})
 """States of jobs, nodes and ranks that nobody hopes for."""
 _REPORTED = {"step": "step", **REPORTED_NAMES}
-
-
-def _share(used: int | None, total: int | None) -> float | None:
-    return 100 * used / total if used is not None and total else None
-
-
-def _gigabytes(mib: int | None) -> float | None:
-    return mib * 1024**2 / 1e9 if mib is not None else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.cells import cell_len
 
 from dttui.i18n import _
 from dttui.tui.widgets.cells import Part, Piece, bar, fit
-from dttui.tui.words import StateWord, mebibytes
+from dttui.tui.words import StateWord
 
 BAR_WIDTH = 4
 GAP = 2
@@ -23,25 +25,14 @@ class SlotCell:
 
     rank: int
     load: float | None
-    memory_mib: int | None
-    temperature_c: int | None
-    power_w: float | None
+    texts: tuple[str, ...]
+    """Load, memory and what else there is; each empty where it is not known."""
     error: str
 
     @property
     def is_blank(self) -> bool:
         """Whether there is no reading."""
-        return self.load is None and self.memory_mib is None and self.temperature_c is None and self.power_w is None
-
-    @property
-    def texts(self) -> tuple[str, str, str, str]:
-        """Load, memory, temperature and power; empty where not known."""
-        return (
-            "" if self.load is None else f"{min(self.load, 99.99):.0%}",
-            "" if self.memory_mib is None else mebibytes(self.memory_mib),
-            "" if self.temperature_c is None else f"{self.temperature_c}°C",
-            "" if self.power_w is None else f"{self.power_w:.0f}W",
-        )
+        return not any(self.texts)
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,8 @@ class Grid:
     ranks: int
     rank: int
     """Digits of the largest rank."""
-    texts: tuple[int, int, int, int]
-    """Widths of load, memory, temperature and power; 0 where no slot has one."""
+    texts: tuple[int, ...]
+    """Widths of load, memory and the rest; 0 where no slot has one."""
     labels: tuple[str, str] | None
     """What stands over load and memory; `None` where nothing was read."""
     most_slots: int
@@ -84,8 +75,6 @@ class Grid:
     def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
         """Return the widths that these rows need."""
         slots = [slot for row in rows for slot in row.slots]
-        widths = [max((cell_len(slot.texts[index]) for slot in slots), default=0) for index in range(4)]
-        least = (4, 4, 0, 0)
         labels = {row.labels for row in rows if any(not slot.is_blank for slot in row.slots)}
         return cls(
             width=width,
@@ -93,7 +82,7 @@ class Grid:
             state=max((cell_len(str(row.state)) for row in rows), default=0),
             ranks=max((cell_len(_ranks(row)) for row in rows), default=0),
             rank=max((len(str(slot.rank)) for slot in slots), default=1),
-            texts=tuple(max(width, low) for width, low in zip(widths, least, strict=True)),  # type: ignore[arg-type]  # 4 in, 4 out
+            texts=tuple(max(map(cell_len, column)) for column in _columns(slots)),
             labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
             most_slots=max((len(row.slots) for row in rows), default=0),
         )
@@ -156,6 +145,11 @@ def height_of(row: NodeRow, grid: Grid) -> int:
     """Return how many lines `lines_of` gives."""
     slots = -(-len(row.slots) // grid.cells_a_line)
     return (1 + slots if grid.width < NARROW or row.note else max(slots, 1)) + bool(row.problem)
+
+
+def _columns(slots: Iterable[SlotCell]) -> Iterable[tuple[str, ...]]:
+    """Return the texts of all cells by column; the first two, which have a heading, have room for that."""
+    return zip_longest((4 * " ", 4 * " "), *(slot.texts for slot in slots), fillvalue="")
 
 
 def _ranks(row: NodeRow) -> str:

@@ -1,0 +1,124 @@
+"""What a number in a sample is, declared once, at its field: its unit, and where it is shown, told of and waited for.
+
+Prometheus text, what a client asks for, conditions of alerts and the cells of screens all follow from that. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+_KEY = "metric"
+_WATCHED = "watched"
+ASKED_FOR: Mapping[str, Any] = {_WATCHED: True}
+"""Metadata of a field that is no metric, and that every client asks for."""
+
+
+class Unit(NamedTuple):
+    """The unit of a field, and what becomes of its numbers elsewhere."""
+
+    symbol: str
+    """What a person reads after the number; empty for a count."""
+    factor: int = 1
+    """By which Prometheus' base unit follows."""
+    divisor: int = 1
+    alert_symbol: str | None = None
+    """The unit of an alert's threshold; `None` for the same."""
+    alert_divisor: float = 1
+    """From the base unit to that, where it is another one."""
+
+
+COUNT = Unit("")
+FLAG = Unit("")
+PERCENT = Unit("%", divisor=100)
+CELSIUS = Unit("°C")
+WATT = Unit("W")
+MHZ = Unit("MHz", factor=1_000_000)
+MIB = Unit("MiB", factor=1024**2, alert_symbol="GB", alert_divisor=1e9)
+BYTES_PER_S = Unit("B/s")
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return what is true of all on average."""
+    return sum(values) / len(values)
+
+
+class Declared(NamedTuple):
+    """What is declared of one field."""
+
+    unit: Unit
+    help: str
+    """What it is, in a sentence."""
+    prometheus: str | None = None
+    """Its name there, in base units and without the prefix of all; one that ends in `_total` is a counter."""
+    alert: str | None = None
+    """What a condition calls it, `gpu.temperature`."""
+    share_of: str | None = None
+    """The field that is the whole: a condition is about the share then, in percent."""
+    aggregation: Callable[[Sequence[float]], float] = max
+    """What stands for several GPUs."""
+    cell: str | None = None
+    """What stands before the figure in a rank's cell, maybe nothing; `None` where it has no place there."""
+    watched: bool = False
+    """Whether clients ask for it though no alert and no cell needs it."""
+
+    @property
+    def alert_unit(self) -> str:
+        """The unit that a threshold is in."""
+        if self.share_of is not None:
+            return PERCENT.symbol
+        return self.unit.symbol if self.unit.alert_symbol is None else self.unit.alert_symbol
+
+    def base(self, value: float) -> float:
+        """Return a reading in Prometheus' base unit."""
+        return value * self.unit.factor / self.unit.divisor if self.unit.divisor != 1 else value * self.unit.factor
+
+    def compared(self, item: Any, name: str) -> float | None:
+        """Return what a threshold is compared with, of the field `name` of a sample; `None` where nothing was read."""
+        value: float | None = getattr(item, name)
+        if self.share_of is not None:
+            whole = getattr(item, self.share_of)
+            return 100 * value / whole if value is not None and whole else None
+        if value is None or self.unit.alert_symbol is None:
+            return value
+        return self.base(value) / self.unit.alert_divisor
+
+
+def metric(unit: Unit, help: str, **more: Any) -> Any:
+    """Return a field of a sample that is a metric, `None` where the source refuses; `more` is of `Declared`."""
+    return dataclasses.field(default=None, metadata={_KEY: Declared(unit, help, **more)})
+
+
+@cache
+def metrics_of(kind: type) -> dict[str, Declared]:
+    """Return the metrics of a class of samples, by field, in its order."""
+    return {item.name: item.metadata[_KEY] for item in dataclasses.fields(kind) if _KEY in item.metadata}
+
+
+def watched_fields(kind: type) -> list[str]:
+    """Return the fields that clients ask for: what screens show, job directories keep and alerts wait for."""
+    found = metrics_of(kind)
+    needed = {name for name, item in found.items() if item.watched or item.alert is not None or item.cell is not None}
+    needed |= {item.share_of for item in found.values() if item.share_of is not None}
+    return [item.name for item in dataclasses.fields(kind) if item.name in needed or _WATCHED in item.metadata]
+
+
+def alerts_of(kind: type) -> dict[str, tuple[str, Declared]]:
+    """Return what conditions can be about: its name there → the field and what is declared of it."""
+    return {item.alert: (name, item) for name, item in metrics_of(kind).items() if item.alert is not None}
+
+
+def cells_of(kind: type) -> dict[str, Declared]:
+    """Return the metrics that have a place in a rank's cell, by field: load and memory first."""
+    return {name: item for name, item in metrics_of(kind).items() if item.cell is not None}
+
+
+def aggregated(items: Sequence[Any], name: str) -> float | None:
+    """Return what stands for a field of several samples; `None` where none has it."""
+    values = [value for item in items if (value := getattr(item, name)) is not None]
+    if not values:
+        return None
+    kind: type = type(items[0])
+    return metrics_of(kind)[name].aggregation(values)
