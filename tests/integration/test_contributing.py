@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.headless import DEADLINE_S, write_job
+from tests.agent.nvml_stub import CONTROL
+from tests.agent.nvml_stub import nvml_library as nvml_library
+from tests.agent.nvml_stub import nvml_stub as nvml_stub
+from tests.integration.headless import DEADLINE_S, dttui, write_job
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("A framework", "A verb", "A check of the preflight", "A screen", "A cause of a failure")
+KINDS = ("A framework", "A verb", "A check of the preflight", "A screen", "A cause of a failure", "A metric")
 MOST_FILES = 3
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "frameworks-*", "*.png")
@@ -77,11 +80,18 @@ def run(tree: Path, demo_root: Path) -> Run:
     """Run a module of the copy, in this test's environment."""
     shared = demo_root / "copy"  # Agents of the copy, not those of the tree itself.
 
-    def run_module(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def run_module(
+        *arguments: str | Path, environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", *map(str, arguments)],
             cwd=tree,
-            env={**os.environ, "PYTHONPATH": f"{tree}:{tree / 'agent'}", "DTTUI_DEMO_ROOT": str(shared)},
+            env={
+                **os.environ,
+                **(environment or {}),
+                "PYTHONPATH": f"{tree}:{tree / 'agent'}",
+                "DTTUI_DEMO_ROOT": str(shared),
+            },
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -162,3 +172,16 @@ def test_an_added_cause_is_diagnosed_from_a_log(run: Run, tmp_path: Path) -> Non
     assert done.returncode == 100, done.stdout + done.stderr
     told = run("dttui", "diagnose", "last")
     assert f"protobuf on {ONE} is newer than the code that was generated for it." in told.stdout, told.stderr
+
+
+def test_an_added_metric_is_in_the_agents_prometheus_text_and_an_alert_may_wait_for_it(
+    run: Run, nvml_stub: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    driver = nvml_stub(gpus=2, settings={"fan": 45, "fan.1": 80})
+    told = run("dtagent", "metrics", environment={name: driver[name] for name in ("LD_LIBRARY_PATH", CONTROL)})
+    speeds = re.findall(r'^dtagent_gpu_fan_speed_ratio\{gpu="(\d)".*\} (.*)$', told.stdout, re.MULTILINE)
+    assert speeds == [("0", "0.45"), ("1", "0.8")], told.stdout + told.stderr
+    alerts = {"alerts": [{"metric": "gpu.fan > 90 for 10m"}]}
+    job = write_job(tmp_path, {ONE: 1}, framework="command", run={"command": ["true"]}, monitoring=alerts)
+    assert run("dttui", "validate", job).returncode == 0
+    assert "gpu.fan" in dttui("validate", job).stderr  # The tree itself does not know it.

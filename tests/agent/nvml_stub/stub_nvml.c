@@ -9,6 +9,7 @@
  *   power_mw, power_limit_mw, sm_clock, memory_clock, throttle (bits), ecc, ecc_corrected, processes=PID:MIB,PID:MIB
  *   remap_pending, remap_failed, pcie_generation, pcie_lanes, nvlinks, nvlinks_active, recovery (action)
  *   nvlink_sent_kib, nvlink_received_kib, pcie_sent_bytes, pcie_received_bytes     counters; absent: not supported
+ *   fan=45                          the speed of the fan in percent; absent: not supported
  *   pcie_kib=5                      what nvmlDeviceGetPcieThroughput says of either direction
  *   mig=2                           MIG is on, with so many instances
  *   xid.1=79                        one such event waits; it is given out once for each change of the file
@@ -299,6 +300,16 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *r
 {
     ENTER(index_of(device));
     reading->temperature = (int)number("temperature", index_of(device), 40);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned *percent)
+{
+    ENTER(index_of(device));
+    long long speed = number("fan", index_of(device), -1);
+    if (speed < 0)
+        return NOT_SUPPORTED;
+    *percent = (unsigned)speed;
     return SUCCESS;
 }
 
