@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dttui.inventory.models import Environment
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.directory import JobDirectory
+    from dttui.jobs.following import JobFollower
     from dttui.jobs.removal import Removal as JobRemoval
     from dttui.jobs.view import JobView
     from dttui.launch.control import ControllerClient as ControllerClient
@@ -385,6 +386,13 @@ class App:
         from dttui.launch.control import stop_job
 
         await stop_job(directory, force=force, prompter=prompter)
+
+    @_for_caller
+    def follow(self, directory: JobDirectory) -> JobFollower:
+        """Return what reads a job's files into a view, live or after the end, in the caller's language."""
+        from dttui.jobs.following import JobFollower
+
+        return JobFollower(directory)
 
     @_for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

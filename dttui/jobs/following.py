@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import os
 from dataclasses import replace
@@ -145,6 +146,8 @@ class JobFollower:
     def __init__(self, directory: JobDirectory, *, reads_samples: bool = True) -> None:
         """Follow a job; without `reads_samples`, without what its hosts do now."""
         self.directory = directory
+        self._context = contextvars.copy_context()
+        """Of whom it reads for: the language in which events are told."""
         self._reads_samples = reads_samples
         self.view = JobView(directory.job_id)
         self._events = LineReader(directory.events)
@@ -159,6 +162,9 @@ class JobFollower:
 
     def catch_up(self) -> list[Event]:
         """Read all that is there by now, and what the controller could not write down; return what was new."""
+        return self._context.copy().run(self._catch_up)
+
+    def _catch_up(self) -> list[Event]:
         new = self._read_all()
         if not self.is_over:
             self._ahead += self._unwritten.read(ANSWER_S)
@@ -173,6 +179,9 @@ class JobFollower:
 
     def poll(self) -> list[Event]:
         """Read what is new into the view; return the new events, metrics among them as events of their own kind."""
+        return self._context.copy().run(self._poll)
+
+    def _poll(self) -> list[Event]:
         self._read_plan()
         # Before the file is read: what the controller has told since is behind all that is in the file by then.
         self._ahead += self._unwritten.read()
