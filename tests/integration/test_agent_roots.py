@@ -212,8 +212,9 @@ async def test_where_others_have_the_usual_place_the_agent_lives_in_another_that
         assert machine.ask(Program.DEPLOYMENT, {"action": "probe"})["result"]["root"] == root[1]
         assert machine.connect() == (0, MAGIC)
         assert machine.ask(Program.AGENTS, {"action": "inspect"})["result"]["daemon"]["digest"] == request["digest"]
-        by_hand = machine.run(f"{root[1]}/current/bin/dtagent", "status")[1].decode()
-        assert f"serves {root[1]}, pid" in by_hand
+        status, by_hand, errors = machine.run(f"{root[1]}/current/bin/dtagent", "status")
+        assert (status, errors) == (0, b"")
+        assert f"serves {root[1]}, pid" in by_hand.decode()
         assert machine.ask(Program.AGENTS, {"action": "retire"})["result"]["had_daemon"] is True
 
     assert machine.ask(Program.AGENTS, {"action": "remove", "jobs": True, "checkpoints": True})["result"]["removed"]

@@ -147,12 +147,12 @@ async def sampling_through_a_hang() -> Any:
                     return sample
         raise TimeoutError
 
-    before = await until(lambda sample: len(sample.gpus) == 2 and sample.gpus[0].error is None)
+    before = await until(lambda sample: len(sample.gpus) == 2 and not any(gpu.error for gpu in sample.gpus))
     change(os.environ, {"hang": "nvmlDeviceGetUtilizationRates"})
-    during = await until(lambda sample: bool(sample.gpus[0].error))
+    during = await until(lambda sample: all(gpu.error for gpu in sample.gpus))
     later = await until(lambda sample: sample.seq >= during.seq + 5)
     change(os.environ, {"hang": None})
-    after = await until(lambda sample: sample.gpus[0].error is None)
+    after = await until(lambda sample: not any(gpu.error for gpu in sample.gpus))
     sampler.stop()
     return [before, during, later, after]
 
