@@ -63,11 +63,12 @@ def placeholders(english: str) -> set[str]:
 
 
 def is_prose(node: ast.AST | None) -> bool:
-    """Whether a value is text that is made on the spot, or a part of it is."""
-    if node is None or isinstance(node, ast.Call):
+    """Whether a value is text that is made on the spot, or a part of it is; what a call returns is looked at there."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and bool(node.value)
+    if node is None or isinstance(node, (ast.Call, ast.Subscript, ast.Compare)):
         return False
-    texts = (item for item in ast.walk(node) if isinstance(item, (ast.Constant, ast.JoinedStr)))
-    return any(isinstance(item, ast.JoinedStr) or (isinstance(item.value, str) and item.value) for item in texts)
+    return isinstance(node, ast.JoinedStr) or any(is_prose(item) for item in ast.iter_child_nodes(node))
 
 
 def test_each_sentence_has_a_code_of_its_own_and_places_by_name() -> None:
@@ -126,6 +127,18 @@ def test_what_goes_out_as_text_in_an_answer_is_a_sentence_or_the_words_of_others
                 made_up.append(f"{place}: {name}")
     assert made_up == []
     assert {"reason", "warnings", "detail", "error", "unseen", "gpu_note"} <= found
+
+
+def test_only_the_words_of_others_go_without_a_code() -> None:
+    """Words of others are in no source: what is written there is the agent's own, and in the catalogue."""
+    for place, call in calls():
+        if name_of(call) in ("Said", "recalled"):
+            assert not is_prose(call.args[0]), place
+    for path, tree in trees():
+        for node in ast.walk(tree) if path.parts[0] == "payload" else ():
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and key.value in ("refusal", "unseen", "refused", "note", "error"):
+                    assert not is_prose(value), f"{path}:{value.lineno}"
 
 
 def test_what_an_attempt_records_to_be_told_is_recorded_with_its_code() -> None:
