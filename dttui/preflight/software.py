@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, PythonFacts
+from dtagent.protocol.telemetry import PACKAGES, FactsRequest, HostFacts, PythonFacts
 
 from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework, traits_of
@@ -32,8 +32,9 @@ def check_logout(node: PlannedNode, facts: HostFacts) -> list[Finding]:
 
 def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
     """Return what to ask of a node's host: of its interpreter behind the words that the job puts before it."""
+    further = [name for name in get_framework(plan.framework).requires if name not in PACKAGES]
     if not node.prefix:
-        return FactsRequest([node.python])
+        return FactsRequest([node.python], packages=further)
     # Only a start fills holes, and who looks on would look at what is asked.
     if any(holes_in(word) for word in node.prefix) or is_watched(node.prefix):
         return FactsRequest()
@@ -41,7 +42,7 @@ def facts_request(plan: Plan, node: PlannedNode) -> FactsRequest:
     told = process.env if process is not None else {}
     env = {name: told[name] for name in plan.own_variables if name in told and not holes_in(told[name])}
     cwd = process.cwd if process is not None and not holes_in(process.cwd) else "/"
-    return FactsRequest([node.python], list(node.prefix), env, cwd)
+    return FactsRequest([node.python], list(node.prefix), env, cwd, further)
 
 
 def python_of(node: PlannedNode, facts: HostFacts) -> PythonFacts | None:
@@ -79,10 +80,23 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
         else _("Install it there, or name another interpreter by run.python of the job, or none.")
     )
     text = _("{host}: {python} has no {package}")
+    missing = [package for package in wanted if package not in python.packages]
+    sought = {*PACKAGES, *(python.looked_for or ())}
     findings = tuple(
         error("package-missing", name, text.format(host=name, python=python.path, package=package), hint)
-        for package in wanted
-        if package not in python.packages
+        for package in missing
+        if package in sought
+    )
+    unknown = _("{host}: whether {python} has {package} is not known: the agent there is too old")
+    findings += tuple(
+        warning(
+            "package-unknown",
+            name,
+            unknown.format(host=name, python=python.path, package=package),
+            _("Upgrade the agent: dttui agents deploy {host}").format(host=name),
+        )
+        for package in missing
+        if package not in sought
     )
     return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
 

@@ -153,6 +153,22 @@ def test_an_interpreter_tells_its_version_and_packages(monkeypatch: pytest.Monke
     assert "unrelated" not in found.packages
 
 
+def test_further_distributions_are_looked_for_where_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    info = tmp_path / "before_launcher-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: before-launcher\nVersion: 1.2\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asked = ["before-launcher", "gone", "torch", "../x", "-c", "a" * 200]
+    (found,) = examine_all([sys.executable], packages=asked)
+    assert (found.packages["before-launcher"], found.looked_for) == ("1.2", ["before-launcher", "gone"])
+    assert "gone" not in found.packages
+    (usual,) = examine_all([sys.executable])
+    assert usual.looked_for is None
+    assert "before-launcher" not in usual.packages
+
+
 def test_modules_of_the_current_directory_do_not_get_in_the_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

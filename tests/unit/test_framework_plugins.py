@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dtagent.protocol.telemetry import PythonFacts
 
 import dttui
 from dttui.frameworks import frameworks, get_framework, traits_of
@@ -14,10 +16,11 @@ from dttui.frameworks.plugins import OPTIONAL
 from dttui.frameworks.traits import GroupForming, Traits, Usual
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan
+from dttui.preflight.software import facts_request, judge_software
 from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.loader import parse_job
 from dttui.spec.problems import DocumentError
-from tests.unit.seed_cluster import SEED
+from tests.unit.seed_cluster import SEED, host_facts
 
 MODULE = """
 from dttui.frameworks.command import Command
@@ -214,6 +217,22 @@ def test_what_it_refuses_is_refused() -> None:
     text = (JOB % "{id: pytorch-dev-env}").replace("mine", "before")
     text = text.replace("{command: [true]}", "{script: /srv/train.py, warm_start: true}")
     assert [item.message for item in plan(parse_job(text, "job.yaml"), SEED).errors] == ["it cannot be started warm"]
+
+
+@pytest.mark.usefixtures("before")
+def test_what_it_requires_is_looked_for_on_the_hosts() -> None:
+    text = (JOB % "{id: pytorch-dev-env}").replace("mine", "before").replace("{command: [true]}", "{script: /srv/a.py}")
+    made = plan(parse_job(text, "job.yaml"), SEED)
+    (node,) = made.nodes
+    assert facts_request(made, node).packages == ["before-launcher"]
+
+    def codes(**told: Any) -> list[str]:
+        facts = host_facts(2, pythons=[PythonFacts(node.python, "/py", "3.11.7", **told)])
+        return [finding.code for finding in judge_software(made, node, facts).findings]
+
+    assert codes(packages={"before-launcher": "1.2"}, looked_for=["before-launcher"]) == []
+    assert codes(looked_for=["before-launcher"]) == ["package-missing"]
+    assert codes() == ["package-unknown"]  # As an older agent tells it, which looks for those of dttui's own alone.
 
 
 def judge_group(made: Plan) -> GroupForming:

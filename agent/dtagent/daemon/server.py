@@ -278,7 +278,10 @@ class _Daemon:
 
     async def _facts(self, request: FactsRequest) -> HostFacts:
         behind = Behind(request.prefix, request.env, request.cwd) if request.prefix else None
-        return await self._facts_workers.run(lambda: collection.collect(request.pythons, self._nvml, behind=behind))
+        packages = request.packages
+        return await self._facts_workers.run(
+            lambda: collection.collect(request.pythons, self._nvml, behind=behind, packages=packages)
+        )
 
     async def _telemetry(self, request: TelemetryRequest) -> Later:
         request = replace(request, wait_s=min(request.wait_s, MAX_WAIT_S))

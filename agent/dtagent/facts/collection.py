@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -43,7 +44,12 @@ _ARM_CORES = {
 
 
 def collect(
-    pythons: list[str], nvml: Nvml, driver_wait_s: float = DRIVER_WAIT_S, *, behind: Behind | None = None
+    pythons: list[str],
+    nvml: Nvml,
+    driver_wait_s: float = DRIVER_WAIT_S,
+    *,
+    behind: Behind | None = None,
+    packages: Sequence[str] = (),
 ) -> HostFacts:
     """Gather the facts. Blocks for as long as the interpreters take, so not for an event loop's thread.
 
@@ -52,6 +58,7 @@ def collect(
         nvml: the driver.
         driver_wait_s: how long the driver may take to answer.
         behind: what the interpreters are to be started behind.
+        packages: distributions to look for besides those that always are.
     """
     system = os.uname()
     kept = system_facts.or_none
@@ -72,7 +79,7 @@ def collect(
         driver_version=inventory.driver_version,
         gpu_note=inventory.note,
         addresses=_addresses(),
-        pythons=examine_all(pythons, behind=behind),
+        pythons=examine_all(pythons, behind=behind, packages=packages),
         logout_kills=linger.logout_kills(),
         cpu_sockets=kept(system_facts.cpu_sockets),
         cpu_cores=kept(lambda: psutil.cpu_count(logical=False)),

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from dtagent.protocol import sentences
 from dtagent.protocol.said import Said
-from dtagent.protocol.telemetry import PythonFacts
+from dtagent.protocol.telemetry import MOST_PACKAGES, PACKAGES, PythonFacts
 from dtagent.system.readings import Readings
 
 TIMEOUT_S = 10.0
@@ -36,38 +38,8 @@ MAX_OUTPUT_BYTES = 1 << 20
 OLDEST = (3, 8)
 """The first version with importlib.metadata, and the oldest that any PyTorch dttui launches runs on."""
 
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "torchtitan",
-    "numpy",
-    "deepspeed",
-    "megatron-core",
-    "transformer-engine",
-    "flash-attn",
-    "apex",
-    "horovod",
-    "tensorflow",
-    "tf-keras",
-    "keras",
-    "jax",
-    "accelerate",
-    "transformers",
-    "datasets",
-    "lightning",
-    "pytorch-lightning",
-    "triton",
-    "mpi4py",
-    "nvidia-nccl-cu11",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
-    "nvidia-cuda-runtime-cu12",
-    "nvidia-cuda-runtime",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
-)
-"""Distributions whose presence and version matter to a job."""
-
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""A distribution's."""
 _MARK = "dtagent-python "
 _NOTHING: dict[str, Any] = {"torch": {}, "nccl": [], "editable": [], "environment": None, "path": []}
 """Of what a very old Python has no words for."""
@@ -159,12 +131,17 @@ class Behind:
     """Where the job runs; the root directory counts where that is not there yet."""
 
 
-def examine_all(pythons: list[str], timeout_s: float | None = None, behind: Behind | None = None) -> list[PythonFacts]:
+def examine_all(
+    pythons: list[str], timeout_s: float | None = None, behind: Behind | None = None, packages: Sequence[str] = ()
+) -> list[PythonFacts]:
     """Examine interpreters side by side; the answers are in the order asked for."""
+    further = tuple(sorted({name for name in packages if _NAME.fullmatch(name)}.difference(PACKAGES)))[:MOST_PACKAGES]
     timeout_s = timeout_s or (TIMEOUT_S if behind is None else BEHIND_TIMEOUT_S)
     # With a deadline: on a file system that hangs, even looking whether a file is there never returns.
     begun = {
-        path: _READINGS.begin(f"{behind} {path}", partial(examine, path, timeout_s, behind), timeout_s + 2.0)
+        path: _READINGS.begin(
+            f"{behind} {further} {path}", partial(examine, path, timeout_s, behind, further), timeout_s + 2.0
+        )
         for path in list(dict.fromkeys(pythons))[:MOST_AT_ONCE]
     }
     answers: dict[str, PythonFacts] = {}
@@ -181,29 +158,32 @@ def examine_all(pythons: list[str], timeout_s: float | None = None, behind: Behi
     return found if behind is None else [replace(item, prefix=behind.prefix) for item in found]
 
 
-def examine(path: str, timeout_s: float = TIMEOUT_S, behind: Behind | None = None) -> PythonFacts:
+def examine(
+    path: str, timeout_s: float = TIMEOUT_S, behind: Behind | None = None, further: tuple[str, ...] = ()
+) -> PythonFacts:
     """Run one interpreter and return what it says of itself; why it cannot be used is in `error`.
 
     Args:
         path: an absolute path, `~/…`, or a bare name looked up on PATH.
         timeout_s: after which it, and all it started, is killed.
         behind: what it is to be started behind.
+        further: distributions to look for besides `PACKAGES`.
     """
     if behind is not None:
-        return _ask(path, None, timeout_s, behind)[0]
+        return _ask(path, None, timeout_s, behind, further)[0]
     found = resolve(path)
     if found.error is not None or found.executable is None:
         return found
-    known = _CACHE.get(path, found.executable)
+    known = _CACHE.get(path, found.executable, further)
     if known is not None:
         return known
-    facts, directories = _ask(path, found.executable, timeout_s)
+    facts, directories = _ask(path, found.executable, timeout_s, None, further)
     _CACHE.put(path, found.executable, directories, facts)
     return facts
 
 
 def _ask(
-    path: str, executable: str | None, timeout_s: float, behind: Behind | None = None
+    path: str, executable: str | None, timeout_s: float, behind: Behind | None, further: tuple[str, ...]
 ) -> tuple[PythonFacts, list[str]]:
     """Return what an interpreter says of itself, and the directories it imports from."""
     if behind is None:
@@ -214,7 +194,7 @@ def _ask(
         argv = [*behind.prefix, os.path.expanduser(path), "-c", whole]
         cwd, env = behind.cwd if os.path.isdir(behind.cwd) else "/", {**os.environ, **behind.env}
     try:
-        code, output, errors = run_bounded([*argv, _MARK, *PACKAGES], timeout_s, cwd=cwd, env=env)
+        code, output, errors = run_bounded([*argv, _MARK, *PACKAGES, *further], timeout_s, cwd=cwd, env=env)
     except subprocess.TimeoutExpired:
         return _unusable(path, sentences.PYTHON_SILENT(python=path, seconds=f"{timeout_s:g}")), []
     except FloodError:
@@ -245,6 +225,7 @@ def _ask(
         nccl=next(iter(body["nccl"]), None),
         editable=body["editable"] or None,
         environment=body["environment"],
+        looked_for=list(further) or None,
     )
     return facts, body["path"]
 
@@ -256,10 +237,10 @@ class _Cache:
         self._lock = threading.Lock()
         self._known: dict[tuple[str | None, ...], tuple[dict[str, int | None], PythonFacts]] = {}
 
-    def get(self, path: str, executable: str) -> PythonFacts | None:
+    def get(self, path: str, executable: str, further: Sequence[str]) -> PythonFacts | None:
         """Return what is still true of an interpreter."""
         with self._lock:
-            marks, facts = self._known.get(_key(path, executable), ({}, None))
+            marks, facts = self._known.get(_key(path, executable, further), ({}, None))
         return facts if facts is not None and all(_changed_at(name) == mark for name, mark in marks.items()) else None
 
     def put(self, path: str, executable: str, directories: list[str], facts: PythonFacts) -> None:
@@ -268,15 +249,16 @@ class _Cache:
         newest = max((mark for mark in marks.values() if mark is not None), default=0)
         if facts.error is not None or time.time_ns() - newest < SETTLED_NS:
             return  # Another change within the same tick of the file system's clock would not show.
+        key = _key(path, executable, facts.looked_for or ())
         with self._lock:
-            self._known.pop(_key(path, executable), None)
-            self._known[_key(path, executable)] = (marks, facts)
+            self._known.pop(key, None)
+            self._known[key] = (marks, facts)
             if len(self._known) > MAX_KNOWN:
                 del self._known[next(iter(self._known))]
 
 
-def _key(path: str, executable: str) -> tuple[str | None, ...]:
-    return path, executable, os.environ.get("PYTHONPATH"), os.environ.get("PYTHONHOME")
+def _key(path: str, executable: str, further: Sequence[str]) -> tuple[str | None, ...]:
+    return path, executable, *further, os.environ.get("PYTHONPATH"), os.environ.get("PYTHONHOME")
 
 
 def _changed_at(name: str) -> int | None:

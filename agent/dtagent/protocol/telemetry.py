@@ -20,6 +20,40 @@ from dtagent.protocol.sample_fields import (
     metric,
 )
 
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "torchtitan",
+    "numpy",
+    "deepspeed",
+    "megatron-core",
+    "transformer-engine",
+    "flash-attn",
+    "apex",
+    "horovod",
+    "tensorflow",
+    "tf-keras",
+    "keras",
+    "jax",
+    "accelerate",
+    "transformers",
+    "datasets",
+    "lightning",
+    "pytorch-lightning",
+    "triton",
+    "mpi4py",
+    "nvidia-nccl-cu11",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "nvidia-cuda-runtime-cu12",
+    "nvidia-cuda-runtime",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+"""Distributions that are always looked for, since their presence and version matter to a job."""
+MOST_PACKAGES = 32
+"""Further ones that may be asked about."""
+
 
 @dataclass(frozen=True)
 class GpuFacts:
@@ -146,6 +180,8 @@ class PythonFacts:
     """`conda`, `venv`, or `None` for a plain installation."""
     prefix: list[str] | None = None
     """Words it was started behind; `None` where it was asked by itself."""
+    looked_for: list[str] | None = None
+    """Distributions that were looked for besides `PACKAGES`."""
     error_notice: Notice | None = None
 
 
@@ -508,3 +544,5 @@ class FactsRequest:
     """Variables to start them with, where they are behind something."""
     cwd: str = "/"
     """Where to start them then, if it is there."""
+    packages: list[str] = field(default_factory=list)
+    """Distributions to look for besides `PACKAGES`, such as a framework that an installed package adds requires."""
