@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dtagent.protocol.notices import Notice
+from dtagent.protocol.said import MOST_DEPTH, MOST_PARTS
 from dtagent.protocol.sentences import SENTENCES
 
 from dttui.i18n import joined, msg
@@ -15,10 +16,6 @@ from dttui.sanitize import clean
 
 MOST_CHARACTERS = 2048
 """Of a sentence, with those in it."""
-MOST_PARTS = 32
-"""Of a list that fills a place of a sentence."""
-MOST_DEPTH = 4
-"""Of sentences in sentences."""
 
 
 def agent_text(text: str | None, notice: Notice | None) -> str:
@@ -62,12 +59,12 @@ def _said(code: str, values: dict[str, Any], depth: int) -> str:
 
 
 def _value(value: Any, depth: int) -> str:
+    if isinstance(value, (dict, list)) and depth <= 1:
+        raise ValueError("sentences in sentences without end")
     if isinstance(value, dict):
-        if depth <= 1:
-            raise ValueError("sentences in sentences without end")
         return _said(value["code"], value["values"], depth - 1)
     if isinstance(value, list):
         if len(value) > MOST_PARTS:
             raise ValueError("more parts than any sentence has")
-        return joined("; ", [_value(item, depth) for item in value])
+        return joined("; ", [_value(item, depth - 1) for item in value])
     return clean(str(value))

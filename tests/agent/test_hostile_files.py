@@ -8,14 +8,17 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dtagent.attempts import adoption, failures, history
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
+from dtagent.protocol import sentences
 from dtagent.protocol.jobs import AttemptKey, NodeState
-from dtagent.protocol.rpc import MAX_FRAME_BYTES, encode, to_wire
+from dtagent.protocol.rpc import MAX_FRAME_BYTES, decode, encode, to_wire
+from dtagent.protocol.said import notice_of
 from dtagent.supervision import journal
 from dtagent.system import untrusted_files
 from dtagent.telemetry.rank_use import RankProcess
@@ -97,6 +100,22 @@ def test_a_status_is_told_whatever_lies_in_the_place_of_its_own_records(files: A
     told = history.read(files)
     assert told.exits == []
     assert told.state in (NodeState.RUNNING, NodeState.LOST)
+
+
+def test_spoilt_codes_of_its_warnings_and_its_end_leave_the_texts_and_an_answer_that_is_taken(
+    files: AttemptFiles,
+) -> None:
+    deep: Any = "x"
+    for _level in range(400):
+        deep = {"code": "no-warm-start", "values": {"reason": deep}}
+    sound = sentences.DISK_WAS_FULL(path="/a", time="now")
+    for notice in (deep, {"code": "x", "values": {"a": 10**30}}, "x", sound.notice):
+        journal.append(files.journal, {"event": "warning", "text": sound, "notice": notice})
+    journal.append(files.journal, {"event": "state", "state": "ended", "reason": "it was so", "notice": deep})
+    told = history.read(files)
+    assert (told.warnings, told.reason) == ([sound] * 4, "it was so")
+    answer = decode(encode(to_wire({"warnings": notice_of(told.warnings), "reason": notice_of(told.reason)})).strip())
+    assert answer == {"warnings": [None, None, None, sound.notice], "reason": None}
 
 
 @pytest.mark.parametrize("make", HOSTILE[:-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 import resource
 import string
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dtagent
 import pytest
@@ -188,12 +190,40 @@ def test_a_refusal_carries_its_code_beside_what_else_it_says() -> None:
     }
 
 
+DEEP: Any = "x"
+for _level in range(400):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
-    "notice", [None, 3, [], {"code": 3, "values": {}}, {"code": "x"}, {"code": "x", "values": []}, {"values": {}}]
+    "notice",
+    [
+        None,
+        3,
+        [],
+        {"code": 3, "values": {}},
+        {"code": "x"},
+        {"code": "x", "values": []},
+        {"values": {}},
+        {"code": "x", "values": {"a": DEEP}},
+        {"code": "x", "values": {"a": 10**30}},
+        {"code": "x", "values": {"a": 1.5}},
+        {"code": "x", "values": {"a": None}},
+        {"code": "x", "values": {"a": ["b"] * 1000}},
+        {"code": "x", "values": {str(number): "b" for number in range(1000)}},
+        {"code": "x", "values": {"a": {"code": "x"}}},
+    ],
+    ids=range(14),
 )
 def test_a_record_with_a_spoilt_notice_keeps_its_text(notice: object) -> None:
     text = recalled("it was so", notice)
     assert (text, text.notice) == ("it was so", None)
+
+
+def test_a_notice_that_an_agent_makes_is_recalled_as_it_was() -> None:
+    gpus = [sentences.GPU_UNUSABLE(index=0, error=sentences.GPU_HANGS(seconds="3", call="nvmlInit")), "GPU 1: lost"]
+    for made in (sentences.GPUS_UNUSABLE(gpus=gpus), sentences.NO_WARM_START(reason=sentences.WARM_ENDED())):
+        assert recalled("as before", json.loads(json.dumps(made.notice))).notice == made.notice
 
 
 def test_braces_in_what_fills_a_sentence_are_only_text() -> None:

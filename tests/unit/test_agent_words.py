@@ -121,8 +121,11 @@ def test_sentences_in_sentences_have_an_end() -> None:
     wide: Any = "x"
     for _level in range(6):
         wide = [{"code": "gpus-unusable", "values": {"gpus": wide}}] * 40
+    nested: Any = "x"
+    for _level in range(5000):
+        nested = [nested]
     began = time.monotonic()
-    for values in (deep["values"], {"reason": wide}):
+    for values in (deep["values"], {"reason": wide}, {"reason": nested}):
         assert agent_text("as it came", Notice("no-warm-start", values)) == "as it came"
     assert time.monotonic() - began < DEADLINE_S
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 NOTICE = "_notice"
 """What the name of a field ends in that holds the codes of the texts in the field of the name before it."""
+MOST_PARTS = 32
+"""Of a list that fills a place of a sentence, and of places."""
+MOST_DEPTH = 6
+"""Of a notice: sentences and lists in one another."""
+MOST_NUMBER = 2**63
 _NOTICE_LINE = "dtagent-notice "
 """What a line on stdout begins with that has, as JSON, the code of the text that is the last on stderr."""
 
@@ -84,8 +89,21 @@ def notice_of(text: object) -> Any:
 
 def recalled(text: str, notice: object) -> Said:
     """Return a text that was written down with its notice, which may be missing or spoilt."""
-    code, values = (notice.get("code"), notice.get("values")) if isinstance(notice, dict) else (None, None)
-    return Said(text, code, values) if isinstance(code, str) and isinstance(values, dict) else Said(text)
+    if isinstance(notice, dict) and _is_notice(notice, MOST_DEPTH):
+        return Said(text, notice["code"], notice["values"])
+    return Said(text)
+
+
+def _is_notice(value: object, depth: int) -> bool:
+    """Whether plain data is a notice, or what may stand in one, and fits into a frame, whoever has written it."""
+    if isinstance(value, (str, int)):
+        return isinstance(value, str) or abs(value) < MOST_NUMBER
+    parts = list(value) if isinstance(value, list) else None
+    if isinstance(value, dict) and isinstance(value.get("code"), str) and isinstance(value.get("values"), dict):
+        parts = list(value["values"].values())
+    if parts is None or depth <= 0 or len(parts) > MOST_PARTS:
+        return False
+    return all(_is_notice(item, depth - 1) for item in parts)
 
 
 def notice_line(said: Said) -> str:
