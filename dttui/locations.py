@@ -9,6 +9,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path, user_config_path, user_state_path
 
+SLURM = "slurm:"
+"""What `--inventory` says for the allocation that dttui runs in."""
+
 
 def inventory_file() -> Path:
     """Where the inventory is when `--inventory` does not say: `$DTTUI_INVENTORY`, else the config directory."""

@@ -24,6 +24,7 @@ from dttui.spec import DocumentError, format_path
 def run(argv: list[str] | None = None) -> int:
     """Do what a command line says; return the exit status of DESIGN §4.1."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # It looks for them in all that is installed.
     set_language(_language_of(arguments))
     options = parse_arguments(arguments)
     logging.basicConfig(

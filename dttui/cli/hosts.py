@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from dttui import inventory as inventories
 from dttui import locations
-from dttui.app import App, EnvironmentState, EnvironmentStatus, environment_state_name
+from dttui.app import App, EnvironmentState, environment_state_name
 from dttui.cli.printing import one_line, print_document, print_hints, print_rows
-from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
-from dttui.inventory import Inventory, Reach, add_environments, import_ssh_config, is_forge, load_inventory
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
+
+if TYPE_CHECKING:
+    from dttui.app import EnvironmentStatus
+    from dttui.inventory import Environment
 
 SETTLE_S = 25.0
 
 
-async def envs(options: Namespace) -> int:
+def envs(options: Namespace) -> int | Coroutine[object, object, int]:
     """List environments with their live state, trust a host's key, or import hosts."""
     if options.action == "import":
         return _import(options)
     if options.action == "trust":
-        return await _trust(options)
+        return _trust(options)
     environments = choose(read_inventory(options), options.name)
-    if not environments:
-        sys.stderr.write(_("the inventory {path} has no environments").format(path=inventory_path(options)) + "\n")
-        sys.stderr.write("  → " + _("Import hosts with `dttui envs import`, or try --demo.") + "\n")
-    found: list[EnvironmentStatus] = []
-    pending: set[str] = set()
     if environments:
-        async with App() as app:
-            found, pending = await app.survey(environments, TerminalPrompter(), SETTLE_S)
+        return _list(environments, options)
+    sys.stderr.write(_("the inventory {path} has no environments").format(path=inventory_path(options)) + "\n")
+    sys.stderr.write("  → " + _("Import hosts with `dttui envs import`, or try --demo.") + "\n")
+    if options.output != "human":
+        print_rows([], options.output)
+    return ExitCode.OK
+
+
+async def _list(environments: Sequence[Environment], options: Namespace) -> int:
+    from dttui.cli.prompting import TerminalPrompter
+
+    async with App() as app:
+        found, pending = await app.survey(environments, TerminalPrompter(), SETTLE_S)
     statuses = [_unsettled(status) if status.environment.name in pending else status for status in found]
     if options.output == "human":
         for status in statuses:
@@ -62,6 +73,8 @@ def _error_row(host: str, error: HostError) -> dict[str, object]:
 
 
 async def _trust(options: Namespace) -> int:
+    from dttui.cli.prompting import TerminalPrompter
+
     if not options.name:
         raise UsageError(_("name the environments to trust"), "dttui envs trust NAME --fingerprint SHA256:…")
     environments = choose(read_inventory(options), options.name)
@@ -89,8 +102,8 @@ async def _trust(options: Namespace) -> int:
 
 def _import(options: Namespace) -> int:
     config = locations.ssh_config_file()
-    found = import_ssh_config(config)
-    chosen = [item for item in found if (item.name in options.name if options.name else not is_forge(item))]
+    found = inventories.import_ssh_config(config)
+    chosen = [item for item in found if (item.name in options.name if options.name else not inventories.is_forge(item))]
     missing = set(options.name) - {item.name for item in found}
     if missing:
         raise UsageError(
@@ -98,16 +111,16 @@ def _import(options: Namespace) -> int:
             _("It has: {names}").format(names=", ".join(item.name for item in found) or "–"),
         )
     path = inventory_path(options)
-    before = load_inventory(path) if path.exists() else Inventory()
+    before = inventories.load_inventory(path) if path.exists() else inventories.Inventory()
     new = [item for item in chosen if before.find(item.name) is None]
-    add_environments(path, new)
+    inventories.add_environments(path, new)
     if options.output != "human":
         print_document({"added": [item.name for item in new], "inventory": str(path)}, options.output)
     else:
         told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(new))
         names = ", ".join(item.name for item in new)
         print(one_line(told.format(count=len(new), path=path) + (f": {names}" if names else "")))
-        skipped = [item.name for item in found if not options.name and is_forge(item)]
+        skipped = [item.name for item in found if not options.name and inventories.is_forge(item)]
         if skipped:
             note = _("left out, since nobody trains there: {names}").format(names=", ".join(skipped))
             print(one_line(note), file=sys.stderr)
@@ -129,7 +142,7 @@ def _row(status: EnvironmentStatus) -> str:
         f"{mark} {environment.name:<20} {state:<12} {environment.zone or '–':<12} {gpus:<18}",
         use,
         uptime,
-        environment.short_way if environment.reach is Reach.EXEC else "",
+        environment.short_way if environment.reach is inventories.Reach.EXEC else "",
     ]
     return "  ".join(part for part in [*parts, status.reason] if part)
 

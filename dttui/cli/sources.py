@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dttui import inventory as inventories
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.inventory import Environment, Inventory, demo_inventory, load_inventory
-from dttui.inventory.slurm import NAME as SLURM
-from dttui.planning import Submission
-from dttui.spec import decode, parse_document, read_bytes
+
+if TYPE_CHECKING:
+    from dttui.inventory import Environment, Inventory
+    from dttui.planning import Submission
 
 
 def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
@@ -22,16 +24,16 @@ def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
         UsageError: it cannot be read, or there is none.
     """
     if options.demo:
-        return demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
+        return inventories.demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
     path = inventory_path(options)
-    if options.inventory is None and not path.exists() and str(path) != SLURM:
+    if options.inventory is None and not path.exists() and str(path) != locations.SLURM:
         if not required:
-            return Inventory()
+            return inventories.Inventory()
         raise UsageError(
             _("there is no inventory at {path}").format(path=path),
             _("Name one with --inventory, import hosts with `dttui envs import`, or try --demo."),
         )
-    return load_inventory(path)
+    return inventories.load_inventory(path)
 
 
 def inventory_path(options: Namespace) -> Path:
@@ -41,6 +43,9 @@ def inventory_path(options: Namespace) -> Path:
 
 def read_submission(options: Namespace, file: str) -> Submission:
     """Return the job of a file together with the inventory. Raises UsageError with every problem and its place."""
+    from dttui.planning import Submission
+    from dttui.spec import decode, parse_document, read_bytes  # An inventory is read without them.
+
     path = Path(file)
     text = decode(read_bytes(path, file), file)
     loaded = parse_document(text, file)

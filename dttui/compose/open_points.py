@@ -5,10 +5,7 @@ from __future__ import annotations
 import posixpath
 from pathlib import Path
 
-from dttui.inventory.models import Inventory
 from dttui.planning.completeness import check_completeness
-from dttui.planning.roster import no_nodes
-from dttui.planning.sources import locate_dataset
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job, Run
 from dttui.workdir.selection import check_script
@@ -23,8 +20,13 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
     """
     findings = [finding for finding in check_completeness(job) if finding.severity is Severity.ERROR]
     if job.dataset is None:
+        from dttui.inventory.models import Inventory  # As below: what most files say needs no looking up.
+        from dttui.planning.sources import locate_dataset
+
         findings += locate_dataset(job, Inventory())[1]
     if not job.cluster.nodes:
+        from dttui.planning.roster import no_nodes
+
         findings.append(no_nodes())
     if job.run is not None:
         findings += _check_script(job.run, base)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeVar
-
-from dtagent.protocol.telemetry import RdmaPort
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.traits import ScriptImports as ScriptImports
@@ -15,6 +13,9 @@ from dttui.frameworks.traits import Traits
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 from dttui.spec.section import Section
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import RdmaPort
 
 
 class Rank(Enum):

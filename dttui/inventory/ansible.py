@@ -10,7 +10,6 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.inventory.models import MAX_GPUS, Inventory
-from dttui.spec.document import validate
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_source import Mark, Source, Value
 
@@ -111,6 +110,8 @@ def to_inventory(said: AnsibleInventory) -> Inventory:
     listed = Value(Mark(1, 1), tuple(item.data for item in items), items=items, open=False)
     root = _mapping(Mark(1, 1), {"environments": listed})
     try:
+        from dttui.spec.document import validate  # Of an inventory of dttui's own, this is not read.
+
         return validate(Source(name=said.name, data=root.data, lines=said.lines, _root=root), Inventory)
     except DocumentError as error:
         raise DocumentError(

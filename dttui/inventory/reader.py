@@ -14,10 +14,9 @@ from dttui.inventory.ansible_ini import is_ansible_ini, parse_ansible_ini
 from dttui.inventory.ansible_vars import add_variable_files
 from dttui.inventory.ansible_yaml import is_ansible_yaml, parse_ansible_yaml
 from dttui.inventory.models import Environment, GpuResources, Inventory, Reach, Resources
-from dttui.inventory.slurm import NAME as SLURM
 from dttui.inventory.slurm import slurm_inventory
+from dttui.locations import SLURM
 from dttui.spec.dialects.hostfile import is_hostfile, parse_hostfile
-from dttui.spec.document import validate
 from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_reader import decode, parse_yaml, read_bytes
@@ -64,7 +63,11 @@ def parse_inventory(text: str | bytes, name: str, directory: Path | None = None)
     source = parse_yaml(text, name, INVENTORY)
     if is_ansible_yaml(source):
         return _of_ansible(parse_ansible_yaml(source), directory)
-    return Inventory() if source.is_empty else validate(source, Inventory)
+    if source.is_empty:
+        return Inventory()
+    from dttui.spec.document import validate  # With what explains mistakes, as long as all else here.
+
+    return validate(source, Inventory)
 
 
 def _refuse_open(path: Path, name: str) -> None:

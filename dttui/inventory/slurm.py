@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dttui.i18n import _
 from dttui.inventory.models import CpuResources, Environment, GpuResources, Inventory, Resources
 from dttui.inventory.ranges import MAX_HOSTS, RangeError, expand_slurm
+from dttui.locations import SLURM
 from dttui.spec.problems import DocumentError, Problem, printable, shown
 from dttui.spec.text import HOST_NAME
-
-NAME = "slurm:"
-"""What `--inventory` says for the allocation that dttui runs in."""
 
 ASK_TIMEOUT_S = 10.0
 """Longest that Slurm's command may take."""
@@ -35,7 +33,7 @@ def slurm_inventory(variables: Mapping[str, str]) -> Inventory:
     name = next((name for name in _NODE_LISTS if variables.get(name)), None)
     if name is None:
         message = _("this is no Slurm allocation: {name} is not set").format(name=_NODE_LISTS[0])
-        raise DocumentError([Problem(NAME.rstrip(":"), message, _("Run dttui inside salloc or sbatch."))])
+        raise DocumentError([Problem(SLURM.rstrip(":"), message, _("Run dttui inside salloc or sbatch."))])
     text = variables[name]
     try:
         hosts = expand_slurm(text)

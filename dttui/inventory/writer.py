@@ -15,7 +15,7 @@ from dttui.files import write_atomic
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
 from dttui.inventory.reader import is_foreign, parse_inventory
-from dttui.inventory.slurm import NAME as SLURM
+from dttui.locations import SLURM
 from dttui.spec.problems import DocumentError, Problem
 from dttui.spec.yaml_composer import INVENTORY
 from dttui.spec.yaml_writer import dump_yaml

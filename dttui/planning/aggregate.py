@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dtagent.protocol.telemetry import HostFacts
-
-from dttui.inventory.models import Environment
 from dttui.planning.gpu_names import gpu_type
-from dttui.planning.models import Aggregate
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostFacts
+
+    from dttui.inventory.models import Environment
+    from dttui.planning.models import Aggregate
 
 _MIB = 1024**2
 
@@ -91,6 +94,8 @@ def aggregate(choices: Iterable[Choice]) -> Aggregate:
     for choice in chosen:
         for name in choice.gpu_types[: choice.gpus_used]:
             types[name] = types.get(name, 0) + 1
+    from dttui.planning.models import Aggregate  # A list of hosts is shown before anything of them is planned.
+
     return Aggregate(
         node_count=len(chosen),
         gpu_count=sum(_usable(choice) for choice in chosen),

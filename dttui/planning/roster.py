@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
-
-from dtagent.protocol.telemetry import HostFacts
+from typing import TYPE_CHECKING, Literal
 
 from dttui.agent_words import agent_text
 from dttui.i18n import _, ngettext
@@ -17,6 +15,9 @@ from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import CpuRequest, GpuRequest, Job, Node, NodeResources
 from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.units import format_bytes
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostFacts
 
 _MAX_NAMES = 8
 

@@ -22,7 +22,7 @@ from tests.tui.fake_fleet import job, make_inventory
 PLANNER = ("dttui.planning.planner", "dttui.planning.models", "dttui.planning.cost", "dttui.frameworks.")
 SSH = ("paramiko", "cryptography", "dttui.transport.ssh")
 MODELS = ("pydantic", "yaml", "dttui.spec.models", "dttui.inventory.models")
-ACTS = ("textual", "dttui.engine", "dttui.export.", "dttui.preflight.", "dttui.fleet.", "dttui.compose.")
+ACTS = ("textual", "dttui.engine", "dttui.export.", "dttui.preflight.", "dttui.fleet.live", "dttui.compose.")
 LOADED = """
 import sys
 from dttui.cli import main
@@ -70,6 +70,30 @@ def test_verbs_that_look_at_jobs_load_no_models_planner_or_ssh(ended: jobs.JobDi
     modules, status = loaded(*arguments)
     assert status == 0
     assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
+
+
+def test_stopping_a_job_that_is_over_loads_no_models_planner_or_ssh(ended: jobs.JobDirectory) -> None:
+    modules, status = loaded("stop", "last")
+    assert status == 0
+    assert among(modules, (*PLANNER, *SSH, *MODELS, *ACTS)) == set()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--inventory", "empty.yaml"]])
+def test_environments_without_a_host_load_no_planner_or_ssh(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.yaml").write_text("environments: []\n")
+    modules, status = loaded("envs", *arguments)
+    assert status == (0 if arguments else 2)
+    assert among(modules, (*PLANNER, *SSH, *ACTS, *(() if arguments else MODELS))) == set()
+
+
+def test_a_job_file_is_validated_without_cost_model_or_ssh(tmp_path: Path) -> None:
+    modules, status = loaded("validate", str(Path("examples/gpt/job.yaml").resolve()))
+    assert status == 0
+    assert among(modules, ("dttui.planning.planner", "dttui.planning.cost", "dttui.planning.models", *SSH)) == set()
+    assert among(modules, ("textual", "dttui.engine", "dttui.fleet", "dttui.preflight.")) == set()
 
 
 @pytest.mark.parametrize("room", ["compose", "diagnosis", "frameworks", "inventory", "jobs", "planning", "spec"])

@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 
 from dttui.i18n import _
-from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, Problem, did_you_mean, printable, shown
 from dttui.spec.text import HOST_NAME
-from dttui.spec.yaml_source import Mark, Source
+from dttui.spec.yaml_source import Mark
 
 MAX_SLOTS = 1024
 _KEYS = ("slots", "max_slots", "max-slots")
@@ -64,26 +63,6 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
 def _with_slots(line: str) -> str:
     """Return `gpu1:8`, as MPICH has it, as `gpu1 slots=8`."""
     return _COLON_SLOTS.sub(r"\1 slots=\2", line)
-
-
-def hostfile_source(hosts: tuple[Host, ...], text: str, name: str) -> Source:
-    """Return a hostfile as a document: of host to its slots."""
-    entries = [
-        (host.name, host.mark, {"slots": host.slots} if host.slots is not None else {}, host.slots_mark)
-        for host in hosts
-    ]
-    return table_source(name, tuple(text.splitlines()), entries)
-
-
-def translate_hostfile(text: str, name: str) -> Translated:
-    """Carry a hostfile over: its hosts are the nodes of the job. Raises DocumentError with every problem of it."""
-    hosts = parse_hostfile(text, name)
-    translation = Translation(hostfile_source(hosts, text, name))
-    for index, host in enumerate(hosts):
-        translation.put(("cluster", "nodes", index, "id"), host.name, (host.name,))
-        target = ("cluster", "nodes", index, "resources", "gpu", "count")
-        translation.carry((host.name, "slots"), target)
-    return translation.finish()
 
 
 def _parse_line(name: str, line: str, number: int, words: list[re.Match[str]]) -> tuple[Host, list[Problem]]:
