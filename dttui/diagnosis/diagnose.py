@@ -29,7 +29,7 @@ from dttui.diagnosis.models import (
 from dttui.diagnosis.others import other_ranks, suspect
 from dttui.diagnosis.readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.refused import refused_by_script
-from dttui.diagnosis.unstarted import missed_rendezvous, why_unstarted
+from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
 from dttui.i18n import _, msg
 from dttui.jobs import LAUNCHER
 from dttui.jobs.standing import APART
@@ -119,7 +119,7 @@ def _with_ranks(evidence: Evidence) -> int:
 def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | None = None) -> Cause:
     """Return the cause of a failure; `alike` takes the place of its host's name and interpreter."""
     if failure.is_lost or failure.is_aftermath:
-        return _cause_of_node(failure, evidence.job_id)
+        return _cause_of_node(failure, evidence)
     fields = {**_fields(failure, evidence), **(alike or {})}
     printed = [line.text for line in failure.lines]
     recorded = failure.error if failure.error and not failure.error.startswith("SystemExit") else None
@@ -157,7 +157,11 @@ def _by_signal(number: int, fields: dict[str, str], printed: Sequence[str]) -> C
     return Cause(code, said, tuple(tell(text, fields) for text in advice), confidence)
 
 
-def _cause_of_node(failure: Failed, job_id: str) -> Cause:
+def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
+    job_id = evidence.job_id
+    if failure.node in evidence.cleared:
+        code = "unkillable" if failure.is_aftermath else "node-lost"
+        return Cause(code, failure.message, since_cleared(evidence, [failure.node]), Confidence.CERTAIN)
     if failure.is_aftermath:
         stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
         return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)

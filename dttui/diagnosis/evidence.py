@@ -131,6 +131,7 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         rendezvous=rendezvous,
         absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
         apart=_apart(events, show),
+        cleared=view.aftermath.cleared,
         framework=view.plan.framework if view.plan is not None else "",
         added_arguments=added_arguments(directory, view.plan)
         if any(item.exit_code == REFUSED for item in failures)

@@ -192,6 +192,8 @@ class Evidence:
     """As the job file names it."""
     apart: tuple[str, str] | None = None
     """That the ranks do not train together, and what may be why; `None` where nothing speaks for it."""
+    cleared: tuple[str, ...] = ()
+    """Hosts that were lost when the job was over, and that a later look has found clean."""
     added_arguments: tuple[str, ...] = ()
     """What the framework puts after `run.args`, where a process may have refused it."""
 

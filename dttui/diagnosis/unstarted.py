@@ -23,6 +23,9 @@ def why_unstarted(evidence: Evidence) -> Cause:
         return _missed(evidence, rendezvous)
     if evidence.exit_code == ExitCode.PREFLIGHT and evidence.findings:
         return _refused(evidence.findings)
+    if evidence.cleared and evidence.exit_code in (None, ExitCode.JOB_FAILED):
+        # The reason says which host that was, and what is known of it since.
+        return Cause("node-lost", evidence.reason, since_cleared(evidence, evidence.cleared), Confidence.CERTAIN)
     known: dict[int, tuple[str, str, str]] = {
         ExitCode.UNREACHABLE: (
             "host-unreachable",
@@ -44,6 +47,16 @@ def why_unstarted(evidence: Evidence) -> Cause:
     unknown = ("unknown", "", before)
     code, words, advice = known.get(evidence.exit_code or 1, unknown)
     return Cause(code, words, (advice,), Confidence.CERTAIN if words else Confidence.POSSIBLE)
+
+
+def since_cleared(evidence: Evidence, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return what there is to do about hosts that were lost, and that a later look has found clean."""
+    names = listed(list(hosts), MOST_NAMED)
+    clean = _("Nothing is left to do there: a later look has found nothing of the job on {hosts}.").format(hosts=names)
+    logs = _("`dttui logs {job} --node {host}` shows what was printed there.").format(
+        job=evidence.job_id, host=hosts[0]
+    )
+    return clean, logs
 
 
 def missed_rendezvous(evidence: Evidence) -> Rendezvous | None:

@@ -25,13 +25,14 @@ from dttui.engine.context import JobContext
 from dttui.engine.decision import NO_RESTARTS, RecoveryPolicy, decide
 from dttui.engine.job_run import Decide, JobRun
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
-from dttui.engine.recovered import OUTCOME, RecoveredState, read_history
+from dttui.engine.recovered import RecoveredState, read_history
 from dttui.errors import DttuiError, ExitCode, UsageError
 from dttui.files import write_atomic
 from dttui.fleet.known_hardware import known_hardware
 from dttui.i18n import msg, set_language
 from dttui.inventory.models import Inventory
 from dttui.jobs import HEARTBEAT_S, JobDirectory
+from dttui.jobs.aftermath import MESSAGE_ALONE, OUTCOME
 from dttui.jobs.event_log import newest_event
 from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.lost_nodes import unfetched_nodes
@@ -176,7 +177,8 @@ class Controller:
         data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
         kept = outcome.model_dump(mode="json", exclude_defaults=True, exclude={"message", "hint"})
         first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}
-        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first, OUTCOME: kept})
+        alone = {MESSAGE_ALONE: outcome.message} if outcome.hint else {}
+        self._log.add(EventKind.JOB_STATE, message, time=now, data={**data, **first, **alone, OUTCOME: kept})
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
 
     async def _write_late(self) -> None:

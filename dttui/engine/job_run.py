@@ -9,8 +9,9 @@ from dtagent.protocol.events import EventKind, JobState
 from dttui.engine.attempt import Attempt
 from dttui.engine.context import JobContext
 from dttui.engine.decision import Decision, End, RecoveryPolicy
-from dttui.engine.recovered import OUTCOME, RecoveredState
+from dttui.engine.recovered import RecoveredState
 from dttui.i18n import msg
+from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.outcome import AttemptOutcome
 
 Decide = Callable[[AttemptOutcome, RecoveryPolicy, Sequence[AttemptOutcome]], Decision]

@@ -12,11 +12,10 @@ from pydantic import ValidationError
 from dttui.engine.copies.metric_copy import read_metrics
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.jobs import JobDirectory
+from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.planning.models import BoundPlan, Plan
 
-OUTCOME = "attempt_outcome"
-"""In the data of a job's state: how the attempt ended of which it tells the end."""
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
 

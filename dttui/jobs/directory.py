@@ -20,6 +20,8 @@ from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
 from dttui.files import make_private
 from dttui.i18n import _
+from dttui.jobs.aftermath import KINDS as LATER_KINDS
+from dttui.jobs.aftermath import OUTCOME, Aftermath, left_behind
 from dttui.jobs.event_log import newest_event, read_events
 from dttui.jobs.standing import KINDS, trouble_of
 from dttui.jobs.unwritten import unwritten_events
@@ -359,6 +361,8 @@ def summarize(directory: JobDirectory) -> JobSummary:
         state, reason = JobState.UNKNOWN, silence
     if state in _WATCHED:
         reason = trouble_of(state, chain(read_events(directory.events, *KINDS), told), time.time()) or reason
+    elif last is not None and (OUTCOME not in last.data or left_behind(last)) and state is JobState.FAILED:
+        reason = Aftermath(read_events(directory.events, *LATER_KINDS)).reason or reason
     plan: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
         plan = _read_head(directory.plan)

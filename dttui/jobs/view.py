@@ -10,6 +10,7 @@ from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStan
 from dtagent.protocol.sample_fields import cells_of
 
 from dttui.i18n import _, ngettext
+from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import spread
 from dttui.jobs.event_log import NO_ROOM
@@ -179,6 +180,8 @@ class JobView:
     """Node → what the preflight has come to there."""
     metrics: list[Metric] = field(default_factory=list)
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
+    aftermath: Aftermath = field(default_factory=Aftermath)
+    """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
     """The how manieth report each of them was."""
     _reports: int = 0
@@ -195,6 +198,7 @@ class JobView:
         self.started_at = self.started_at or event.time
         if event.attempt is not None and event.attempt != self.attempt:
             self._begin(event.attempt)
+        self.aftermath.take(event)
         take = {
             EventKind.JOB_STATE: self._take_state,
             EventKind.NODE_STATE: self._take_node_state,
@@ -247,6 +251,7 @@ class JobView:
         node.word = "" if said in (None, node.state.value) else str(said)
         is_silent = said == NodeStanding.UNKNOWN.value
         node.heard_at = event.data.get("heard_at", event.time) if is_silent else None
+        self.reason = self.aftermath.reason or self.reason
 
     def _take_ranks(self, event: Event) -> None:
         if event.node in self.nodes:

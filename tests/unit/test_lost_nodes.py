@@ -12,12 +12,15 @@ from dtagent.protocol.jobs import AttemptKey, FollowReply, LogChunk, NodeState, 
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs
+from dttui.cli import main
 from dttui.engine import lost_host_cleanup as module
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.nodes import node_run
 from dttui.files import write_atomic
+from dttui.i18n import msg
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
+from dttui.jobs.aftermath import MESSAGE_ALONE, OUTCOME, Aftermath
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.lost_nodes import lost_nodes, unfetched_nodes
 from dttui.transport.questions import Nobody
@@ -107,3 +110,43 @@ async def test_a_host_that_does_not_end_stays_lost(directory: JobDirectory) -> N
     told = await look(directory, host(directory, chunks(0), ends=False))
     assert (told.data["state"], told.message) == ("lost", "it has not ended; what runs there is unknown")
     assert lost_nodes(directory.read_events()) == ["gpu1"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_once_a_lost_host_is_known_to_be_clean_nobody_says_any_more_that_it_is_unknown(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str], language: str
+) -> None:
+    unknown = msg("What runs there is unknown; look at the host when it is back.")
+    alone = msg("stopped on request, but {what}", what=msg("{hosts} could not be reached", hosts="gpu1"))
+    outcome = {"nodes": {"gpu1": {"end": "lost"}}}
+    data = {"state": "FAILED", "exit_code": 1, OUTCOME: outcome, MESSAGE_ALONE: alone}
+    log = EventLog(directory.events)
+    told = msg("{message}. {hint}", message=alone, hint=unknown)
+    log.add(EventKind.JOB_STATE, told, attempt=0, data=data)
+    log.add(EventKind.OUTCOME, told, attempt=0, data=data)
+    verbs = (["ps", "--all"], ["status", "last"], ["diagnose", "last"], ["status", "last", "--output", "json"])
+
+    def said() -> list[str]:
+        for verb in verbs:
+            main(["--lang", language, *verb])
+        return capsys.readouterr().out.splitlines()
+
+    word = {"en": "is unknown", "zh": "未知"}[language]
+    assert any(word in line for line in said())
+    log.add(EventKind.NODE_STATE, "looked again", attempt=0, node="gpu1", data={"state": "stopped"})
+    after = said()
+    text = "\n".join(after)
+    assert not any(word in line for line in after), text
+    assert "attach" not in text
+    assert {"en": "nothing of the job is left on gpu1", "zh": "gpu1 上已没有该作业的任何东西"}[language] in text
+
+
+def test_a_host_that_is_still_lost_is_named_beside_the_one_that_was_cleared() -> None:
+    outcome = {"nodes": {"gpu1": {"end": "lost"}, "gpu2": {"end": "lost"}, "gpu3": {"end": "clean"}}}
+    events = [Event(0, 1.0, EventKind.JOB_STATE, "lost", data={"state": "FAILED", OUTCOME: outcome})]
+    assert Aftermath(events).reason == ""
+    events.append(Event(1, 2.0, EventKind.NODE_STATE, "", node="gpu2", data={"state": "lost"}))
+    assert Aftermath(events).reason == ""
+    events.append(Event(2, 3.0, EventKind.NODE_STATE, "", node="gpu1", data={"state": "ended"}))
+    assert Aftermath(events).reason.endswith("nothing of the job is left on gpu1, and of gpu2 it is not known")
+    assert Aftermath(events).cleared == ("gpu1",)
