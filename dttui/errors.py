@@ -93,6 +93,10 @@ class AuthenticationError(HostError):
     """The host did not accept who we are, or asked for something nobody was there to answer."""
 
 
+REFUSALS = (HostKeyError, AuthenticationError)
+"""A host that is reached, and whose key or to whom our credentials were not acceptable: its state is `refused`."""
+
+
 class AgentError(HostError):
     """The agent is missing, of another version, or answered with an error."""
 

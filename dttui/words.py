@@ -31,7 +31,7 @@ def size_text(size_bytes: int) -> str:
     for unit, name in ((10**9, "GB"), (10**6, "MB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:,.0f} {name}"
-    return f"{size_bytes / 1000:.0f} kB"
+    return f"{size_bytes / 1000:.0f} kB" if size_bytes >= 1000 else f"{size_bytes} B"
 
 
 def rank_names(ranks: Sequence[tuple[int | None, str]], most: int) -> str:

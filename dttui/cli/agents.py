@@ -16,7 +16,7 @@ from dttui.app import AgentStatus, App, Deployment, Removal
 from dttui.cli.printing import one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
-from dttui.errors import CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
+from dttui.errors import REFUSALS, CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
 from dttui.i18n import _, ngettext
 from dttui.inventory import Environment
 from dttui.sanitize import clean
@@ -110,7 +110,7 @@ def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
         if item.version_before not in (None, item.version):
             notes.append(_("before: {version}").format(version=item.version_before))
         if item.running:
-            running = _("under the version before go on: {jobs}")
+            running = _("jobs that go on under the version before: {jobs}")
             notes.append(running.format(jobs=listed(item.running, MAX_NAMES)))
         return [item.version, one_line(", ".join(notes))]
     if isinstance(item, Removal):
@@ -190,7 +190,7 @@ def _outcome(item: Deployment | AgentStatus | Removal | HostError) -> str:
         return item.outcome.value
     if isinstance(item, Removal):
         return item.outcome
-    if isinstance(item, RefusedError):
+    if isinstance(item, (RefusedError, *REFUSALS)):
         return "refused"
     return "unreachable" if isinstance(item, HostUnreachableError) else "failed"
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 from dtagent.protocol.events import EventKind, JobState, Metric
 
 from dttui import jobs
+from dttui.cli.listing import job_duration
 from dttui.cli.printing import (
     failure_text,
     job_document,
@@ -22,6 +23,7 @@ from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
 from dttui.jobs import JobFollower, LogFollower, parse_since, retold, speed_of
 from dttui.sanitize import clean
+from dttui.timestamps import elapsed_s
 from dttui.words import measure_name, node_state_name, state_name
 
 POLL_S = 0.2
@@ -43,14 +45,16 @@ def status(options: Namespace) -> int:
         newest = view.newest_metric
         now = time.time()
         silences = view.silences(now)
-        print(one_line(f"{view.job_id}  {state_name(view.state)}  {view.headline(now)}"))
+        took = job_duration(elapsed_s(view.started_at, view.ended_at)) if view.started_at is not None else ""
+        parts = (view.job_id, state_name(view.state), took, view.headline(now))
+        print(one_line("  ".join(part for part in parts if part)))
         for name, node in view.nodes.items():
             ranks = ",".join(map(str, node.ranks)) or "–"
             mark, state = "★" if node.plan.node_rank == 0 else " ", node.word or node_state_name(node.state)
             said = node.message
             if name in silences:
                 said = _("no word for {seconds:.0f} s").format(seconds=silences[name])
-            print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}"))
+            print(one_line(f"  {mark} {name}  [{ranks}]  {state}  {said}".rstrip()))
         if newest is not None:
             # Only one rank's are followed; another may be a step further.
             numbers = "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items())

@@ -31,11 +31,12 @@ def ps(options: Namespace) -> int:
 def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
     started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
     lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
-    numbers = _duration(lasted), str(job.nodes), str(job.world_size)
+    numbers = job_duration(lasted), str(job.nodes), str(job.world_size)
     return (job.job_id, state_name(job.state), started, *numbers, job.reason)
 
 
-def _duration(seconds: float) -> str:
+def job_duration(seconds: float) -> str:
+    """Return how long a job took, or takes so far: `0:01:23`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

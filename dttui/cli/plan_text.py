@@ -9,6 +9,7 @@ from dttui.cli.estimate_text import gap_lines
 from dttui.frameworks import IN_FULL, reason
 from dttui.i18n import _, ngettext
 from dttui.planning import Plan
+from dttui.planning.models import Aggregate
 from dttui.sanitize import clean
 from dttui.spec import format_bytes
 from dttui.words import process_name
@@ -27,7 +28,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def plan_text(plan: Plan) -> str:
     """Return a plan for a person to read: the sum, then each node with its command."""
     total = plan.aggregate
-    types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items()) or "–"
     lines = [
         ngettext(
             "{name}: {framework}, backend {backend}, world size {size} on {count} node",
@@ -40,13 +40,7 @@ def plan_text(plan: Plan) -> str:
             size=plan.world_size,
             count=len(plan.nodes),
         ),
-        _("GPUs {gpus} ({types}) · CPUs {cpus} · memory {memory} GB · zones: {zones}").format(
-            gpus=total.gpu_count if total.gpus_known else f"≥{total.gpu_count}" if total.gpu_count else "?",
-            types=types,
-            cpus=total.cpu_count if total.cpu_count is not None else "?",
-            memory=f"{total.memory_bytes / 1e9:.0f}" if total.memory_bytes is not None else "?",
-            zones=", ".join(total.zones) or "–",
-        ),
+        " · ".join(_totals(total)),
     ]
     if plan.estimate is not None:
         memory, step = plan.estimate.memory_per_gpu_gb, plan.estimate.step_time_s
@@ -82,6 +76,19 @@ def plan_text(plan: Plan) -> str:
             lines.append(f"      {process_name(process.name)}: {' '.join(process.argv)}")
     lines += _variables(plan)
     return clean("\n".join(lines))
+
+
+def _totals(total: Aggregate) -> Iterator[str]:
+    """Yield what the nodes add up to, and nothing of what the inventory does not say."""
+    gpus = total.gpu_count if total.gpus_known else f"≥{total.gpu_count}" if total.gpu_count else "?"
+    types = ", ".join(f"{count}×{name}" for name, count in total.gpu_types.items())
+    yield (_("GPUs {gpus} ({types})") if types else _("GPUs {gpus}")).format(gpus=gpus, types=types)
+    if total.cpu_count is not None:
+        yield _("CPUs {cpus}").format(cpus=total.cpu_count)
+    if total.memory_bytes is not None:
+        yield _("memory {memory} GB").format(memory=f"{total.memory_bytes / 1e9:.0f}")
+    if total.zones:
+        yield _("zones: {zones}").format(zones=", ".join(total.zones))
 
 
 def _variables(plan: Plan) -> Iterator[str]:

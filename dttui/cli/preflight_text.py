@@ -57,13 +57,12 @@ def result_lines(board: Board, seconds: float) -> Iterator[str]:
         yield from _drift_lines(board)
     if board.findings:
         yield ""
-    for finding in folded(board.findings):
+    told = folded(board.findings)
+    for finding in told:
         hint = f" → {finding.hint}" if finding.hint else ""
         yield one_line(f"{_MARKS[finding.severity]} {finding.code}: {finding.message}{hint}")
     yield ""
-    counts = [
-        sum(finding.severity is level for finding in board.findings) for level in (Severity.ERROR, Severity.WARNING)
-    ]
+    counts = [sum(finding.severity is level for finding in told) for level in (Severity.ERROR, Severity.WARNING)]
     nodes = ngettext("{count} node", "{count} nodes", len(board.names)).format(count=len(board.names))
     errors = ngettext("{count} error", "{count} errors", counts[0]).format(count=counts[0])
     warnings = ngettext("{count} warning", "{count} warnings", counts[1]).format(count=counts[1])

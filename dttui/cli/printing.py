@@ -45,6 +45,9 @@ class Printer:
     def __init__(self, output: str) -> None:
         self._output = output
         self._metric_at = 0.0
+        self._metric_of: tuple[int | None, int] = (-1, 0)
+        """Attempt and rank of the report that was printed last."""
+        self._metric_text = ""
         self._progress_at = 0.0
         self._can_rewrite = can_rewrite(sys.stderr)
         self._has_open_line = False
@@ -123,8 +126,13 @@ class Printer:
         if event.kind is EventKind.METRIC:
             if 0 <= event.time - self._metric_at < METRIC_INTERVAL_S:  # A clock that was set back silences none.
                 return ""
-            self._metric_at = event.time
-            return "  ".join(_metric_parts(event.data))
+            text = "  ".join(_metric_parts(event.data))
+            # Ranks that do not train together all report; a step is said once, and the lowest rank's is the job's.
+            which = (event.attempt, event.rank or 0)
+            if which[0] == self._metric_of[0] and (which[1] > self._metric_of[1] or text == self._metric_text):
+                return ""
+            self._metric_at, self._metric_of, self._metric_text = event.time, which, text
+            return text
         if event.kind is EventKind.JOB_STATE and self._was_said(event.message):
             return told_state(event.data.get("state"))
         if event.kind is EventKind.JOB_STATE:

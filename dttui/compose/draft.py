@@ -12,6 +12,7 @@ from dttui.errors import UsageError
 from dttui.fleet.live import EnvironmentStatus
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
+from dttui.jobs.board import forbidding
 from dttui.launch.submit import make_local_plan
 from dttui.planning.compose import ComposeState
 from dttui.planning.merged_findings import folded
@@ -38,6 +39,8 @@ class DraftPreview:
 
     Errors first, then warnings: hosts that cannot be used, the job, hosts that others use, too.
     """
+    refused_now: tuple[str, ...] = ()
+    """Hosts, or keys of the job, for which a launch would be refused now, though that may be over by then."""
 
 
 def preview_draft(
@@ -55,11 +58,12 @@ def preview_draft(
     if not state.selected:
         return DraftPreview(plan, errors)
     hosts = _in_use(plan, inventory, statuses)
-    taken = [finding for finding in hosts if finding.code != MERELY_BUSY]
+    taken = [_only_warned(finding) for finding in hosts if finding.code != MERELY_BUSY]
     busy = [finding for finding in hosts if finding.code == MERELY_BUSY]
+    refusals = [finding for finding in (*hosts, *map(forbidding, said)) if finding.severity is Severity.ERROR]
     # The sort is stable: of what is equally bad, this is the order.
     findings = errors_first([*_away(state, statuses), *taken, *said, *busy])
-    return DraftPreview(plan, tuple(folded(findings)))
+    return DraftPreview(plan, tuple(folded(findings)), tuple(dict.fromkeys(item.subject for item in refusals)))
 
 
 def facts_of(statuses: Mapping[str, EnvironmentStatus]) -> dict[str, HostFacts]:
@@ -81,11 +85,14 @@ def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> lis
 
 
 def _in_use(plan: Plan, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
-    """Return what would be in the way if the launch were now: warnings, for the same reason."""
+    """Return what would be in the way if the launch were now."""
     readings = {
         key: HostReading(status.facts, status.sample)
         for key, status in statuses.items()
         if status.is_usable and status.facts is not None and status.sample is not None
     }
-    found = check_room(plan, inventory, readings)
-    return [finding.model_copy(update={"severity": Severity.WARNING}) for finding in found]
+    return check_room(plan, inventory, readings)
+
+
+def _only_warned(finding: Finding) -> Finding:
+    return finding.model_copy(update={"severity": Severity.WARNING})

@@ -123,6 +123,7 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
             for event in events
             if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
         ),
+        refused=_refused(events),
         nodes_out=out,
         metrics=metrics,
         broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
@@ -145,6 +146,12 @@ def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
     if told is None or told.data.get("severity") == Severity.INFO.value:
         return None
     return show(told.message), show(str(told.data.get("hint") or ""))
+
+
+def _refused(events: Sequence[Event]) -> tuple[str, ...]:
+    by_code = {code: [str(event.data.get("subject")) for event in events if event.data.get("code") == code]
+               for code in ("refused", "unreachable")}  # fmt: skip
+    return tuple(by_code["refused"]) if not by_code["unreachable"] else ()
 
 
 def _is_of_unseen_python(event: Event) -> bool:

@@ -174,6 +174,8 @@ class Evidence:
     failures: tuple[Failed, ...] = ()
     findings: tuple[tuple[str, str], ...] = ()
     """Errors of the preflight: message and hint."""
+    refused: tuple[str, ...] = ()
+    """Hosts that were reached, and whose key or to whom our credentials were not acceptable; none was out of reach."""
     nodes_out: Mapping[str, str] = field(default_factory=dict)
     """Node without which an elastic job went on → what was told of it."""
     metrics: Mapping[int, Metric] = field(default_factory=dict)

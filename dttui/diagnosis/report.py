@@ -120,7 +120,8 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     """Return what there is to say of a job besides its failure: how it stands, or that nothing failed."""
     evidence = diagnosis.evidence
     if evidence.state is JobState.SUCCEEDED:
-        lines = list(evidence.nodes_out.values()) or [_("Nothing has failed.")]
+        fine = [] if evidence.apart is not None else [_("Nothing has failed.")]
+        lines = list(evidence.nodes_out.values()) or fine
         return [*lines, *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.CANCELLED:
         well = _("Nothing has failed: the job was cancelled.")
@@ -375,16 +376,16 @@ def _others(diagnosis: Diagnosis) -> Section:
     lines = []
     shown = diagnosis.others[:MOST_OTHERS]
     for other in shown:
-        lines.append(Line(_other_words(other)))
+        lines.append(Line(_other_words(other, is_over=diagnosis.first is None and diagnosis.evidence.state.is_final)))
         if other.last_line is not None and other.doing is not Doing.FAILED:
             lines.append(Line(f"    {other.last_line.text}", Kind.MUTED))
     lines += _rest(len(diagnosis.others), MOST_OTHERS)
     return Section(_("The other ranks") if diagnosis.first is not None else _("The ranks"), tuple(lines))
 
 
-def _other_words(other: Other) -> str:
+def _other_words(other: Other, *, is_over: bool) -> str:
     who = _("rank {rank} on {host}").format(rank=other.rank, host=other.node)
-    pieces = [doing_name(other.doing)]
+    pieces = [doing_name(other.doing, is_over=is_over)]
     if other.step is not None:
         pieces.append(_("step {step}").format(step=f"{other.step:,}"))
     if other.loss is not None:
@@ -392,11 +393,11 @@ def _other_words(other: Other) -> str:
     return f"{who}  " + " · ".join(pieces)
 
 
-def doing_name(doing: Doing) -> str:
-    """Return what became of a rank, in the person's language."""
+def doing_name(doing: Doing, *, is_over: bool = False) -> str:
+    """Return what became of a rank, in the person's language; `is_over` of a job in which none failed before it."""
     return {
         Doing.FAILED: _("failed too"),
-        Doing.ENDED: _("had ended with 0"),
+        Doing.ENDED: _("ended with 0") if is_over else _("had ended with 0"),
         Doing.STOPPED: _("ran until it was stopped"),
         Doing.RUNNING: _("runs"),
         Doing.STARTING: _("is starting"),

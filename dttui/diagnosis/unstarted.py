@@ -23,9 +23,12 @@ def why_unstarted(evidence: Evidence) -> Cause:
         return _missed(evidence, rendezvous)
     if evidence.exit_code == ExitCode.PREFLIGHT and evidence.findings:
         return _refused(evidence.findings)
-    if evidence.cleared and evidence.exit_code in (None, ExitCode.JOB_FAILED):
-        # The reason says which host that was, and what is known of it since.
-        return Cause("node-lost", evidence.reason, since_cleared(evidence, evidence.cleared), Confidence.CERTAIN)
+    if evidence.exit_code == ExitCode.UNREACHABLE and evidence.refused:
+        words = _("{hosts}: reached, and refused: its key or our credentials were not accepted. Nothing was started.")
+        hints = tuple(hint for _message, hint in evidence.findings if hint)
+        named = listed(list(evidence.refused), MOST_NAMED)
+        look = _("See what `dttui envs` says of that host, and try the way to it by hand.")
+        return Cause("host-refused", words.format(hosts=named), hints[:1] or (look,), Confidence.CERTAIN)
     known: dict[int, tuple[str, str, str]] = {
         ExitCode.UNREACHABLE: (
             "host-unreachable",
@@ -43,6 +46,9 @@ def why_unstarted(evidence: Evidence) -> Cause:
             _("Nothing is left running. Put right what is named above, and launch again."),
         ),
     }
+    if evidence.cleared and evidence.exit_code not in known:
+        # The reason says which host that was, and what is known of it since.
+        return Cause("node-lost", evidence.reason, since_cleared(evidence, evidence.cleared), Confidence.CERTAIN)
     before = _("`dttui attach {job} --output jsonl` prints all that was told before.").format(job=evidence.job_id)
     unknown = ("unknown", "", before)
     code, words, advice = known.get(evidence.exit_code or 1, unknown)

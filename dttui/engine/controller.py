@@ -171,9 +171,10 @@ class Controller:
 
     def _tell_end(self, outcome: AttemptOutcome) -> None:
         now, message = self._log.clock.now(), outcome.headline
-        if outcome.succeeded and not message:
+        if outcome.succeeded:
             # Of the events' own times, so that whoever takes one from the other comes to the same figure.
-            message = msg("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
+            took = msg("finished in {seconds} s", seconds=int(now - (self._log.began_at or now)))
+            message = msg("{what}; {why}", what=took, why=message) if message else took
         data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
         kept = outcome.model_dump(mode="json", exclude_defaults=True, exclude={"message", "hint"})
         first = {"first_failure": outcome.first_failure.model_dump()} if outcome.first_failure is not None else {}

@@ -25,7 +25,7 @@ from dttui.jobs import JobDirectory
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
 from dttui.spec.findings import warning
-from dttui.words import listed
+from dttui.words import listed, size_text
 from dttui.workdir.selection import survey
 from dttui.workdir.sending import Bundle, make_bundle
 
@@ -181,10 +181,10 @@ class GangStart:
         sent = int(data["sent_bytes"])
         if sent:
             message = nmsg(
-                "{count} file for the job; sent {size:.1f} MB to {hosts} of {all} hosts",
-                "{count} files for the job; sent {size:.1f} MB to {hosts} of {all} hosts",
+                "{count} file for the job; sent {size} to {hosts} of {all} hosts",
+                "{count} files for the job; sent {size} to {hosts} of {all} hosts",
                 bundle.count,
-                size=sent / 1e6,
+                size=size_text(sent),
                 hosts=self._progress.receivers,
                 all=len(self._nodes),
             )

@@ -400,7 +400,8 @@ class GangWatch:
             return outcome.model_copy(update={**failed, "message": apart.message, "hint": apart.why})
         said = ended
         if apart is not None:
-            said = msg("{what}; {why}", what=ended, why=apart.whole) if ended else apart.whole
+            # Why, and what to do, was told in a finding; an outcome is read in a line.
+            said = msg("{what}; {why}", what=ended, why=apart.message) if ended else apart.message
         return outcome.model_copy(update={"message": said})
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
 
 from dttui.agent_words import agent_text
-from dttui.errors import AgentError, AuthenticationError, BrokenProtocolError, HostError, HostKeyError
+from dttui.errors import REFUSALS, AgentError, BrokenProtocolError, HostError
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
@@ -166,6 +166,6 @@ def _judge(sample: HostSample) -> tuple[EnvironmentState, str]:
 def _state_of(error: HostError) -> EnvironmentState:
     if isinstance(error, AgentError):
         return EnvironmentState.NO_AGENT
-    if isinstance(error, (HostKeyError, AuthenticationError)):
+    if isinstance(error, REFUSALS):
         return EnvironmentState.REFUSED
     return EnvironmentState.UNREACHABLE

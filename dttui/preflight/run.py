@@ -13,7 +13,7 @@ from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsR
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostFacts, HostSample
 
-from dttui.errors import AgentError, HostError
+from dttui.errors import REFUSALS, AgentError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import _, joined
 from dttui.inventory.models import Inventory, Reach
@@ -163,10 +163,11 @@ class Preflight:
     def _give_up(self, name: str, failure: HostError, seconds: float) -> None:
         """Write that a node cannot be used; checks that were not made stay unknown."""
         self.board.unreachable[name] = failure
-        found = error("unreachable", name, failure.message, failure.hint)
+        code, word = ("refused", _("refused")) if isinstance(failure, REFUSALS) else ("unreachable", _("failed"))
+        found = error(code, name, failure.message, failure.hint)
         row = self.board.rows[name]
         where = Check.REACH if row[Check.REACH].status is CheckStatus.PENDING else Check.SOFTWARE
-        self.board.put(name, {where: Judgement(_("failed"), (found,))}, seconds)
+        self.board.put(name, {where: Judgement(word, (found,))}, seconds)
         open_checks = [check for check, cell in row.items() if cell.status is CheckStatus.PENDING]
         self.board.put(name, dict.fromkeys(open_checks, Judgement(status=CheckStatus.UNKNOWN)))
 

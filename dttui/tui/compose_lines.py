@@ -10,6 +10,10 @@ from dttui.i18n import _, ngettext
 from dttui.planning import Aggregate, Estimate, gpu_sum
 from dttui.spec import Finding
 from dttui.tui.cost_words import verdict
+from dttui.words import listed
+
+MOST_NAMES = 3
+"""Hosts that a line names."""
 
 
 def title_line(*, demo: bool) -> Content:
@@ -44,6 +48,7 @@ def readiness(
     was_refused: bool,
     ticked: int,
     unusable: int,
+    refused: Sequence[str],
     estimate: Estimate | None,
 ) -> Content:
     """Return whether the job can be launched, and the first thing that is missing.
@@ -55,6 +60,7 @@ def readiness(
         was_refused: whether a launch was tried in vain, so that what is missing is no longer a gentle hint.
         ticked: environments.
         unusable: of these, those that cannot be used now; it forbids nothing, since it may be over at the launch.
+        refused: of these, those for which a launch would be refused now; that forbids nothing either.
         estimate: what the job costs, where that is known; it forbids nothing either, since it may be wrong.
     """
     if missing and was_refused:
@@ -70,6 +76,9 @@ def readiness(
             ticked,
         )
         return Content.styled("⚠ " + told.format(unusable=unusable, count=ticked), "$finding-warning")
+    if refused and is_planned:
+        told = _("a launch would be refused now: {hosts}").format(hosts=listed(refused, MOST_NAMES))
+        return Content.styled(f"⚠ {told}", "$finding-warning")
     if is_planned and estimate is not None and not estimate.fits:
         told = _("{verdict} by the estimate; can be launched").format(verdict=verdict(estimate).word)
         return Content.styled(f"⚠ {told}", "$finding-warning")

@@ -150,7 +150,7 @@ def gpu_text(choice: Choice, *, memory: bool = True) -> str:
     for name in choice.gpu_types:
         types[line(name)] = types.get(line(name), 0) + 1
     if not types:
-        return _("{count} GPUs").format(count=choice.gpu_count)
+        return _gpus(choice.gpu_count)
     text = " ".join(f"{count}×{name}" for name, count in types.items())
     size = choice.gpu_memory_bytes
     if not memory or not size or len(types) > 1:

@@ -38,6 +38,8 @@ def test_two_trainings_that_end_well_are_told_as_two_wherever_it_is_looked(tmp_p
     done = dttui("--demo", "--apply", job(tmp_path, ALONE))
     assert done.returncode == 0, done.stderr
     assert NONE in done.stdout
+    assert "finished in " in done.stdout
+    assert (done.stdout + done.stderr).count("The script never calls init_process_group") == 1
     (summary,) = jobs.list_jobs()
     found = {
         NONE: [dttui_here("status", summary.job_id), dttui_here("ps", "--all"), dttui_here("diagnose", summary.job_id)],

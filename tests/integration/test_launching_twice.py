@@ -30,7 +30,7 @@ def test_a_second_launch_sends_no_file_and_a_third_what_has_changed(tmp_path: Pa
     job = shell_job(tmp_path, {ONE: 1, TWO: 1}, "grep -q 'x = [12]' train.py && test -s data.bin", workdir="work")
     first = sent(job)
     assert (first["sent_bytes"], first["files"]) == (2 * 3_000_006, 2)
-    assert first["message"] == "2 files for the job; sent 6.0 MB to 2 of 2 hosts"
+    assert first["message"] == "2 files for the job; sent 6 MB to 2 of 2 hosts"
     second = sent(job)
     assert second["sent_bytes"] == 0
     assert second["message"] == "2 files for the job; the hosts had all their content already"

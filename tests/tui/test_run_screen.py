@@ -493,5 +493,7 @@ async def test_ranks_that_train_apart_are_a_warning_while_they_run_and_in_a_good
         writer.outcome(JobState.SUCCEEDED, "they do not train together. Why", 0)
         await look(app, pilot)
         assert text_of(app, "#run-status") == "⚠ succeeded · they do not train together. Why · exit code 0"
+        assert "⚠ SUCCEEDED" in screen_text(app)
+        assert "✓ SUCCEEDED" not in screen_text(app)
         shown = app.screen.query_one("#run-status").styles.background
         assert shown == Color.parse(app.theme_variables["state-unknown"])

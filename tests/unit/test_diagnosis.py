@@ -432,3 +432,19 @@ def test_after_a_launch_that_failed_only_ranks_that_were_seen_to_start_are_said_
         2: Doing.ABSENT,
         3: Doing.ABSENT,
     }
+
+
+def test_of_a_good_end_without_a_group_it_is_not_said_that_nothing_has_failed() -> None:
+    fields = {"state": JobState.SUCCEEDED, "exit_code": 0}
+    assert "Nothing has failed." in text_of(diagnose(evidence(**fields)))
+    apart = ("the 4 ranks have formed no process group", "Call init_process_group.")
+    said = text_of(diagnose(evidence(**fields, apart=apart)))
+    assert "Nothing has failed." not in said
+    assert apart[0] in said
+
+
+def test_a_rank_of_a_job_that_is_over_ended_and_had_not_ended_before_anything() -> None:
+    over = evidence(state=JobState.SUCCEEDED, exit_code=0)
+    said = text_of(diagnose(over))
+    assert "rank 0 on a  ended with 0" in said
+    assert "had ended" not in said

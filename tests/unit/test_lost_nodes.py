@@ -17,7 +17,7 @@ from dttui.engine import lost_host_cleanup as module
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.nodes import node_run
 from dttui.files import write_atomic
-from dttui.i18n import msg
+from dttui.i18n import msg, set_language
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.aftermath import MESSAGE_ALONE, OUTCOME, Aftermath
@@ -119,7 +119,7 @@ def test_once_a_lost_host_is_known_to_be_clean_nobody_says_any_more_that_it_is_u
     unknown = msg("What runs there is unknown; look at the host when it is back.")
     alone = msg("stopped on request, but {what}", what=msg("{hosts} could not be reached", hosts="gpu1"))
     outcome = {"nodes": {"gpu1": {"end": "lost"}}}
-    data = {"state": "FAILED", "exit_code": 1, OUTCOME: outcome, MESSAGE_ALONE: alone}
+    data = {"state": "FAILED", "exit_code": 100, OUTCOME: outcome, MESSAGE_ALONE: alone}
     log = EventLog(directory.events)
     told = msg("{message}. {hint}", message=alone, hint=unknown)
     log.add(EventKind.JOB_STATE, told, attempt=0, data=data)
@@ -129,9 +129,10 @@ def test_once_a_lost_host_is_known_to_be_clean_nobody_says_any_more_that_it_is_u
     def said() -> list[str]:
         for verb in verbs:
             main(["--lang", language, *verb])
+        set_language("en")
         return capsys.readouterr().out.splitlines()
 
-    word = {"en": "is unknown", "zh": "未知"}[language]
+    word = {"en": "is unknown", "zh": "不知道那里"}[language]
     assert any(word in line for line in said())
     log.add(EventKind.NODE_STATE, "looked again", attempt=0, node="gpu1", data={"state": "stopped"})
     after = said()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample
 
 from dttui.compose.draft import preview_draft
 from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState
-from dttui.i18n import Message, retell, set_language
+from dttui.i18n import Message, retell, set_language, speaking
 from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
 from dttui.preflight.occupation import HostReading, check_room
 from dttui.spec.models import GpuRequest, Node, NodeResources
+from dttui.tui.compose_lines import readiness
 from tests.tui.catalogue import compile_catalogues
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
@@ -112,6 +114,29 @@ def test_a_draft_is_only_warned_of_what_a_launch_would_be_refused_for() -> None:
     outlook = preview_draft(ComposeState(selected=("sim",), master="sim"), INVENTORY, {"sim": busy}, Path())
     (finding,) = [item for item in outlook.findings if item.subject == "sim"]
     assert (finding.code, finding.severity) == ("gpus-taken", Severity.WARNING)
+    assert outlook.refused_now == ("sim",)
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "refused"), ("zh", "拒绝")])
+def test_a_draft_that_would_be_refused_now_is_not_called_ready(language: str, word: str) -> None:
+    with speaking(language):
+        told = {
+            refused: readiness(
+                (),
+                has_errors=False,
+                is_planned=True,
+                was_refused=False,
+                ticked=1,
+                unusable=0,
+                refused=refused,
+                estimate=None,
+            ).plain
+            for refused in ((), ("sim",))
+        }
+    assert told[()].startswith("✓")
+    assert told["sim",].startswith("⚠")
+    assert "sim" in told["sim",]
+    assert word in told["sim",]
 
 
 def test_a_draft_tells_once_and_last_of_hosts_that_are_merely_busy() -> None:

@@ -252,3 +252,11 @@ def test_the_result_shows_who_differs_and_sums_up() -> None:
     assert "torch    2.13.0 (1)  2.12.1: b" in told
     assert "✗ x: broken → Mend it." in told
     assert told[-1] == "2 nodes checked in 1.2 s: 1 error, 0 warnings"
+
+
+def test_the_sum_counts_the_lines_above_it() -> None:
+    board = Board(("a", "b"))
+    board.say([warning("disk-low", name, f"{name}: little room") for name in ("a", "b")])
+    *told, total = result_lines(board, 1.25)
+    assert sum(line.startswith("⚠") for line in told) == 1
+    assert total.endswith("0 errors, 1 warning")

@@ -414,6 +414,7 @@ class ComposeScreen(Screen[None]):
             was_refused=self._was_refused,
             ticked=len(known),
             unusable=sum(status is not None and status.is_away for status in known),
+            refused=self.draft.outlook.refused_now,
             estimate=self.draft.estimate,
         )
         self.query_one("#readiness", Static).update(line)

@@ -224,10 +224,13 @@ class RunScreen(Screen[None]):
     def _show_head(self) -> None:
         view = self.view
         state = words.job_state(view.state)
+        # Green is for what is well altogether.
+        is_doubtful = bool(view.apart) and view.state is JobState.SUCCEEDED
+        symbol, colour = ("⚠", "finding-warning") if is_doubtful else (state.symbol, state.colour)
         attempt = _("attempt {number}").format(number=view.attempt)
         left = [
             Content.styled(self._job_name(), "bold"),
-            Content.styled(f"  {state.symbol} {words.state_name(view.state)}", f"bold ${state.colour}"),
+            Content.styled(f"  {symbol} {words.state_name(view.state)}", f"bold ${colour}"),
             Content.styled(f"  {attempt}", "$muted"),
         ]
         if view.started_at is not None:
