@@ -84,10 +84,10 @@ def check_network(
         message = _("training across zones may suffer from the latency between them: {zones}")
         message = message.format(zones=", ".join(zones))
         if link is not None:
-            message += f"; {describe_link(link, now)}"
+            message = _("{what}; {why}").format(what=message, why=describe_link(link, now))
         if communication_share is not None:
             share = _("communication takes {share} of a step").format(share=f"{communication_share:.0%}")
-            message += f"; {share}"
+            message = _("{what}; {why}").format(what=message, why=share)
         hint = _("Choose environments of one zone where you can.")
         findings.append(warning("cross-zone", "cluster.nodes", message, hint))
     findings += _same_machines(members)

@@ -89,6 +89,8 @@ class Root:
     def _above(self, name: str) -> Iterator[tuple[int, str]]:
         """Open the directory that holds a name."""
         *above, last = name.split("/")
+        if last == "..":
+            raise LinkError(errno.EXDEV, os.strerror(errno.EXDEV), name)
         parent = self._descriptor
         try:
             for part in above:

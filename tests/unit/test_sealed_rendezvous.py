@@ -379,3 +379,23 @@ def test_nodes_meet_in_rounds_whose_ranks_have_a_store_each_on_the_first_nodes_a
     for thread in threads:
         thread.join(30.0)
     assert over == [1, 0]
+
+
+def test_what_is_just_being_told_is_not_taken_for_forged_by_the_thread_that_mends(world: World) -> None:
+    node = world.shared()
+    over = threading.Event()
+
+    def mend() -> None:
+        while not over.is_set():
+            node.mend()
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    try:
+        for number in range(500):
+            node.set("1/place", str(number))
+    finally:
+        over.set()
+        mending.join()
+    assert world.told == []
+    assert world.shared().get("1/place") == b"499"

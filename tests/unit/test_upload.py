@@ -313,3 +313,11 @@ def test_without_git_its_rules_are_read_all_the_same(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", "/nonexistent")
     assert list_with_git(tmp_path) is None
     assert set(names(tmp_path)) == without
+
+
+@pytest.mark.parametrize("name", ["..", "below/..", "../x"])
+def test_the_status_of_a_name_that_leads_above_the_root_is_not_given(tmp_path: Path, name: str) -> None:
+    (tmp_path / "root" / "below").mkdir(parents=True)
+    (tmp_path / "x").write_text("above")
+    with pytest.raises(LinkError):
+        Root(tmp_path / "root").status(name)

@@ -311,6 +311,8 @@ class SealedStore(Store):
         self._report = report
         self._told: dict[str, tuple[bytes, float]] = {}
         """Name → envelope that this node has put there, and until when it looks after that."""
+        self._lock = threading.RLock()
+        """torch's thread that keeps the rendezvous alive looks after what another one is just telling."""
         self._counted: dict[str, int] = {}
         self._rank, self._size = 0, 1
         self.all_came = False
@@ -339,7 +341,8 @@ class SealedStore(Store):
 
     def forget(self) -> None:
         """Look no more after what was told: that round is over."""
-        self._told.clear()
+        with self._lock:
+            self._told.clear()
         self._counted.clear()
         self.all_came = False
 
@@ -349,12 +352,13 @@ class SealedStore(Store):
 
     def mend(self) -> None:
         """Put back what this node has told of late and somebody has altered."""
-        for name, (envelope, until) in list(self._told.items()):
-            if time.monotonic() > until:
-                self._told.pop(name, None)
-            elif (found := self._table.read(name)) != envelope:
-                self._table.put(name, envelope)
-                self._report(_short(name), "deleted" if found is None else "forged", True)
+        with self._lock:
+            for name, (envelope, until) in list(self._told.items()):
+                if time.monotonic() > until:
+                    self._told.pop(name, None)
+                elif (found := self._table.read(name)) != envelope:
+                    self._table.put(name, envelope)
+                    self._report(_short(name), "deleted" if found is None else "forged", True)
 
     @property
     def _limit_s(self) -> float:
@@ -362,8 +366,9 @@ class SealedStore(Store):
 
     def _tell(self, name: str, content: bytes, mend_s: float) -> None:
         envelope = self._seal.close(name, content)
-        self._told[name] = envelope, time.monotonic() + mend_s
-        self._table.put(name, envelope)
+        with self._lock:
+            self._told[name] = envelope, time.monotonic() + mend_s
+            self._table.put(name, envelope)
 
     def _shares(self, name: str) -> list[str]:
         return [f"{name}/{rank}" for rank in range(self._size)]

@@ -68,7 +68,7 @@ class RunScreen(Screen[None]):
         Binding("3", "tab('events')", N_("events"), show=False, id="run.events", tooltip=N_("Show what happened")),
         Binding("4", "tab('why')", N_("why"), show=False, id="run.why", tooltip=N_("Show why it failed")),
         Binding("5", "tab('checks')", N_("checks"), show=False, id="run.checks", tooltip=N_("Show the preflight")),
-        Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; the job goes on")),
+        Binding("escape", "app.pop_screen", N_("back"), id="run.back", tooltip=N_("Go back; a job that runs goes on")),
     ]
 
     def __init__(self, directory: JobDirectory, face: App, attachments: Attachments, *, just_launched: bool) -> None:
