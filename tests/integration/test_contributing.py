@@ -178,9 +178,12 @@ def test_an_added_metric_is_in_the_agents_prometheus_text_and_an_alert_may_wait_
     run: Run, nvml_stub: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     driver = nvml_stub(gpus=2, settings={"fan": 45, "fan.1": 80})
-    told = run("dtagent", "metrics", environment={name: driver[name] for name in ("LD_LIBRARY_PATH", CONTROL)})
+    environment = {name: driver[name] for name in ("LD_LIBRARY_PATH", CONTROL)}
+    told = run("dtagent", "metrics", environment=environment)
     speeds = re.findall(r'^dtagent_gpu_fan_speed_ratio\{gpu="(\d)".*\} (.*)$', told.stdout, re.MULTILINE)
     assert speeds == [("0", "0.45"), ("1", "0.8")], told.stdout + told.stderr
+    shown = run("dtagent", "top", environment=environment)
+    assert re.findall(r"fan \d+%", shown.stdout) == ["fan 45%", "fan 80%"], shown.stdout + shown.stderr
     alerts = {"alerts": [{"metric": "gpu.fan > 90 for 10m"}]}
     job = write_job(tmp_path, {ONE: 1}, framework="command", run={"command": ["true"]}, monitoring=alerts)
     assert run("dttui", "validate", job).returncode == 0
