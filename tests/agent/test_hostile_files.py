@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.attempts import adoption, failures, history
+from dtagent.attempts import adoption, failures, history, rendezvous
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
@@ -151,6 +151,25 @@ def test_a_failure_that_is_none_is_left_out(files: AttemptFiles, text: str) -> N
 def test_a_failure_without_a_time_is_told_all_the_same(files: AttemptFiles, time: str) -> None:
     (files.failures / "0.json").write_text(f'{{"rank": 0, "time": {time}, "error": "x"}}')
     assert [(item.rank, item.time) for item in failures.read(files)] == [(0, 0.0)]
+
+
+def test_no_number_that_a_job_writes_breaks_the_frame_that_its_status_comes_in(
+    files: AttemptFiles, tmp_path: Path
+) -> None:
+    huge = "1" + "0" * 400
+    (files.failures / "0.json").write_text(f'{{"rank": 0, "time": 1, "error": "x", "memory_limit_mib": {huge}}}')
+    disturbance = f'{{"what": "state", "how": "forged", "mended": true, "count": {huge}}}'
+    (files.failures / "rendezvous.json").write_text(f"[{disturbance}]")
+    told = Attempts(tmp_path, list).status(AttemptKey("job", 0))
+    assert [item.rank for item in told.failures] == [0]
+    assert [item.how for item in told.disturbances] == ["forged"]
+    assert decode(encode({"result": to_wire(told)}))["result"]["failures"]
+
+
+@pytest.mark.parametrize("pid", ["1e999", "[]", '"me"'])
+def test_whether_ranks_meet_is_told_whatever_one_writes_of_itself(files: AttemptFiles, pid: str) -> None:
+    (files.ranks / "0.json").write_text(f'{{"pid": {pid}, "start_time": 1}}')
+    assert rendezvous.look(files, 0, 29500).ranks_connected == []
 
 
 @pytest.mark.parametrize("letter", ["a", "\0", "汉"])

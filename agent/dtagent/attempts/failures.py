@@ -47,6 +47,7 @@ def read(files: AttemptFiles) -> list[RankFailure]:
         with contextlib.suppress(DaciteError, ValueError, TypeError):
             fields = {**body, "rank": rank, "time": _time(body.get("time"))}
             fields.update({name: _status(body.get(name)) for name in ("exit_code", "signal")})
+            fields["memory_limit_mib"] = _amount(body.get("memory_limit_mib"))
             failures.append(from_dict(RankFailure, fields))
     return _bounded(failures)
 
@@ -59,7 +60,7 @@ def disturbances(files: AttemptFiles) -> list[Disturbance]:
         for item in told[:MAX_DISTURBANCES] if isinstance(told, list) else []:
             with contextlib.suppress(DaciteError, ValueError, TypeError, KeyError):
                 body = {**item, "what": str(item["what"])[:SHORT_TEXT], "how": Tampering(item["how"]).value}
-                found.append(from_dict(Disturbance, body))
+                found.append(from_dict(Disturbance, {**body, "count": _amount(item.get("count")) or 1}))
     return found
 
 
@@ -109,6 +110,11 @@ def _time(value: Any) -> float:
         number = float(value)
         return number if math.isfinite(number) else 0.0
     return 0.0
+
+
+def _amount(value: Any) -> int | None:
+    """Return a number that a frame may hold; `None` for any other."""
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 def _status(value: Any) -> Any:

@@ -45,7 +45,7 @@ def _ranks(files: AttemptFiles, port: int) -> dict[tuple[int, int], tuple[int, i
     for path in files.ranks.glob("*.json"):
         rank = rank_of(path)
         if rank is not None:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
                 told = untrusted_files.read_object(path)
                 found[int(told["pid"]), int(told["start_time"])] = rank, int(told.get("port", port))
     return found
