@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from dtagent.protocol.jobs import AttemptKey
 from dtagent.supervision import journal, records
 from dtagent.supervision.family import Family
 from dtagent.supervision.records import Records
+from dtagent.system import processes
 
 
 @pytest.fixture
@@ -54,3 +58,31 @@ def test_what_is_made_anew_is_what_the_ranks_said_last(files: AttemptFiles, kept
     (files.ranks / "0.group.json").unlink()
     kept.look()
     assert there(files) == {}
+
+
+def test_a_log_that_was_removed_while_the_disk_was_full_is_copied_once_there_is_room(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor is kept of what could not be made, and nothing that the process printed is lost."""
+    monkeypatch.setattr(records, "LOOK_S", 0.0)
+    log, write, is_full = files.logs / "0.out", os.pwrite, True
+
+    def write_where_there_is_room(descriptor: int, data: bytes, offset: int) -> int:
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data, offset)
+
+    with log.open("ab", 0) as out, subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=out) as cat:
+        started = processes.identify(cat.pid)
+        assert started is not None
+        kept = Records(files, lambda: Family(AttemptKey("none", 0), 0, members=(started,)))
+        out.write(b"step 1\n")
+        monkeypatch.setattr(os, "pwrite", write_where_there_is_room)
+        shutil.rmtree(files.directory)
+        for _look in range(3):
+            kept.look()
+        is_full = False
+        kept.look()
+        assert log.read_bytes() == b"step 1\n"
+        assert cat.stdin is not None
+        cat.stdin.close()

@@ -202,12 +202,16 @@ class Records:
             return
         before = self._rescued.get(path.name)
         source = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
-        inode = os.fstat(source).st_ino
+        try:
+            # Where there is one, it was a copy that is gone too: its source is still the one that is written to.
+            rescued = _Rescued(source, before.stands_for if before is not None else os.fstat(source).st_ino, path)
+        except OSError:
+            os.close(source)
+            raise
         if before is not None:
-            # It was a copy that is gone too: its source is still the one that is written to.
             os.close(before.source)
-            inode = before.stands_for
-        self._rescued[path.name] = _Rescued(source, inode, path)
+        self._rescued[path.name] = rescued
+        rescued.copy(path)
 
 
 class _Rescued:
@@ -226,7 +230,6 @@ class _Rescued:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self.inode = os.fstat(descriptor).st_ino
         os.close(descriptor)
-        self.copy(path)
 
     def copy(self, path: Path) -> None:
         """Copy what has been written since."""
