@@ -357,7 +357,8 @@ def _log_bytes(frame: dict[str, Any]) -> tuple[int, bool]:
     told = result if isinstance(result, dict) else {}
     chunks, status = told.get("chunks"), told.get("status")
     data = (chunk.get("data") for chunk in chunks if isinstance(chunk, dict)) if isinstance(chunks, list) else ()
-    is_over = isinstance(status, dict) and status.get("state") in _FINAL
+    state = status.get("state") if isinstance(status, dict) else None
+    is_over = isinstance(state, str) and state in _FINAL
     return sum(len(item) for item in data if isinstance(item, str)), is_over
 
 

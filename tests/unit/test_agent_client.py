@@ -8,7 +8,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey, UploadRequest
+from dtagent.protocol.jobs import AttemptKey, FollowReply, UploadRequest
 from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
 from dtagent.protocol.telemetry import TelemetryReply
 
@@ -98,6 +98,14 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_agent() -> None:
     client = await connect(agent(lambda _: {"samples": [{"seq": "many"}]}))
     with pytest.raises(AgentError, match="makes no sense"):
         await client.call("telemetry", None, TelemetryReply)
+    await client.close()
+
+
+@pytest.mark.parametrize("state", [[], {}, 7, None])
+async def test_a_state_that_is_no_word_is_an_error_of_the_agent(state: object) -> None:
+    client = await connect(agent(lambda _: {"status": {"state": state}, "chunks": []}))
+    with pytest.raises(AgentError, match="makes no sense"):
+        await client.call("follow", None, FollowReply)
     await client.close()
 
 
