@@ -109,7 +109,8 @@ class ProcessStream:
             await self._ends()
         self._signal(signal.SIGKILL)
         await self._ends()  # But for what waits in the kernel, or is another user's.
-        self._transport.close()
+        with contextlib.suppress(PermissionError):  # It sends a signal once more.
+            self._transport.close()
         self._stderr_reader.cancel()
         await asyncio.wait({self._stderr_reader})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import signal
@@ -22,7 +23,7 @@ NEXT_ADDRESS_AFTER_S = 0.25
 """How long an address has a head start before the next is tried beside it (RFC 8305)."""
 
 END_GRACE_S = 2.0
-"""How long a ProxyCommand has to end after SIGTERM."""
+"""How long a ProxyCommand has to end after SIGTERM, and again after SIGKILL."""
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -92,14 +93,13 @@ class ProxyCommand:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def end(self) -> None:
-        """Blocking. End it and its process group."""
-        try:
+        """Blocking. End it and its process group, but for what waits in the kernel, or is another user's by sudo."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGTERM)
-                self._process.wait(timeout=END_GRACE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+                with contextlib.suppress(PermissionError):
+                    os.killpg(self._process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=END_GRACE_S)
         self._stderr.close()
 
 

@@ -256,11 +256,11 @@ async def test_a_command_that_may_not_be_ended_is_let_go_of_in_time(
 ) -> None:
     """As sudo makes one: it is another user's, and no signal of ours reaches it."""
 
-    def refuse(group: int, number: int) -> None:
+    def refuse(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "killpg", refuse)
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
+    monkeypatch.setattr(subprocess.Popen, "kill", refuse)
     began = time.monotonic()
     error = await refusal(reaches(f"echo $$ >{tmp_path}/pid; exec sleep 600"), 1.0)
     assert error.message.endswith("gave no shell within 1 s")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +15,12 @@ import pytest
 from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import bootstrap_input
+from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh import SshTransport
+from dttui.transport.ssh_config import Target
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import USER, Sshd, free_port, running_sshd
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.sshd
 
@@ -194,3 +200,24 @@ async def test_a_proxy_command_that_fails_is_an_error_with_its_words(
     configure(ssh_config, "Host gpu", f"ProxyCommand {command}")
     with pytest.raises(HostUnreachableError, match=f"the ProxyCommand of gpu ended .*{complaint}"):
         await transport.connect(sshd.environment(host="gpu"), NOBODY, TIMEOUT_S)
+
+
+def test_a_proxy_command_that_may_not_be_ended_is_let_go_of_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As sudo makes one: it is another user's, and no signal of ours reaches it."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    told = tmp_path / "pid"
+    command = ProxyCommand(Target("gpu", "gpu", proxy_command=f"sh -c 'echo $$ >{told}; exec sleep 600'"))
+    wait_until(lambda: told.exists() and told.read_text().endswith("\n"), "the command to run", TIMEOUT_S)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", refuse)
+        began = time.monotonic()
+        command.end()
+        assert time.monotonic() - began < TIMEOUT_S
+    os.kill(int(told.read_text()), signal.SIGKILL)
+    command.end()
+    command.socket.close()
