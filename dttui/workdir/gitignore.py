@@ -34,10 +34,10 @@ class IgnoreRules:
         """
         try:
             with root.open(f"{name}/.gitignore" if name else ".gitignore") as stream:
-                text = stream.read(MAX_RULES_BYTES).decode(errors="surrogateescape")
+                text = stream.read(MAX_RULES_BYTES).decode("utf-8-sig", "surrogateescape")
         except OSError:
             return
-        rules = [rule for line in text.splitlines() if (rule := _parse(line)) is not None]
+        rules = [rule for line in text.split("\n") if (rule := _parse(line)) is not None]
         if rules:
             self._rules.append((f"{relative}/" if relative else "", rules))
 
@@ -87,6 +87,7 @@ def _git(directory: Path, *arguments: str) -> tuple[str, int] | None:
 
 
 def _parse(line: str) -> _Rule | None:
+    line = line.removesuffix("\r")
     line = re.sub(r"(?<!\\)((?:\\\\)*) +$", r"\1", line)
     keeps = line.startswith("!")
     text = line[keeps:]

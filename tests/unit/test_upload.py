@@ -321,3 +321,15 @@ def test_the_status_of_a_name_that_leads_above_the_root_is_not_given(tmp_path: P
     (tmp_path / "x").write_text("above")
     with pytest.raises(LinkError):
         Root(tmp_path / "root").status(name)
+
+
+@pytest.mark.parametrize(
+    "rules", ["\ufefffirst.txt\n", "first.txt\r\nsecond.txt\r\n", "# a\x0cfirst.txt\n", "a\u2028*\n"]
+)
+def test_without_git_lines_are_what_git_takes_for_lines(tmp_path: Path, rules: str) -> None:
+    (tmp_path / ".gitignore").write_text(rules, newline="")
+    write(tmp_path, "first.txt", "second.txt", "third.txt")
+    without = set(names(tmp_path))
+    git(tmp_path, "init", "-q")
+    assert list_with_git(tmp_path) is not None
+    assert set(names(tmp_path)) == without
