@@ -101,7 +101,11 @@ class AgentClient:
     async def over(cls, connection: Connection) -> AgentClient:
         """Reach the agent over a connection there is; see `connect`. Closing the client closes the connection."""
         client = cls(connection.environment, connection, await connection.run(RemoteCommand.AGENT))
-        await client._greet()
+        try:
+            await client._greet()
+        except BaseException:
+            await client.leave()
+            raise
         return client
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from dtagent.protocol.jobs import AttemptKey, FollowReply, UploadRequest
-from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES
+from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES, ErrorCode
 from dtagent.protocol.telemetry import TelemetryReply
 
 from dttui.errors import AgentError, BrokenProtocolError, HostUnreachableError
@@ -99,6 +99,23 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_agent() -> None:
     with pytest.raises(AgentError, match="makes no sense"):
         await client.call("telemetry", None, TelemetryReply)
     await client.close()
+
+
+async def test_an_agent_that_refuses_to_talk_leaves_nothing_running() -> None:
+    async def play(process: FakeProcess) -> int:
+        await process.stdout.write(MAGIC)
+        while line := await process.stdin.readline():
+            refusal = {"id": json.loads(line)["id"], "error": {"code": ErrorCode.VERSION, "message": "no"}}
+            await process.stdout.write(json.dumps(refusal).encode() + b"\n")
+        return 0
+
+    transport = FakeTransport({"gpu1": FakeHost(play)})
+    connection = await transport.connect(ENVIRONMENT, Nobody(), 5.0)
+    before = asyncio.all_tasks()
+    with pytest.raises(AgentError, match="no common version"):
+        await AgentClient.over(connection)
+    assert {task.get_name() for task in asyncio.all_tasks() - before} == set()
+    await connection.close()
 
 
 @pytest.mark.parametrize("state", [[], {}, 7, None])
