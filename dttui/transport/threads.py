@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TypeVar
 
-from dttui.errors import DttuiError
 from dttui.transport.turns import Turns
 
 T = TypeVar("T")
@@ -136,7 +135,7 @@ def _settle(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[T], functio
     """In a thread: have the event loop learn what came of a function."""
     try:
         act = functools.partial(outcome.set_result, function())
-    except (DttuiError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - whoever waits is told of whatever it was
         act = functools.partial(outcome.set_exception, error)
     with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
         loop.call_soon_threadsafe(lambda: None if outcome.done() else act())

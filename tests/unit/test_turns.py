@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from dttui.transport.deadline import Deadline
+from dttui.transport.threads import Threads
 from dttui.transport.turns import Dials, Turns
 from tests.waiting import until
 
@@ -125,3 +126,12 @@ async def test_what_is_reached_in_the_moment_that_it_is_given_up_is_closed() -> 
     with pytest.raises(asyncio.CancelledError):
         await whole
     assert line.is_closed
+
+
+async def test_what_goes_wrong_in_a_look_up_reaches_who_waits_for_it() -> None:
+    threads = Threads()
+    try:
+        with pytest.raises(ValueError, match="nonsense"):
+            await asyncio.wait_for(threads.looking_up(int, "nonsense"), DEADLINE_S)
+    finally:
+        threads.close()

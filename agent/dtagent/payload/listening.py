@@ -8,8 +8,6 @@ import socket
 import sys
 from typing import Any
 
-BACKLOG = 4096
-
 
 def on_address(address: str, port: int) -> socket.socket | None:
     """Return a socket that is bound to one address; `None`, and say so, where all are to be listened on.
