@@ -255,9 +255,11 @@ def why_failed(
     if told_of is None:
         of_first = [item for item in given_up if first is not None and item.name == first.node]
         if of_first or not failures:
-            return _of_given_up([*of_first, *(item for item in given_up if item not in of_first)], job_id)
+            others = [item for item in given_up if item not in of_first]
+            message, hint = _of_given_up([*of_first, *others], job_id)
+            return (msg("{what}; {why}", what=message, why=over) if over else message), hint
         told_of = failures[0]
-    message: str = told_of.message
+    message = told_of.message
     if found is not None and found.first is not None and found.first.is_shared:
         message = found.headline
     elif found is not None and found.first is None and found.cause is not None and found.cause.words:

@@ -8,6 +8,7 @@ _HALF = "tests/faults/test_half_gangs.py::"
 _STOPPED = "tests/faults/test_stopped_and_doubled.py::"
 _TAKEN = "tests/faults/test_take_over.py::"
 _GONE = "tests/faults/test_terminal_gone.py::"
+_AGAIN = "tests/faults/test_restarts.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
 _FULL = "tests/faults/test_full_login_node.py::"
 
@@ -56,6 +57,17 @@ ROWS = (
             "test_a_job_whose_controller_was_killed_is_stopped_gracefully_and_its_logs_go_on",
             "tests/faults/test_dead_controller.py::test_a_forced_stop_needs_no_grace",
             f"{_HALF}test_what_a_controller_that_was_killed_had_prepared_is_free_again_after_a_while",
+        ),
+    ),
+    Fault(
+        "controller killed before any of its records",
+        "SIGKILL to it before each record that it writes of a job that is started again, on isolated hosts too",
+        ("P1", "P2", "P3", "P4"),
+        120,
+        (
+            f"{_AGAIN}test_a_job_that_fails_is_started_again_where_its_policy_allows_that",
+            f"{_AGAIN}test_a_controller_killed_before_any_of_its_records_leaves_a_job_that_the_next_one_ends_well",
+            f"{_AGAIN}test_on_isolated_hosts_too",
         ),
     ),
     Fault(
