@@ -11,6 +11,7 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
+from typing import Literal
 
 from dttui import __version__
 from dttui.cli.estimate_arguments import add_arguments
@@ -80,6 +81,7 @@ def make_parser() -> ArgumentParser:
     new_help = _("start another one even where the same job runs already")
     parser.add_argument("--new", action="store_true", help=new_help)
     _add_ignore(parser, default=[])
+    _add_rank_logs(parser, logs=None, raw=False)
     parser.add_argument("--theme", help=_("colour theme of the screen"))
     verbs = parser.add_subparsers(dest="verb", metavar=_("VERB"))
 
@@ -93,6 +95,7 @@ def make_parser() -> ArgumentParser:
     apply.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
     apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
     _add_ignore(apply)
+    _add_rank_logs(apply)
     preflight = verbs.add_parser(
         "preflight",
         parents=[common],
@@ -181,7 +184,7 @@ def make_parser() -> ArgumentParser:
             "a file without any counts as a whole if it was written to since then"
         ),
     )
-    logs.add_argument("--raw", action="store_true", help=_("with the values of run.secrets that the job has printed"))
+    _add_raw(logs)
     attach = verbs.add_parser(
         "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
     )
@@ -191,6 +194,7 @@ def make_parser() -> ArgumentParser:
         metavar="JOB",
         help=_("job id or name, the start of an id, or `last`; the one that runs by default"),
     )
+    _add_rank_logs(attach)
     stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
     stop_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
@@ -244,10 +248,49 @@ def refuse_conflicts(options: Namespace) -> None:
             _("{option} goes with apply and preflight").format(option="--ignore"),
             "dttui --apply JOB.YAML --ignore CODE",
         )
+    _refuse_rank_logs(options)
     if options.verb == "logs" and options.follow and options.output == "json":
         raise UsageError(
             _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
         )
+
+
+def _refuse_rank_logs(options: Namespace) -> None:
+    """Refuse to have lines of ranks where none are shown."""
+    follows = options.apply is not None or options.verb in ("apply", "attach")
+    if (options.logs is not None and not follows) or (options.raw and not (follows or options.verb == "logs")):
+        given = "--raw" if options.logs is None else "--logs"
+        raise UsageError(
+            _("{option} goes with apply and attach").format(option=given), "dttui --apply JOB.YAML --logs all"
+        )
+    if options.raw and follows and not options.logs and (options.logs is not None or options.output != "human"):
+        raise UsageError(
+            _("{option} goes with {other} alone").format(option="--raw", other="--logs"),
+            "dttui --apply JOB.YAML --logs all --raw",
+        )
+    if options.logs:
+        if options.output == "json":
+            raise UsageError(
+                _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
+            )
+        if options.detach or options.dry_run:
+            other = "--detach" if options.detach else "--dry-run"
+            raise UsageError(
+                _("{option} and {other} exclude each other").format(option="--logs", other=other),
+                _("`dttui logs JOB -f` shows them at any time."),
+            )
+
+
+def _ranks(text: str) -> Literal["all"] | tuple[int, ...]:
+    if text == "all":
+        return "all"
+    if text == "none":
+        return ()
+    try:
+        return tuple(dict.fromkeys(_natural(part.strip()) for part in text.split(",")))
+    except ArgumentTypeError as fault:
+        told = _('"{text}" names no ranks: all, none, or numbers such as 0,3').format(text=printable(text))
+        raise ArgumentTypeError(told) from fault
 
 
 def _natural(text: str) -> int:
@@ -289,6 +332,20 @@ def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
             action.add_argument("--force", action="store_true", help=_("stop the jobs that run there first"))
             action.add_argument("--jobs", action="store_true", help=_("also what jobs left, but for checkpoints"))
             action.add_argument("--checkpoints", action="store_true", help=_("with --jobs: checkpoints there too"))
+
+
+def _add_rank_logs(parser: ArgumentParser, **defaults: object) -> None:
+    """Add whose lines are shown; `defaults` are of the top parser, which those of verbs must not undo."""
+    logs_help = _(
+        "show what these ranks print: all, none, or numbers such as 0,3; 0 by default, none with --output json or jsonl"
+    )
+    parser.add_argument("--logs", type=_ranks, metavar="RANKS", default=defaults.get("logs", SUPPRESS), help=logs_help)
+    _add_raw(parser, defaults.get("raw", SUPPRESS))
+
+
+def _add_raw(parser: ArgumentParser, default: object = SUPPRESS) -> None:
+    raw_help = _("with the values of run.secrets that the job has printed")
+    parser.add_argument("--raw", action="store_true", default=default, help=raw_help)
 
 
 def _add_render(parser: ArgumentParser) -> None:

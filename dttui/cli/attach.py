@@ -9,8 +9,8 @@ from dtagent.protocol.events import Event, EventKind
 from dttui import jobs
 from dttui.app import App
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
-from dttui.cli.printing import Printer
 from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ranks
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.jobs import JobFollower
@@ -31,7 +31,7 @@ def recent(events: list[Event]) -> list[Event]:
 async def attach(options: Namespace) -> int:
     """Follow a job to its end; return its outcome, or 101 where the person leaves before."""
     directory = jobs.find_open(options.job, "attach")
-    printer = Printer(options.output)
+    printer = RankPrinter(options.output, chosen_ranks(options), is_raw=options.raw)
     interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
     interrupts.install()
     follower = JobFollower(directory)
@@ -39,6 +39,9 @@ async def attach(options: Namespace) -> int:
     if options.output != "jsonl":
         earlier = recent([event for event in earlier if event.kind is not EventKind.METRIC])
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
+    known = {name: node.logged_ranks for name, node in follower.view.nodes.items()}
+    check_ranks(options.logs, known, directory.job_id)
+    printer.follow(follower, last_lines=None if options.output == "jsonl" else LAST_LINES)
     printer.events(earlier)
     if follower.is_over:
         if App().revive(directory, looks_again=True):

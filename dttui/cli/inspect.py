@@ -19,10 +19,10 @@ from dttui.cli.printing import (
     print_document,
     print_rows,
 )
+from dttui.cli.rank_logs import check_ranks, log_rows
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
-from dttui.jobs import JobFollower, LogFollower, parse_since, retold, speed_of
-from dttui.sanitize import clean
+from dttui.jobs import JobFollower, LogFollower, parse_since, speed_of, whole_line
 from dttui.timestamps import elapsed_s
 from dttui.words import measure_name, node_state_name, state_name
 
@@ -83,31 +83,38 @@ def logs(options: Namespace) -> int:
             _("Its nodes: {names}").format(names=", ".join(nodes)),
         )
     nodes = [options.node] if options.node is not None else nodes
-    _check_rank(options.rank, {name: follower.view.nodes[name].logged_ranks for name in nodes}, directory.job_id)
+    if options.rank is not None:
+        ranks = {name: follower.view.nodes[name].logged_ranks for name in nodes}
+        check_ranks((options.rank,), ranks, directory.job_id)
     if options.follow and not follower.is_over:
         _let_look(directory)
-    redaction = None if options.raw else follower.view.redaction()
-    reader = LogFollower(directory, attempt, last_lines=options.lines, since=since, redaction=redaction)
+    reader = LogFollower(
+        directory,
+        attempt,
+        takes=lambda process, kind: options.rank in (None, _number(process)) and (kind == "err" or not options.stderr),
+        last_lines=options.lines,
+        since=since,
+        redaction=None if options.raw else follower.view.redaction(),
+    )
     rows: list[object] = []
     untimed: set[tuple[str, str]] = set()
     while True:
         follower.poll()
         over = follower.is_over or attempt != follower.view.attempt or not directory.has_controller()
         found = reader.poll(nodes, to_the_end=over)
-        for node, stream, lines in found:
-            chosen = _rows(node, stream, lines, options)
-            if chosen and reader.is_untimed(node, stream) and (node, stream) not in untimed and options.lines is None:
-                untimed.add((node, stream))
-                sys.stderr.write(
-                    one_line(_("{node}: {stream} has no times: shown whole").format(node=node, stream=stream)) + "\n"
-                )
+        for part in found:
+            stream = f"{part.process}.{part.stream}"
+            if part.is_untimed and (part.node, stream) not in untimed and options.lines is None:
+                untimed.add((part.node, stream))
+                text = _("{node}: {stream} has no times: shown whole").format(node=part.node, stream=stream)
+                sys.stderr.write(one_line(text) + "\n")
             if options.output == "json":
-                rows.extend(chosen)
+                rows.extend(log_rows(part))
             elif options.output == "jsonl":
-                print_rows(chosen, options.output)
+                print_rows(log_rows(part), options.output)
             else:
-                for row in chosen:
-                    print(row["line"] if options.rank is not None else f"[{node} {stream}] {row['line']}")
+                label = "" if options.rank is not None else f"[{part.node} {stream}] "
+                print("".join(f"{label}{whole_line(line)}\n" for line in part.lines), end="")
         sys.stdout.flush()
         if not found and (over or not options.follow):
             if options.output == "json":
@@ -147,27 +154,8 @@ def _find_out(follower: JobFollower) -> None:
         view.lose(seen_at or time.time(), silence or silence_before)
 
 
-def _check_rank(rank: int | None, ranks: dict[str, tuple[int, ...]], job_id: str) -> None:
-    """Raise UsageError where none of the nodes has the rank."""
-    if rank is None or any(rank in of_node for of_node in ranks.values()):
-        return
-    told = (f"{name} [{','.join(map(str, of_node))}]" for name, of_node in ranks.items())
-    where = _("node {name} of job {id}").format(name=next(iter(ranks)), id=job_id) if len(ranks) == 1 else ""
-    raise UsageError(
-        _("{where} has no rank {rank}").format(where=where or _("job {id}").format(id=job_id), rank=rank),
-        _("There are: {names}.").format(names=", ".join(told)),
-    )
-
-
-def _rows(node: str, stream: str, lines: list[bytes], options: Namespace) -> list[dict[str, object]]:
-    name, kind = stream.rsplit(".", 1)
-    if (options.rank is not None and name != str(options.rank)) or (options.stderr and kind != "err"):
-        return []
-    rank = int(name) if name.isdigit() else None
-    return [
-        {"node": node, "rank": rank, "stream": kind, "line": retold(clean(line.decode(errors="replace")))}
-        for line in lines
-    ]
+def _number(process: str) -> int | None:
+    return int(process) if process.isdecimal() else None
 
 
 def _numbers(metric: Metric) -> dict[str, float]:

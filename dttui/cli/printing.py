@@ -56,7 +56,7 @@ class Printer:
 
     def note(self, text: str) -> None:
         """Say something to the person, not to the reader of results."""
-        self._close_line()
+        self.close_line()
         sys.stderr.write(f"{text}\n")
 
     def events(self, events: Iterable[Event]) -> None:
@@ -79,7 +79,7 @@ class Printer:
             return
         text = self._text(event)
         if text:
-            self._close_line()
+            self.close_line()
             sys.stderr.write(f"{time.strftime('%H:%M:%S', time.localtime(event.time))}  {one_line(text)}\n")
 
     def _show_progress(self, event: Event) -> None:
@@ -94,7 +94,8 @@ class Printer:
             self._progress_at = event.time
             sys.stderr.write(f"{when}  {one_line(event.message)}\n")
 
-    def _close_line(self) -> None:
+    def close_line(self) -> None:
+        """Take away a line that would be written over, before anything else is written to the terminal."""
         if self._has_open_line:
             self._has_open_line = False
             sys.stderr.write("\r\x1b[K")

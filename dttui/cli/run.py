@@ -12,6 +12,7 @@ from dttui.cli.following import STARTED, Interrupts, follow_job, tell_detached
 from dttui.cli.plan_text import plan_document, plan_text
 from dttui.cli.printing import Printer, job_document, print_document, print_findings
 from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ranks
 from dttui.cli.sources import read_submission
 from dttui.errors import ExitCode
 from dttui.i18n import _
@@ -32,12 +33,14 @@ def apply(options: Namespace) -> Coroutine[object, object, int]:
     plan = App().plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
+    check_ranks(options.logs, {node.name: node.ranks for node in plan.nodes}, plan.job_name)
     return _run_job(submission, plan, options)
 
 
 async def _run_job(submission: Submission, plan: Plan, options: Namespace) -> int:
     """Submit a job, or find it running, and follow it to its end; return its outcome."""
-    printer = Printer("human" if options.detach else options.output)
+    ranks = () if options.detach else chosen_ranks(options)
+    printer = RankPrinter("human" if options.detach else options.output, ranks, is_raw=options.raw)
     interrupts = Interrupts(printer, TerminalPrompter())
     interrupts.install()
     found = App().submit(submission, plan, starts_another=options.new, spare=options.spare)
@@ -49,6 +52,7 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace) -> in
     if found.was_running:
         _tell_attached(printer, directory, submission.base / plan.upload if plan.upload is not None else None)
     follower = JobFollower(directory, reads_samples=False)
+    printer.follow(follower, last_lines=LAST_LINES if found.was_running else None)
     view = follower.view
     has_started = (lambda: view.state in STARTED) if options.detach else (lambda: False)
     await follow_job(follower, printer, interrupts, until=has_started)

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from dttui.jobs.directory import summarize as summarize
     from dttui.jobs.event_log import read_events as read_events
     from dttui.jobs.following import JobFollower as JobFollower
-    from dttui.jobs.following import LogFollower as LogFollower
-    from dttui.jobs.log_marks import retold as retold
+    from dttui.jobs.log_following import LogFollower as LogFollower
+    from dttui.jobs.log_following import LogLines as LogLines
+    from dttui.jobs.log_following import left_out_text as left_out_text
+    from dttui.jobs.log_following import shown_line as shown_line
+    from dttui.jobs.log_following import watching as watching
+    from dttui.jobs.log_following import whole_line as whole_line
     from dttui.jobs.log_times import parse_since as parse_since
-    from dttui.jobs.log_window import LogWindow as LogWindow
     from dttui.jobs.view import JobView as JobView
     from dttui.jobs.view import NodeView as NodeView
 

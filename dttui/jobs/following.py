@@ -34,7 +34,7 @@ KEPT_LINES = 16
 """Newest lines that a reader remembers, to find its place in a file that took the place of the one before."""
 NEWEST_BYTES = 16 * 1024
 """At the end of a file, where its newest line nearly always is whole."""
-_Version = tuple[int, int, int]
+Version = tuple[int, int, int]
 """A file's inode, time and size: it is read again once one of them is another."""
 
 
@@ -71,16 +71,7 @@ class LineReader:
         With `to_the_end` nothing more will be written, and what follows the last newline is a line too.
         """
         with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
-            self._find_again(stream)
-            if self._last_bytes is not None:
-                self._skip(stream, self._last_bytes)
-            if self._last_lines is not None:
-                self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
-                self._last_lines = None
-            if self._since is not None:
-                start, self.is_untimed = start_since(stream, self._since)
-                self._offset = max(self._offset, start)
-                self._since = None
+            self._begin(stream, to_the_end=to_the_end)
             size = os.fstat(stream.fileno()).st_size
             start, data = read_kept(stream.fileno(), self._offset, READ_BYTES)
             dropped = self._dropped(stream, start)
@@ -99,6 +90,39 @@ class LineReader:
             return lines
         return []
 
+    def unread(self, *, to_the_end: bool = False) -> int:
+        """Return how many lines there are to be read."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
+            self._begin(stream, to_the_end=to_the_end)
+            count, last = _lines_between(stream, self._offset, os.fstat(stream.fileno()).st_size)
+            return count + (to_the_end and last not in (b"", b"\n"))
+        return 0
+
+    def pass_over(self, kept: int, *, to_the_end: bool = False) -> int:
+        """Leave out what is unread but the last lines, so many and about 1 MiB at most; return how many that were."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
+            self._begin(stream, to_the_end=to_the_end)
+            before = self._offset
+            self._offset = max(before, _start_of_last(stream, kept, to_the_end=to_the_end))
+            if self._offset < os.fstat(stream.fileno()).st_size - READ_BYTES:
+                self._skip(stream, READ_BYTES)
+            return _lines_between(stream, before, self._offset)[0]
+        return 0
+
+    def _begin(self, stream: BinaryIO, *, to_the_end: bool) -> None:
+        """Find the place to go on from; at the first look, the one to start at."""
+        self._find_again(stream)
+        if self._last_bytes is not None:
+            self._skip(stream, self._last_bytes)
+            self._last_bytes = None
+        if self._last_lines is not None:
+            self._offset = _start_of_last(stream, self._last_lines, to_the_end=to_the_end)
+            self._last_lines = None
+        if self._since is not None:
+            start, self.is_untimed = start_since(stream, self._since)
+            self._offset = max(self._offset, start)
+            self._since = None
+
     def _dropped(self, stream: BinaryIO, start: int) -> list[bytes]:
         """Return what tells of bytes that were dropped before they could be read; of others the file itself tells."""
         if start == self._offset or next_kept(stream.fileno(), max(0, self._offset - 1)) < self._offset:
@@ -106,7 +130,6 @@ class LineReader:
         return [missing_notice(start - self._offset).encode()]
 
     def _skip(self, stream: BinaryIO, last_bytes: int) -> None:
-        self._last_bytes = None
         start = os.fstat(stream.fileno()).st_size - last_bytes
         if start > 0:
             data = os.pread(stream.fileno(), READ_BYTES, start)
@@ -133,7 +156,8 @@ def newest_line(path: Path) -> bytes | None:
     return None
 
 
-def _version(path: Path) -> _Version | None:
+def version_of(path: Path) -> Version | None:
+    """Return what a file is told by from what it was before; `None` where there is none."""
     with contextlib.suppress(OSError):
         found = path.stat()
         return found.st_ino, found.st_mtime_ns, found.st_size
@@ -152,8 +176,8 @@ class JobFollower:
         self.view = JobView(directory.job_id)
         self._events = LineReader(directory.events)
         self._metrics = LineReader(directory.metrics)
-        self._sample_versions: dict[str, _Version] = {}
-        self._plan_version: _Version | None = None
+        self._sample_versions: dict[str, Version] = {}
+        self._plan_version: Version | None = None
         self._unwritten = Unwritten(directory.socket)
         self._ahead: list[Event] = []
         """What was told and is behind everything in the file."""
@@ -201,7 +225,7 @@ class JobFollower:
             new.extend(self._metric(line))
         for name, node in self.view.nodes.items() if self._reads_samples else ():
             path = self.directory.samples(name)
-            version = _version(path)
+            version = version_of(path)
             if version is not None and version != self._sample_versions.get(name):
                 self._sample_versions[name] = version
                 with contextlib.suppress(ValueError):
@@ -216,7 +240,7 @@ class JobFollower:
     def _read_plan(self) -> None:
         """Take over the plan where it is new: the controller writes it again once it knows the hosts."""
         with contextlib.suppress(OSError, ValueError):
-            version = _version(self.directory.plan)
+            version = version_of(self.directory.plan)
             if version is None or version == self._plan_version:
                 return
             plan = read_plan_file(self.directory.plan)
@@ -257,56 +281,6 @@ def _samples() -> TypeAdapter[HostSample]:
     return TypeAdapter(HostSample)
 
 
-class LogFollower:
-    """New bytes of a job's log files, by node and stream."""
-
-    def __init__(
-        self,
-        directory: JobDirectory,
-        attempt: int,
-        *,
-        last_lines: int | None = None,
-        since: float | None = None,
-        redaction: Redaction | None = NO_VALUES,
-    ) -> None:
-        """Read all, or of the files that are there at the first look only the last lines, or those since a time.
-
-        With `None` for a `redaction` the lines are as they were printed.
-        """
-        self._directory = directory
-        self._redaction = redaction
-        self._attempt = attempt
-        self._last_lines = last_lines
-        self._since = since
-        self._readers: dict[tuple[str, str], LineReader] = {}
-
-    def poll(self, nodes: list[str], *, to_the_end: bool = False) -> list[tuple[str, str, list[bytes]]]:
-        """Return (node, stream, new whole lines) of every stream that has some; stream is `3.out`, `launcher.err`.
-
-        With `to_the_end` the job is over, and a last line may lack its newline.
-        """
-        found = []
-        for node in nodes:
-            with contextlib.suppress(FileNotFoundError):
-                for path in sorted(self._directory.logs(self._attempt, node).iterdir()):
-                    reader = self._readers.get((node, path.name))
-                    if reader is None:
-                        reader = LineReader(
-                            path, last_lines=self._last_lines, since=self._since, redaction=self._redaction
-                        )
-                        self._readers[node, path.name] = reader
-                    lines = reader.read(to_the_end=to_the_end)
-                    if lines:
-                        found.append((node, path.name, lines))
-        self._last_lines = self._since = None
-        return found
-
-    def is_untimed(self, node: str, stream: str) -> bool:
-        """Tell whether a file was read whole although lines since a time were wanted, as none of them carries one."""
-        reader = self._readers.get((node, stream))
-        return reader is not None and reader.is_untimed
-
-
 def tail(path: Path, lines: int) -> list[str]:
     """Return the last lines of a copy of a log, without what is secret; empty where there is no file."""
     try:
@@ -337,3 +311,16 @@ def _start_of_last(stream: BinaryIO, lines: int, *, to_the_end: bool) -> int:
                 return position + index + 1
             wanted -= found
     return 0
+
+
+def _lines_between(stream: BinaryIO, offset: int, end: int) -> tuple[int, bytes]:
+    """Return how many lines end between two offsets, and the last byte there."""
+    count, last = 0, b""
+    while offset < end:
+        start, data = read_kept(stream.fileno(), offset, READ_BYTES)
+        data = data[: max(0, end - start)]
+        if not data:
+            break
+        count += data.count(b"\n")
+        offset, last = start + len(data), data[-1:]
+    return count, last

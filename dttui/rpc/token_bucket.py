@@ -36,6 +36,11 @@ class TokenBucket:
         self._left -= amount
         return True
 
+    def left(self) -> float:
+        """Return how much is there; below zero where more was spent."""
+        self._count()
+        return self._left
+
     def wait_s(self, amount: float) -> float:
         """Return the seconds until there is so much."""
         self._count()

@@ -14,8 +14,8 @@ from dttui.engine.copies import copy_cap, log_copy
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import LogCopy
 from dttui.jobs import JobDirectory, sparse_files
-from dttui.jobs.following import LineReader, LogFollower
-from dttui.jobs.log_window import LogWindow
+from dttui.jobs.following import LineReader
+from dttui.jobs.log_following import LogFollower, watching
 
 CAP = 1 << 20
 CHUNK = 128 * 1024
@@ -147,9 +147,11 @@ def test_logs_the_screen_and_a_diagnosis_read_a_cut_copy_as_any_other(directory:
     last = 8 * CAP // 16 - 1
     many = CAP // 16  # More lines than are kept: from the beginning, over what is missing.
     for lines in (1, 3, many):
-        ((_node, _stream, found),) = LogFollower(directory, 0, last_lines=lines).poll(["gpu1"])
-        assert found[0] in (b"line %010d" % (last - lines + 1), b"line %010d" % 0)
-    assert LogWindow(directory, 0, "gpu1", "0.out").poll()[-1] == f"line {last:010}"
+        (found,) = LogFollower(directory, 0, last_lines=lines).poll(["gpu1"])
+        assert found.lines[0] in (b"line %010d" % (last - lines + 1), b"line %010d" % 0)
+    (watched,) = LogFollower(directory, 0, allowance=watching()).poll(["gpu1"])
+    assert watched.lines[-1] == b"line %010d" % last
+    assert watched.left_out > 0
     assert _tail(directory, folder / "0.out", str)[-1].text == f"line {last:010}"
 
 

@@ -16,7 +16,8 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.following import READ_BYTES, JobFollower, LineReader, LogFollower
+from dttui.jobs.following import READ_BYTES, JobFollower, LineReader
+from dttui.jobs.log_following import LogFollower
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.spec import parse_job
@@ -123,10 +124,10 @@ def test_the_last_lines_of_a_file_that_takes_several_reads_are_its_last_ones(dir
     follower = LogFollower(directory, 0, last_lines=wanted)
     found = []
     while new := follower.poll(["a"]):
-        found += [line for _node, _stream, lines in new for line in lines]
+        found += [line for part in new for line in part.lines]
     assert found == [b"%07d" % number for number in range(count - wanted, count)]
     (logs / "1.out").write_bytes(b"".join(b"%d\n" % number for number in range(wanted + 3)))
-    assert len(follower.poll(["a"])[0][2]) == wanted + 3
+    assert len(follower.poll(["a"])[0].lines) == wanted + 3
 
 
 def test_the_last_job_is_the_one_that_began_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 from dtagent.payload import rank
 
 from dttui.i18n import set_language
+from dttui.jobs.log_following import shown_line
 from dttui.jobs.log_marks import retold
-from dttui.jobs.log_window import shown
 from tests.tui.catalogue import compile_catalogues
 
 GAP = "… 1,000,000 bytes of this log were not kept on the host …"
@@ -28,7 +28,7 @@ def test_a_mark_is_told_in_the_language_of_its_reader_whatever_it_was_written_in
     assert [retold(GAP), retold(GAP_ZH)] == [GAP, GAP]
     set_language("zh")
     assert [retold(GAP), retold(GAP_ZH)] == [GAP_ZH, GAP_ZH]
-    assert shown(f"{GAP}      ".encode()) == GAP_ZH, "a mark before a hole is filled up with blanks"
+    assert shown_line(f"{GAP}      ".encode()) == GAP_ZH, "a mark before a hole is filled up with blanks"
 
 
 def test_the_mark_of_a_rank_that_was_started_again_is_told_in_the_language_of_its_reader() -> None:

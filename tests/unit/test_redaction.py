@@ -27,7 +27,8 @@ from dttui.engine.copies.log_copy import LogCopy
 from dttui.i18n import msg, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.following import JobFollower, LogFollower, tail
+from dttui.jobs.following import JobFollower, tail
+from dttui.jobs.log_following import LogFollower
 from dttui.jobs.log_masks import read_masks, write_masks
 from dttui.redaction import MARK, Redaction
 from tests.tui.catalogue import compile_catalogues
@@ -50,7 +51,7 @@ def put(copy: LogCopy, data: bytes, cuts: list[int]) -> None:
 
 def shown(directory: JobDirectory) -> str:
     found = LogFollower(directory, 0).poll(["gpu1"], to_the_end=True)
-    return "".join(f"{line.decode()}\n" for _node, _stream, lines in found for line in lines)
+    return "".join(f"{line.decode()}\n" for part in found for line in part.lines)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from dttui.app import App
 from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, JobView, LogWindow, speed_of
+from dttui.jobs import JobDirectory, JobFollower, JobView, LogFollower, speed_of, watching
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import words
@@ -28,6 +28,7 @@ from dttui.tui.attachments import Attachments
 from dttui.tui.checks import check_notes, show_checks
 from dttui.tui.commands import N_
 from dttui.tui.event_lines import event_line
+from dttui.tui.log_lines import log_lines
 from dttui.tui.messages import LogChosen
 from dttui.tui.plots import show_plots
 from dttui.tui.rows import line, node_row
@@ -35,7 +36,7 @@ from dttui.tui.screens.dialogs import ChoiceDialog, Question
 from dttui.tui.why import why
 from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.key_bar import KeyBar
-from dttui.tui.widgets.log_panel import LogPanel, LogSource
+from dttui.tui.widgets.log_panel import MAX_LINES, LogPanel, LogSource
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from dttui.tui.widgets.prose import Prose
@@ -79,9 +80,8 @@ class RunScreen(Screen[None]):
         self._attachments = attachments
         self._just_launched = just_launched
         self._follower = JobFollower(directory)
-        self._window: LogWindow | None = None
+        self._logs: LogFollower | None = None
         self._log_choice: tuple[str, str | None] | None = None
-        self._log_attempt = 0
         self._progress = ""
         self._opened_why = False
         self._asks_why = False
@@ -348,9 +348,15 @@ class RunScreen(Screen[None]):
 
     def _open_log(self) -> None:
         if self._log_choice is not None:
-            self._log_attempt = self.view.attempt
-            redaction = self.view.redaction()
-            self._window = LogWindow(self.directory, self.view.attempt, *self._log_choice, redaction)
+            stream = self._log_choice[1]
+            self._logs = LogFollower(
+                self.directory,
+                self.view.attempt,
+                takes=lambda process, kind: stream in (None, f"{process}.{kind}"),
+                last_lines=MAX_LINES,
+                redaction=self.view.redaction(),
+                allowance=watching(),
+            )
             self.query_one(LogPanel).clear()
 
     def _offer_logs(self) -> None:
@@ -368,10 +374,11 @@ class RunScreen(Screen[None]):
     def _read_log(self) -> None:
         panel = self.query_one(LogPanel)
         self._offer_logs()
-        if self._log_attempt != self.view.attempt:
+        if self._logs is not None and self._logs.attempt != self.view.attempt:
             self._open_log()
-        if self._window is not None:
-            panel.add(self._window.poll())
+        if self._logs is not None and self._log_choice is not None:
+            node, stream = self._log_choice
+            panel.add(log_lines(self._logs.poll([node]), self.directory.job_id, is_labelled=stream is None))
 
     def _job_name(self) -> str:
         return line(self.view.plan.job_name) if self.view.plan is not None else self.directory.job_id
