@@ -115,7 +115,6 @@ def test_the_tests_that_come_with_the_patches_pass(run: Run, tree: Path) -> None
     tests = [file for patch in printed().values() for file in files_of(patch) if file.startswith("tests/")]
     done = run("pytest", "-q", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(tests)} passed" in done.stdout
     assert run("ruff", "check", *[file for patch in printed().values() for file in files_of(patch)]).returncode == 0
 
 

@@ -11,12 +11,13 @@ from rich.cells import cell_len
 
 from dttui.i18n import set_language
 from dttui.spec import DocumentError, Problem, parse_document, yaml_composer
+from dttui.spec.entry_points import OWN_FRAMEWORKS
 from dttui.spec.problems import format_path
 from tests.tui.catalogue import compile_catalogues
 
 HEAD = "distributed_training:\n  name: a\n"
 BYTES = "expected a number with a unit (B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB), such as 16GB"
-FRAMEWORKS = "expected one of pytorch-ddp, pytorch-fsdp, deepspeed, horovod, megatron-lm, tensorflow or command"
+FRAMEWORKS = "expected one of {}".format(" or ".join(", ".join(OWN_FRAMEWORKS).rsplit(", ", 1)))
 STRATEGIES = "expected one of data_parallel, model_parallel, pipeline_parallel or hybrid"
 
 NO_YAML = [
