@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 
+from dttui import locations
 from dttui.i18n import speaking
 from dttui.lazy import first_use
 from dttui.variables import bringing
@@ -152,9 +153,18 @@ class App:
     @_for_caller
     def watch(self, environments: Sequence[Environment], prompter: Prompter) -> Fleet:
         """Return what watches environments once it is started, until it is closed."""
+        from dttui.fleet.last_known import read_last_known
         from dttui.fleet.live import Fleet
 
-        return Fleet(environments, self._way, prompter)
+        return Fleet(environments, self._way, prompter, read_last_known(environments))
+
+    @_for_caller
+    async def unwatch(self, fleet: Fleet) -> None:
+        """Close what watches environments, and keep what they have said of themselves for the next start."""
+        from dttui.fleet.last_known import keep_last_known
+
+        await fleet.close()
+        keep_last_known([(fleet.statuses[name].environment, facts) for name, facts in fleet.heard.items()])
 
     @_for_caller
     async def survey(
@@ -236,6 +246,8 @@ class App:
     @_for_caller
     def hardware_findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with the person's own types of GPUs. Raises UsageError where links cannot be read."""
+        if not (locations.gpu_types_file().exists() or locations.links_file().exists()):
+            return ()
         from dttui.fleet.known_hardware import known_hardware
 
         return known_hardware(lenient=True).findings

@@ -52,6 +52,11 @@ def links_file() -> Path:
     return user_state_path("dttui") / "links.json"
 
 
+def last_known_file() -> Path:
+    """What hosts said of themselves when they were reached last."""
+    return user_state_path("dttui") / "hosts.json"
+
+
 def jobs_directory() -> Path:
     """Parent of the job directories, one a job."""
     return user_state_path("dttui") / "jobs"

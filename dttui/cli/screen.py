@@ -14,7 +14,6 @@ from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
-from dttui.spec import load_document
 
 
 def open_screen(options: Namespace) -> int:
@@ -28,7 +27,11 @@ def open_screen(options: Namespace) -> int:
     file = named = getattr(options, "file", None)
     if file is None and options.demo:
         file = str(locations.shipped("examples") / "gpt" / "job.yaml")
-    loaded = load_document(Path(file)) if file else None
+    loaded = None
+    if file:
+        from dttui.spec import load_document  # Without a file, the screen comes first.
+
+        loaded = load_document(Path(file))
     if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
         print_findings(loaded.notes, sys.stderr)
     print_findings(App().hardware_findings(), sys.stderr)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
@@ -61,7 +61,14 @@ class EnvironmentStatus:
 class Fleet:
     """Watches environments until it is closed; reads are instant."""
 
-    def __init__(self, environments: Iterable[Environment], transport: Transport, prompter: Prompter) -> None:
+    def __init__(
+        self,
+        environments: Iterable[Environment],
+        transport: Transport,
+        prompter: Prompter,
+        known: Mapping[str, HostFacts] | None = None,
+    ) -> None:
+        """Watch environments, of some of which it is `known` what they said of themselves before."""
         self._transport = transport
         self._prompter = prompter
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -70,9 +77,12 @@ class Fleet:
         self._settled = asyncio.Event()
         """Set once none is pending."""
         self.statuses: dict[str, EnvironmentStatus] = {
-            item.name: EnvironmentStatus(item, since=time.time()) for item in environments
+            item.name: EnvironmentStatus(item, facts=(known or {}).get(item.name), since=time.time())
+            for item in environments
         }
         """By name, in the inventory's order."""
+        self.heard: dict[str, HostFacts] = {}
+        """What hosts have said of themselves since the start, by name."""
         self.pending = set(self.statuses)
         """Those of which it is not known yet whether they are well."""
 
@@ -120,6 +130,7 @@ class Fleet:
         try:
             request = FactsRequest([environment.python or "python3"])
             facts = await client.call("facts", request, HostFacts, FACTS_TIMEOUT_S)
+            self.heard[key] = facts
             self._set(key, self.statuses[key].state, facts=facts)
             after: int | None = None
             while True:

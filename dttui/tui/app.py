@@ -7,11 +7,13 @@ import contextlib
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dtagent.protocol.events import JobState
 from textual import events, on, work
@@ -22,32 +24,34 @@ from textual.screen import Screen
 
 from dttui import jobs, locations
 from dttui.app import App as Face
-from dttui.app import Fleet, Transport
-from dttui.compose import documents
 from dttui.errors import DttuiError
 from dttui.files import make_private
 from dttui.i18n import _, ngettext
-from dttui.inventory import Inventory
-from dttui.jobs import Board, Changed, JobDirectory
-from dttui.planning import Plan, Submission
 from dttui.sanitize import clean
-from dttui.spec import Job
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_, ScreenCommands, commands_of
-from dttui.tui.messages import DemoWanted, ImportWanted
+from dttui.tui.messages import DemoWanted, ImportWanted, JobChosen, JobLaunched
 from dttui.tui.prompts import PromptQueue, ScreenPrompter
-from dttui.tui.screens.compose import Checks, ComposeScreen, JobLaunched, Launcher
 from dttui.tui.screens.dialogs import ChoiceDialog, HostPicker, Question
 from dttui.tui.screens.help import HelpScreen
-from dttui.tui.screens.job_files import JobFile
-from dttui.tui.screens.jobs import JobChosen, JobsScreen
-from dttui.tui.screens.run import RunScreen
+from dttui.tui.screens.jobs import JobsScreen
+from dttui.tui.screens.opening import OpeningScreen
 from dttui.tui.theme import DEFAULT_THEME, check_theme, load_themes
+
+if TYPE_CHECKING:
+    from dttui.app import Fleet, Transport
+    from dttui.inventory import Inventory
+    from dttui.jobs import Board, Changed, JobDirectory
+    from dttui.planning import Plan, Submission
+    from dttui.spec import Job
+    from dttui.tui.screens.compose import Checks, ComposeScreen, Launcher
 
 WIDE = 116
 """Columns from which list and form stand side by side; below, they are two pages."""
 LEAVE_DIALOG = "leave"
 """Group of the worker that asks before quitting."""
+COMPOSING = "dttui.tui.screens.compose"
+"""With all that plans: its imports take as long as the rest of a start, and wait until hosts are on the screen."""
 
 
 @dataclass(frozen=True)
@@ -156,14 +160,35 @@ class DttuiApp(App[None]):
 
     async def on_mount(self) -> None:
         """Begin to watch the environments, and to compose a job."""
+        if COMPOSING in sys.modules:
+            await self._begin()
+            return
+        options = self.options
+        await self.push_screen(OpeningScreen(self.fleet, options.inventory_path, demo=options.demo))
+        self.call_after_refresh(self._open)
+
+    @work
+    async def _open(self) -> None:
+        await asyncio.to_thread(import_module, COMPOSING)
+        await self._begin()
+
+    async def _begin(self) -> None:
         self.fleet.start()
-        await self.push_screen(self._compose())
+        if isinstance(self.screen, OpeningScreen):
+            await self.switch_screen(self._compose())
+        else:
+            await self.push_screen(self._compose())
         if self.options.attach is not None:
-            self.push_screen(RunScreen(self.options.attach, self._face, self.attachments, just_launched=False))
+            self._watch(self.options.attach, just_launched=False)
+
+    def _watch(self, directory: JobDirectory, *, just_launched: bool) -> None:
+        from dttui.tui.screens.run import RunScreen
+
+        self.push_screen(RunScreen(directory, self._face, self.attachments, just_launched=just_launched))
 
     async def on_unmount(self) -> None:
         """Let go of hosts and controllers; jobs go on."""
-        await self.fleet.close()
+        await self._face.unwatch(self.fleet)
         await self.attachments.close()
         await self._face.close()
 
@@ -198,7 +223,7 @@ class DttuiApp(App[None]):
     @work(group=LEAVE_DIALOG)
     async def _leave(self) -> None:
         """Quit; where jobs run, say that they go on, and where edits would be lost, ask."""
-        has_edits = any(isinstance(screen, ComposeScreen) and screen.has_edits for screen in self.screen_stack)
+        has_edits = any(getattr(screen, "has_edits", False) for screen in self.screen_stack)
 
         async def follow() -> Question:
             return _leave_question(await asyncio.to_thread(_running), has_edits=has_edits)
@@ -214,7 +239,7 @@ class DttuiApp(App[None]):
 
     @on(JobLaunched)
     def _job_launched(self, event: JobLaunched) -> None:
-        self.push_screen(RunScreen(event.directory, self._face, self.attachments, just_launched=True))
+        self._watch(event.directory, just_launched=True)
 
     @on(JobChosen)
     def _job_chosen(self, event: JobChosen) -> None:
@@ -223,10 +248,12 @@ class DttuiApp(App[None]):
         except DttuiError as error:
             self.notify(clean(error.message), severity="error", markup=False)
             return
-        self.push_screen(RunScreen(directory, self._face, self.attachments, just_launched=False))
+        self._watch(directory, just_launched=False)
 
     @on(DemoWanted)
     async def _demo_wanted(self) -> None:
+        from dttui.compose import documents
+
         try:
             inventory, submission = documents.load_demo()
         except DttuiError as error:
@@ -242,6 +269,8 @@ class DttuiApp(App[None]):
 
     @work
     async def _import_hosts(self) -> None:
+        from dttui.compose import documents
+
         path = self.options.inventory_path
         if path is None:
             return
@@ -264,7 +293,7 @@ class DttuiApp(App[None]):
     async def _use(self, options: TuiOptions) -> None:
         """Compose on another inventory from now on."""
         self.options = options
-        await self.fleet.close()
+        await self._face.unwatch(self.fleet)
         self.fleet = self._make_fleet()
         self.fleet.start()
         await self.switch_screen(self._compose())
@@ -273,6 +302,9 @@ class DttuiApp(App[None]):
         return self._face.watch(self.options.inventory.environments, self._fleet_prompter)
 
     def _compose(self) -> ComposeScreen:
+        from dttui.tui.screens.compose import ComposeScreen
+        from dttui.tui.screens.job_files import JobFile
+
         options = self.options
         return ComposeScreen(
             options.inventory,

@@ -16,14 +16,6 @@ MOST_NAMES = 3
 """Hosts that a line names."""
 
 
-def title_line(*, demo: bool) -> Content:
-    """Return the left side of the title bar."""
-    pieces = [("dttui ", "bold"), (_("compose"), "bold $primary")]
-    if demo:
-        pieces.append(("  " + _("demo: the cluster embedded in this machine"), "$simulated"))
-    return Content.assemble(*pieces)
-
-
 def ticked_line(ticked: int, environments: int, total: Aggregate | None) -> Content:
     """Return the right side of the title bar; `total` is `None` where nothing is ticked."""
     if not environments:

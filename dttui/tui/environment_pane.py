@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -14,7 +14,6 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from dttui.app import EnvironmentStatus, Fleet
 from dttui.i18n import _
 from dttui.tui.commands import N_
 from dttui.tui.messages import EnvironmentHighlighted
@@ -22,6 +21,9 @@ from dttui.tui.rows import SORTS, arranged, environment_detail, environment_row,
 from dttui.tui.widgets.environment_list import EnvironmentList
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.prose import Prose
+
+if TYPE_CHECKING:
+    from dttui.app import EnvironmentStatus, Fleet
 
 REFRESH_S = 0.25
 AGES_S = 20.0

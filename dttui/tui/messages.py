@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.message import Message
+
+if TYPE_CHECKING:
+    from dttui.jobs import JobDirectory
 
 
 @dataclass
@@ -74,3 +78,17 @@ class ImportWanted(Message):
 @dataclass
 class DemoWanted(Message):
     """A person wants the embedded cluster."""
+
+
+@dataclass
+class JobLaunched(Message):
+    """A job was handed to a controller of its own."""
+
+    directory: JobDirectory
+
+
+@dataclass
+class JobChosen(Message):
+    """A person wants to watch a job."""
+
+    job_id: str

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import NodeStanding
 from dtagent.protocol.sample_fields import MIB, PERCENT, Declared, aggregated, cells_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text
-from dttui.app import EnvironmentState, EnvironmentStatus, environment_state_name
+from dttui.app import EnvironmentState, environment_state_name
 from dttui.i18n import N_, _, ngettext
-from dttui.jobs import NodeView
-from dttui.planning import Choice, gpu_table
+from dttui.planning import Choice
 from dttui.sanitize import clean
 from dttui.tui import words
 from dttui.tui.widgets.environment_row import EnvironmentRow
 from dttui.tui.widgets.node_row import NodeRow, SlotCell
 from dttui.tui.words import StateWord
 from dttui.words import without_log_head
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostSample
+
+    from dttui.app import EnvironmentStatus
+    from dttui.jobs import NodeView
 
 _PROBLEMS = (
     EnvironmentState.UNREACHABLE,
@@ -90,7 +96,7 @@ def environment_row(status: EnvironmentStatus, gpus_asked: int | None = None) ->
         simulated=environment.simulated,
         load_label=label,
         load=load,
-        booted_at=status.facts.booted_at if status.facts else None,
+        booted_at=status.facts.booted_at if status.facts and status.state is not EnvironmentState.CONNECTING else None,
         problem=reason if status.state in _PROBLEMS else "",
         shows_age=status.state is EnvironmentState.UNREACHABLE,
         search=" ".join(searched).casefold(),
@@ -162,6 +168,8 @@ def gpu_text(choice: Choice, *, memory: bool = True) -> str:
 @lru_cache(maxsize=256)
 def _name_with_memory(name: str, size_bytes: int) -> str | None:
     """Return what the estimate calls a GPU; `None` where it knows none of that name with about so much memory."""
+    from dttui.planning import gpu_table  # Hosts of which nothing is known yet have no GPU to name.
+
     known = gpu_table().find(name, size_bytes)
     return known.name if known is not None and abs(size_bytes / known.memory_bytes - 1) < _ROUNDED else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +13,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Button, Static, Tab, Tabs
 
@@ -28,16 +27,24 @@ from dttui.sanitize import clean
 from dttui.spec import Finding, Job
 from dttui.tui import words
 from dttui.tui.commands import N_
-from dttui.tui.compose_lines import readiness, ticked_line, title_line
+from dttui.tui.compose_lines import readiness, ticked_line
 from dttui.tui.draft_watch import DraftWatch
 from dttui.tui.environment_pane import EnvironmentPane, EnvironmentsChanged
-from dttui.tui.messages import EnvironmentToggled, FormEdited, FrameworkChosen, GpusStepped, MasterChosen
+from dttui.tui.messages import (
+    EnvironmentToggled,
+    FormEdited,
+    FrameworkChosen,
+    GpusStepped,
+    JobLaunched,
+    MasterChosen,
+)
 from dttui.tui.screens import cost_dialogs, job_files, run_dialogs
 from dttui.tui.screens.checks import ChecksScreen
 from dttui.tui.screens.estimate import EstimateScreen
 from dttui.tui.screens.job_files import JobFile
 from dttui.tui.screens.job_pane import JobPane
 from dttui.tui.screens.preview import PreviewScreen
+from dttui.tui.title_lines import title_line
 from dttui.tui.widgets.empty_inventory import EmptyInventory
 from dttui.tui.widgets.finding_list import FindingList
 from dttui.tui.widgets.job_form import JobForm
@@ -61,13 +68,6 @@ _FIELDS = {
     "prefix-invalid": "#prefix",
 }
 """Where to go to put right what `ComposeState.validate` finds."""
-
-
-@dataclass
-class JobLaunched(Message):
-    """A job was handed to a controller of its own."""
-
-    directory: JobDirectory
 
 
 class ComposeScreen(Screen[None]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -16,11 +16,13 @@ from textual.widgets import Button, Input, OptionList
 from textual.widgets.button import ButtonVariant
 
 from dttui.i18n import _, ngettext
-from dttui.inventory import Environment
 from dttui.sanitize import clean
 from dttui.tui.commands import N_
 from dttui.tui.widgets.button_row import ButtonRow
 from dttui.tui.widgets.prose import Prose
+
+if TYPE_CHECKING:
+    from dttui.inventory import Environment
 
 FOLLOW_S = 0.5
 """How often a question that follows something is asked anew."""

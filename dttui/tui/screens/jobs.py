@@ -26,6 +26,7 @@ from dttui.jobs import JobSummary, removal
 from dttui.timestamps import elapsed_s
 from dttui.tui import words
 from dttui.tui.commands import N_
+from dttui.tui.messages import JobChosen
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.widgets.key_bar import KeyBar
@@ -44,13 +45,6 @@ class JobsListed(Message):
     """The jobs were read."""
 
     jobs: list[JobSummary]
-
-
-@dataclass
-class JobChosen(Message):
-    """A person wants to watch a job."""
-
-    job_id: str
 
 
 class JobTable(DataTable[Text]):
