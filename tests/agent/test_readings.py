@@ -77,9 +77,7 @@ def test_facts_of_a_host_whose_disk_hangs_leave_one_thread_however_often_they_ar
     monkeypatch.setattr("dtagent.system.system_facts.file_systems", hang)
     monkeypatch.setattr(interpreters, "resolve", hang)
     monkeypatch.setattr(collection, "DISKS_WAIT_S", 0.05)
-    monkeypatch.setattr(
-        collection, "examine_all", lambda pythons, behind=None: examine_all(pythons, timeout_s=-1.9, behind=behind)
-    )
+    monkeypatch.setattr(collection, "examine_all", lambda pythons, **more: examine_all(pythons, timeout_s=-1.9, **more))
     for _ in range(4):
         found = collection.collect(["/dead/bin/python"], Nvml(), driver_wait_s=5.0)
         assert found.file_systems is None

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,7 @@ def test_of_the_events_those_of_the_kinds_that_are_asked_for_are_read_and_what_o
 
 def test_a_directory_that_another_job_has_is_neither_taken_nor_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter(["aaaa", "aaaa", "bbbb"])
-    monkeypatch.setattr(secrets, "token_hex", lambda _count: next(drawn))
+    monkeypatch.setattr("dttui.jobs.directory.os.urandom", lambda _count: bytes.fromhex(next(drawn)))
     monkeypatch.setattr("dttui.jobs.directory.time.strftime", lambda _format: "1121-000000")
     first = jobs.create("same")
     first.document.write_text("job")
