@@ -29,7 +29,7 @@ class Dttui:
     """SshTransport as dttui uses it, with a constant command that the bench names."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from dtagent.protocol.telemetry import FactsRequest, HostFacts
+        from dtagent.protocol.facts import FactsRequest, HostFacts
 
         from dttui.inventory.models import Environment
         from dttui.rpc.client import AgentClient

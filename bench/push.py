@@ -40,7 +40,8 @@ TARGET = 0.7
 
 async def send_by_dttui(settings: dict[str, str]) -> None:
     """What a launch does: list and hash the files, ask what the host lacks, send that, have it laid out."""
-    from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
+    from dtagent.protocol.attempt_key import AttemptKey
+    from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 
     from dttui.inventory.models import Environment
     from dttui.rpc.client import AgentClient

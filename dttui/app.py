@@ -21,7 +21,7 @@ from dttui.lazy import first_use
 from dttui.variables import bringing
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import HostFacts
+    from dtagent.protocol.facts import HostFacts
 
     from dttui.compose.costs import AdviceAnswer, CostAnswer, CostQuestion
     from dttui.diagnosis.models import Diagnosis

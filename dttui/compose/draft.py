@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 
 from dttui.errors import UsageError
 from dttui.fleet.live import EnvironmentStatus

@@ -8,8 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.engine.alerts.metric_watch import MetricWatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import Numbering
+from dtagent.protocol.meeting import Numbering
 from dtagent.protocol.rpc import to_wire
 
 from dttui.engine.event_flow import EventFlow

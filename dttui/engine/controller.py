@@ -16,7 +16,7 @@ from typing import Any
 
 from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
 from dttui.engine.alerts.matching import AlertWatch

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import time
 
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, NodeStanding
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus
+from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.jobs import PrepareReply
+from dtagent.protocol.preparation import PrepareReply
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog

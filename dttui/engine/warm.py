@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.warm_start import WarmReply, WarmRequest, WarmState
 
 from dttui.agent_words import agent_text
 from dttui.errors import AgentError, HostError

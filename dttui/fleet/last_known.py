@@ -13,7 +13,7 @@ from dttui import locations
 from dttui.files import write_atomic
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import HostFacts
+    from dtagent.protocol.facts import HostFacts
 
     from dttui.inventory.models import Environment
 
@@ -29,7 +29,7 @@ def read_last_known(environments: Iterable[Environment]) -> dict[str, HostFacts]
     wanted = {item.name: entry for item in environments if (entry := kept.get(_key(item))) is not None}
     if not wanted:
         return {}
-    from dtagent.protocol.telemetry import HostFacts
+    from dtagent.protocol.facts import HostFacts
     from pydantic import TypeAdapter, ValidationError
 
     adapter = TypeAdapter(HostFacts)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, HostSample
+from dtagent.protocol.facts import FactsRequest, HostFacts
+from dtagent.protocol.telemetry import HostSample
 
 from dttui.agent_words import agent_text
 from dttui.errors import REFUSALS, AgentError, BrokenProtocolError, HostError

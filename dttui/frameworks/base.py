@@ -15,7 +15,7 @@ from dttui.spec.models import Job, Run
 from dttui.spec.section import Section
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import RdmaPort
+    from dtagent.protocol.facts import RdmaPort
 
 
 class Rank(Enum):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 
 from dttui import jobs
 from dttui.errors import UsageError

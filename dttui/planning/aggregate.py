@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dttui.planning.gpu_names import gpu_type
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import HostFacts
+    from dtagent.protocol.facts import HostFacts
 
     from dttui.inventory.models import Environment
     from dttui.planning.models import Aggregate

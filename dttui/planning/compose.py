@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 from pydantic import ValidationError
 
 from dttui.errors import UsageError

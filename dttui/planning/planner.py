@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 
 from dttui.frameworks import Framework, get_framework, traits_of
 from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank

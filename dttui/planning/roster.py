@@ -17,7 +17,7 @@ from dttui.spec.problems import PathKey, did_you_mean
 from dttui.spec.units import format_bytes
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import HostFacts
+    from dtagent.protocol.facts import HostFacts
 
 _MAX_NAMES = 8
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.probes import FrameworkAnswer, ValidationReply, ValidationRequest
 from dtagent.protocol.sentences import MODULE_MISSING
-from dtagent.protocol.telemetry import HostFacts
 
 from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
+from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.probes import ValidationReply
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.telemetry import HostFacts
 
 from dttui.errors import AgentError, HostError
 from dttui.i18n import _, joined

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.probes import PathsReply, PathState
-from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
+from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui import __version__
 from dttui.agent_words import agent_term, agent_text

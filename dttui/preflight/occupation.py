@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
+from dtagent.protocol.facts import HostFacts
+from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text
 from dttui.i18n import _, joined, ngettext

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from dtagent.protocol.telemetry import HostFacts, HostSample
+from dtagent.protocol.facts import HostFacts
+from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import AgentError
 from dttui.i18n import _

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsRequest
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.telemetry import HostFacts, HostSample
+from dtagent.protocol.telemetry import HostSample
 
 from dttui.errors import REFUSALS, AgentError, HostError
 from dttui.frameworks.bundle import holes_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 
-from dtagent.protocol.telemetry import PACKAGES, FactsRequest, HostFacts, PythonFacts
+from dtagent.protocol.facts import PACKAGES, FactsRequest, HostFacts, PythonFacts
 
 from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework, traits_of

@@ -9,7 +9,8 @@ import time
 from typing import Any, TypeVar
 
 from dtagent.protocol import rpc, sentences
-from dtagent.protocol.jobs import HelloReply, HelloRequest, NodeState
+from dtagent.protocol.greeting import HelloReply, HelloRequest
+from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.said import said_at_end
 from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError

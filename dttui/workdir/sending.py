@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dtagent.protocol.jobs import AttemptKey, PushRequest, WorkReply, WorkRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import MAX_PUSH_BYTES, ErrorCode
 from dtagent.protocol.tree import MAX_TREE_BYTES, TreeEntry, digest_of, encode_tree
 

@@ -10,7 +10,8 @@ import pytest
 from dtagent.attempts import adoption, preparation
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
-from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.telemetry.rank_use import RankProcess
 
 

@@ -21,14 +21,10 @@ from dtagent.daemon import connection as connection_module
 from dtagent.daemon.changes import AttemptLocks
 from dtagent.daemon.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import (
-    AttemptKey,
-    FollowRequest,
-    PrepareRequest,
-    PushRequest,
-    StartRequest,
-    UploadRequest,
-)
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import StartRequest
+from dtagent.protocol.logs import FollowRequest
+from dtagent.protocol.preparation import PrepareRequest, PushRequest, UploadRequest
 from dtagent.protocol.probes import ReachRequest
 from dtagent.protocol.rpc import MAX_FRAME_BYTES, MAX_PUSH_BYTES, ErrorCode, encode
 

@@ -17,7 +17,7 @@ import pytest
 from dtagent import payload
 from dtagent.attempts import grouping
 from dtagent.locations import AttemptFiles, make_private
-from dtagent.protocol.jobs import FormedGroup
+from dtagent.protocol.meeting import FormedGroup
 
 from tests.torch_stem import TorchStem
 

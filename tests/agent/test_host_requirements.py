@@ -14,7 +14,8 @@ import pytest
 from dtagent.attempts import host_requirements
 from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, PrepareRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system.readings import Readings
 

@@ -16,7 +16,8 @@ from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, NodeState
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.rpc import MAX_FRAME_BYTES, decode, encode, to_wire
 from dtagent.protocol.said import notice_of
 from dtagent.supervision import journal

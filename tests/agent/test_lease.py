@@ -11,7 +11,9 @@ import pytest
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.leases import LEASE_S
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest, StartRequest, StopRequest, UploadRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import StartRequest, StopRequest
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest, UploadRequest
 from dtagent.protocol.rpc import ErrorCode
 
 GPUS = [0, 1]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
-from dtagent.protocol.jobs import AttemptKey, FollowRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.logs import FollowRequest
 from dtagent.supervision import logcap
 from dtagent.supervision.logcap import LogCap
 from dtagent.system import allocation

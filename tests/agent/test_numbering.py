@@ -14,7 +14,7 @@ from dtagent import payload
 from dtagent.attempts import failures, numbering
 from dtagent.daemon.attempt_watcher import look_at
 from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import Numbering
+from dtagent.protocol.meeting import Numbering
 
 RUNNER = Path(payload.__file__).parent / "rank.py"
 

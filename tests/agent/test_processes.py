@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.supervision import usage
 from dtagent.supervision.family import Family, kill_all
 from dtagent.system import cgroup, processes

@@ -18,7 +18,8 @@ from dtagent.attempts import retention
 from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, removed_path, socket_path
-from dtagent.protocol.jobs import AttemptKey, NodeState, StopRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeState, StopRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.supervision import journal
 

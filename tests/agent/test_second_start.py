@@ -11,7 +11,8 @@ from dtagent.attempts import adoption
 from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import AttemptKey, NodeStatus, ProcessSpec, StartRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeStatus, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.supervision import supervisor
 from hypothesis import HealthCheck, given, settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import json
 import re
@@ -19,8 +20,9 @@ import dtagent
 import pytest
 from dtagent.daemon.server import LEAST_HANDLES
 from dtagent.errors import RpcError
-from dtagent.protocol import jobs, probes, sentences, telemetry
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus
+from dtagent.protocol import sentences
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.protocol.said import NOTICE, Said, Sentence, notice_line, recalled, said_at_end
 from dtagent.protocol.sentences import SENTENCES, say
@@ -36,7 +38,9 @@ ERRORS = {"AgentError": 0, "RootError": 0, "StuckError": 0, "WarmError": 0, "Gpu
 """Error → which of its arguments is said."""
 TEXTS = {
     name: [item.name for item in dataclasses.fields(kind)]
-    for module in (jobs, probes, telemetry)
+    for module in (
+        importlib.import_module(f"dtagent.protocol.{path.stem}") for path in CATALOGUE.parent.glob("[a-z]*.py")
+    )
     for name, kind in inspect.getmembers(module, dataclasses.is_dataclass)
     if any(item.name.endswith(NOTICE) for item in dataclasses.fields(kind))
 }
@@ -101,7 +105,7 @@ def test_each_sentence_is_said_somewhere_with_all_that_fills_it() -> None:
             if code is not None:
                 assert names == placeholders(SENTENCES[code].english), f"{path}:{node.lineno}: {code}"
                 used.setdefault(code, []).append(names)
-    for reason in jobs.EndReason:
+    for reason in EndReason:
         used.setdefault(reason.value, [])
     assert sorted(SENTENCES.keys() - used.keys()) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from dtagent.locations import AttemptFiles, make_private, write_atomic
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.supervision import journal, records
 from dtagent.supervision.family import Family
 from dtagent.supervision.records import Records

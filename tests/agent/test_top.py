@@ -17,17 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.telemetry import (
-    DeviceRate,
-    DiskUse,
-    GpuFacts,
-    GpuProcess,
-    GpuSample,
-    HostFacts,
-    HostSample,
-    MigInstance,
-    RankSample,
-)
+from dtagent.protocol.facts import GpuFacts, HostFacts
+from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuProcess, GpuSample, HostSample, MigInstance, RankSample
 from dtagent.telemetry.prometheus import exposition
 from dtagent.terminal.terminal_text import Look, cells, printable
 from dtagent.terminal.top_view import render, spoken

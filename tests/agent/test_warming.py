@@ -14,7 +14,7 @@ import pytest
 from dtagent.attempts import warming
 from dtagent.attempts.warming import MOST, WarmStarts
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
+from dtagent.protocol.warm_start import WarmReply, WarmRequest, WarmState
 from dtagent.system import proc_stat
 
 from tests.processes import processes_like

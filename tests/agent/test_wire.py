@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 
 from dttui import jobs
 from dttui.engine.nodes.node_run import NodeRun

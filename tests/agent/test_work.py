@@ -14,7 +14,9 @@ from dtagent.attempts import work as work_module
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.store import Incoming, Store
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, StopRequest, WorkReply, WorkRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import StopRequest
+from dtagent.protocol.preparation import PrepareRequest, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.tree import TreeEntry, decode_tree, digest_of, encode_tree
 

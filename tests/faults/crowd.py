@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 
 from dttui import jobs
 from dttui.engine.attempt import LEAST_LOG_SHARE

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.telemetry import HostSample
 
 from dttui import jobs

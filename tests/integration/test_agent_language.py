@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey, NodeStatus, PrepareReply, PrepareRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.facts import FactsRequest, HostFacts
+from dtagent.protocol.jobs import NodeStatus
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.probes import ListenReply, ListenRequest, PathsReply, PathsRequest
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.telemetry import FactsRequest, HostFacts
 
 from dttui.agent_words import agent_text
 from dttui.errors import AgentError, AgentGoneError

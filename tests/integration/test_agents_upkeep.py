@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dtagent
 import pytest
-from dtagent.protocol.jobs import WarmReply, WarmRequest
+from dtagent.protocol.warm_start import WarmReply, WarmRequest
 
 from dttui import jobs
 from dttui.errors import AgentError, HostError, RefusedError

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import AttemptKey
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

@@ -6,13 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from dtagent.protocol.telemetry import (
-    GpuFacts,
-    GpuSample,
-    HostFacts,
-    HostSample,
-    PythonFacts,
-)
+from dtagent.protocol.facts import GpuFacts, HostFacts, PythonFacts
+from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.telemetry import GpuFacts
+from dtagent.protocol.facts import GpuFacts
 from textual.pilot import Pilot
 from textual.widgets import Input
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtagent.protocol.telemetry import GpuFacts, HostFacts
+from dtagent.protocol.facts import GpuFacts, HostFacts
 
 from dttui.inventory.models import (
     CpuResources,

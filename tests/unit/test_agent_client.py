@@ -8,7 +8,9 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from dtagent.protocol.jobs import AttemptKey, FollowReply, UploadRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.logs import FollowReply
+from dtagent.protocol.preparation import UploadRequest
 from dtagent.protocol.rpc import MAGIC, MAX_NOISE_BYTES, ErrorCode
 from dtagent.protocol.telemetry import TelemetryReply
 

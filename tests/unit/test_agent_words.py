@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from dtagent.facts.interpreters import examine_all
 from dtagent.protocol import sentences
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import AttemptKey, EndReason, NodeState, NodeStatus
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus
 from dtagent.protocol.notices import Notice
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said, Sentence

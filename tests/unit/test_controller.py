@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.jobs import AttemptKey, FollowReply, NodeState, NodeStatus
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.logs import FollowReply
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
 from dttui import jobs

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.logs import LogChunk
 
 from dttui.diagnosis.evidence import _tail
 from dttui.engine.copies import copy_cap, log_copy

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import yaml
 from dtagent.payload import torchrun
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import Event, EventKind
-from dtagent.protocol.jobs import AttemptKey, Disturbance, NodeState, NodeStatus, Numbering, ProcessExit
+from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit
+from dtagent.protocol.meeting import Disturbance, Numbering
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

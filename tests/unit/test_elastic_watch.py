@@ -9,17 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import (
-    AttemptKey,
-    EndReason,
-    Leftover,
-    NodeState,
-    NodeStatus,
-    Numbering,
-    ProcessExit,
-    RankFailure,
-)
+from dtagent.protocol.jobs import EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.meeting import Numbering
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

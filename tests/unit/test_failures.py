@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import EndReason, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
 from dtagent.protocol.notices import Notice
 from dtagent.protocol.rpc import to_wire
 

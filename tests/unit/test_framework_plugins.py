@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.telemetry import PythonFacts
+from dtagent.protocol.facts import PythonFacts
 
 import dttui
 from dttui.frameworks import frameworks, get_framework, traits_of

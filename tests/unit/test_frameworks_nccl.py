@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.protocol.telemetry import HostFacts, PythonFacts, RdmaPort
+from dtagent.protocol.facts import HostFacts, PythonFacts, RdmaPort
 
 from dttui.cli.plan_text import plan_text
 from dttui.frameworks.parts.nccl import reason

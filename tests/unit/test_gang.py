@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import FollowReply, LogChunk, NodeState, NodeStatus
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.logs import FollowReply, LogChunk
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui import jobs

@@ -14,14 +14,9 @@ from dtagent.calls import decode_params
 from dtagent.daemon.greeting import greet
 from dtagent.daemon.unpacking import unpacked
 from dtagent.protocol.alike import fold, unfold
-from dtagent.protocol.jobs import (
-    HelloRequest,
-    NodeState,
-    NodeStatus,
-    PackedStartRequest,
-    PrepareReply,
-    StartRequest,
-)
+from dtagent.protocol.greeting import HelloRequest
+from dtagent.protocol.jobs import NodeState, NodeStatus, PackedStartRequest, StartRequest
+from dtagent.protocol.preparation import PrepareReply
 from dtagent.protocol.rpc import MAGIC, RequestReader, encode, to_wire
 from hypothesis import given
 from hypothesis import strategies as st

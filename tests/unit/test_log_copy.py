@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.logs import LogChunk
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from hypothesis import given
 from hypothesis import strategies as st

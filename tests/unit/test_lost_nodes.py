@@ -7,8 +7,10 @@ import base64
 from collections.abc import Callable
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import Event, EventKind
-from dtagent.protocol.jobs import AttemptKey, FollowReply, LogChunk, NodeState, NodeStatus
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.logs import FollowReply, LogChunk
 from dtagent.protocol.rpc import to_wire
 
 from dttui import jobs

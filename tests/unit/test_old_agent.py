@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, FollowReply, FollowRequest, NodeState, NodeStatus, PrepareReply
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.facts import FactsRequest, HostFacts
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.logs import FollowReply, FollowRequest
+from dtagent.protocol.preparation import PrepareReply
 from dtagent.protocol.said import notice_line
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryReply, TelemetryRequest
+from dtagent.protocol.telemetry import TelemetryReply, TelemetryRequest
 
 from dttui.errors import AgentError, AgentGoneError
 from dttui.i18n import set_language

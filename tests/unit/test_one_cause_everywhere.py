@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
-from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
+from dtagent.protocol.jobs import Leftover, NodeState, NodeStatus, ProcessExit, RankFailure
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 

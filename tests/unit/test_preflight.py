@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dtagent.protocol.telemetry import PythonFacts
+from dtagent.protocol.facts import PythonFacts
 
 from dttui.inventory.models import Inventory
 from dttui.planning.planner import plan

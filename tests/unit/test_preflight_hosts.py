@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dtagent.protocol.facts import HostFacts, Limits, RdmaPort
 from dtagent.protocol.probes import PathsReply, PathState
-from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSample, Limits, RdmaPort
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
 from dttui.cli.arguments import parse_arguments, refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines

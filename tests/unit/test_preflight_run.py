@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dtagent.protocol.facts import HostFacts, Limits, PythonFacts
 from dtagent.protocol.rpc import MAGIC, ErrorCode, to_wire
-from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostFacts, HostSample, Limits, PythonFacts
+from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
 from dttui import __version__
 from dttui.errors import HostUnreachableError, PreflightError

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, ProcessExit, RendezvousReply, RendezvousRequest
+from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit
+from dtagent.protocol.meeting import RendezvousReply, RendezvousRequest
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

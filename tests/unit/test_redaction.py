@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.logs import LogChunk
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 from dtagent.attempts.attempts import Attempts
 from dtagent.errors import RpcError
-from dtagent.protocol.jobs import AttemptKey, PrepareRequest, PushRequest, WorkReply, WorkRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareRequest, PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui import jobs

@@ -7,8 +7,10 @@ import itertools
 from typing import Any
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState
-from dtagent.protocol.jobs import AttemptKey, FormedGroup, NodeState, NodeStatus, Numbering
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.meeting import FormedGroup, Numbering
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import JobState
-from dtagent.protocol.jobs import AttemptKey, FollowReply, FollowRequest, NodeState, NodeStatus, ProcessExit
+from dtagent.protocol.jobs import NodeState, NodeStatus, ProcessExit
+from dtagent.protocol.logs import FollowReply, FollowRequest
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog

@@ -18,7 +18,8 @@ from dtagent import linger
 from dtagent.attempts import history
 from dtagent.locations import AttemptFiles, make_private, own_python, write_atomic
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, Leftover, NodeState
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said
 from dtagent.supervision import journal, removal, supervisor

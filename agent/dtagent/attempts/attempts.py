@@ -27,18 +27,13 @@ from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, rank_of, write_atomic
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import (
-    MAX_NODE_RANKS,
-    AttemptKey,
-    NodeState,
-    NodeStatus,
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import MAX_NODE_RANKS, NodeState, NodeStatus, StartRequest, StopRequest
+from dtagent.protocol.meeting import RendezvousReply, RendezvousRequest
+from dtagent.protocol.preparation import (
     PrepareReply,
     PrepareRequest,
     PushRequest,
-    RendezvousReply,
-    RendezvousRequest,
-    StartRequest,
-    StopRequest,
     UploadRequest,
     WorkReply,
     WorkRequest,

@@ -9,7 +9,7 @@ from pathlib import Path
 from dtagent.attempts import adoption, preparation
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.system import untrusted_files
 from dtagent.telemetry.rank_use import RankProcess
 

@@ -13,7 +13,8 @@ from typing import Any
 from dacite import DaciteError, from_dict
 
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import Disturbance, ProcessExit, RankFailure, Tampering
+from dtagent.protocol.jobs import ProcessExit, RankFailure
+from dtagent.protocol.meeting import Disturbance, Tampering
 from dtagent.system import untrusted_files
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

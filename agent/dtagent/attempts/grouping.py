@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import MAX_NODE_RANKS, FormedGroup
+from dtagent.protocol.jobs import MAX_NODE_RANKS
+from dtagent.protocol.meeting import FormedGroup
 from dtagent.system import untrusted_files
 
 MOST_GROUPS = 4

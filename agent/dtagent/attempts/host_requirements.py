@@ -14,7 +14,7 @@ from typing import Any
 from dtagent.attempts.warming import find_python
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import PrepareRequest
+from dtagent.protocol.preparation import PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.system.network import interface_toward
 from dtagent.system.readings import Readings

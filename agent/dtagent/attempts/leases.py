@@ -12,7 +12,8 @@ from pathlib import Path
 from dtagent.attempts import preparation
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.said import Said
 from dtagent.system.network import reserve_port

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import MAX_NODE_RANKS, Numbering
+from dtagent.protocol.jobs import MAX_NODE_RANKS
+from dtagent.protocol.meeting import Numbering
 from dtagent.system import untrusted_files
 
 _KEYS = ("local_rank", "local_world_size", "world_size", "restarts", "port")

@@ -13,7 +13,8 @@ from dtagent.attempts import adoption, history
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, write_atomic
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, PrepareReply, PrepareRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode, to_wire
 from dtagent.supervision import journal
 from dtagent.system import untrusted_files

@@ -9,7 +9,7 @@ import psutil
 from dtagent.attempts import adoption
 from dtagent.attempts.preparation import key_of
 from dtagent.locations import AttemptFiles, rank_of
-from dtagent.protocol.jobs import RendezvousReply
+from dtagent.protocol.meeting import RendezvousReply
 from dtagent.supervision.family import Family
 from dtagent.system import untrusted_files
 

@@ -22,7 +22,8 @@ from dtagent.attempts.census import Census
 from dtagent.attempts.preparation import key_of
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, removed_path
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.system import untrusted_files
 
 LOG = logging.getLogger("dtagent")

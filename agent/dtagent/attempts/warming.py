@@ -20,9 +20,9 @@ from pathlib import Path
 from dtagent.errors import RpcError
 from dtagent.payload.forking.fork_safety import is_sensitive
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import WarmReply, WarmRequest, WarmState
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.said import Said
+from dtagent.protocol.warm_start import WarmReply, WarmRequest, WarmState
 from dtagent.system.readings import Readings
 
 IDLE_S = 1800.0

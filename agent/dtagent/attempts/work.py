@@ -11,7 +11,8 @@ from dtagent.attempts.store import Incoming, Store, free_bytes
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, write_atomic
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, PushRequest, WorkReply, WorkRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.preparation import PushRequest, WorkReply, WorkRequest
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.tree import MAX_TREE_BYTES, TreeEntry, decode_tree, digest_of, is_digest
 

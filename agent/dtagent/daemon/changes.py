@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dtagent.calls import LIMIT_S, Workers
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey
+from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.rpc import ErrorCode
 
 MAX_CHANGES = 32

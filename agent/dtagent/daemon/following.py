@@ -12,7 +12,9 @@ from dtagent.daemon.attempt_watcher import AttemptWatcher, Look, look_at
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
 from dtagent.logs.training import Training
-from dtagent.protocol.jobs import AttemptKey, FollowReply, FollowRequest, LogChunk, NodeStatus
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeStatus
+from dtagent.protocol.logs import FollowReply, FollowRequest, LogChunk
 
 MAX_WAIT_S = 30.0
 GATHER_S = 0.15

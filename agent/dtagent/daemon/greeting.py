@@ -8,7 +8,7 @@ import time
 from dtagent import __version__
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import HelloReply, HelloRequest
+from dtagent.protocol.greeting import HelloReply, HelloRequest
 from dtagent.protocol.packing import PACKINGS
 from dtagent.protocol.rpc import VERSIONS, ErrorCode
 from dtagent.system import processes

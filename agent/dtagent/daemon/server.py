@@ -41,24 +41,13 @@ from dtagent.locations import secure_root, socket_path
 from dtagent.logs.training import Training
 from dtagent.names import ALREADY_RUNNING
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import (
-    AttemptKey,
-    FollowRequest,
-    HelloRequest,
-    NodeStatus,
-    PackedStartRequest,
-    PrepareReply,
-    PrepareRequest,
-    PushRequest,
-    RendezvousReply,
-    RendezvousRequest,
-    StartRequest,
-    StopRequest,
-    UploadRequest,
-    WarmReply,
-    WarmRequest,
-    WorkRequest,
-)
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.facts import FactsRequest, HostFacts
+from dtagent.protocol.greeting import HelloRequest
+from dtagent.protocol.jobs import NodeStatus, PackedStartRequest, StartRequest, StopRequest
+from dtagent.protocol.logs import FollowRequest
+from dtagent.protocol.meeting import RendezvousReply, RendezvousRequest
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest, PushRequest, UploadRequest, WorkRequest
 from dtagent.protocol.probes import (
     HushRequest,
     ImageRequest,
@@ -68,7 +57,8 @@ from dtagent.protocol.probes import (
     ValidationRequest,
 )
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
-from dtagent.protocol.telemetry import FactsRequest, HostFacts, TelemetryRequest
+from dtagent.protocol.telemetry import TelemetryRequest
+from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dtagent.telemetry.host import HostProbe
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler

@@ -15,7 +15,7 @@ import psutil
 from dtagent import linger
 from dtagent.facts.interpreters import Behind, examine_all
 from dtagent.protocol import sentences
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 from dtagent.system import processes, system_facts, users
 from dtagent.system.readings import Readings
 from dtagent.system.units import MIB

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from dtagent.protocol import sentences
+from dtagent.protocol.facts import MOST_PACKAGES, PACKAGES, PythonFacts
 from dtagent.protocol.said import Said
-from dtagent.protocol.telemetry import MOST_PACKAGES, PACKAGES, PythonFacts
 from dtagent.system.readings import Readings
 
 TIMEOUT_S = 10.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.locations import AttemptFiles
-from dtagent.protocol.jobs import PROCESS_NAME, FollowRequest, LogChunk
+from dtagent.protocol.jobs import PROCESS_NAME
+from dtagent.protocol.logs import FollowRequest, LogChunk
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES
 from dtagent.system import untrusted_files
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from dtagent.protocol.bounds import MOST, check_ports, check_range
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.meeting import Disturbance, FormedGroup, Numbering
 from dtagent.protocol.notices import Notice
 from dtagent.protocol.sentences import SENTENCES
 
-MAX_ATTEMPT = 10**6
-MAX_WORLD_SIZE = 10**7
 MAX_NODE_RANKS = 4096
 """Ranks of one node that are told."""
 PROCESS_NAME = r"(?:launcher|service(?:-[a-z0-9]{1,20})?|\d{1,7})"
@@ -56,18 +55,6 @@ class EndReason(str, Enum):
 
 
 @dataclass(frozen=True)
-class AttemptKey:
-    """Names one gang start of one job."""
-
-    job_id: str
-    attempt: int
-
-    def __post_init__(self) -> None:
-        """Raise OutOfRangeError for a number that no attempt has."""
-        check_range("attempt", self.attempt, 0, MAX_ATTEMPT)
-
-
-@dataclass(frozen=True)
 class TextFile:
     """A generated file of the bundle."""
 
@@ -75,167 +62,6 @@ class TextFile:
     """Relative to the attempt's directory; no `..`, not absolute."""
     text: str
     executable: bool = False
-
-
-@dataclass(frozen=True)
-class PrepareRequest:
-    """Asks a host to make ready for an attempt: directory, files, GPUs, port, interface. Idempotent."""
-
-    key: AttemptKey
-    node_rank: int
-    python: str
-    """Interpreter of the job's processes: an absolute path, or a name looked up on PATH."""
-    master_address: str
-    """Where the rendezvous store will listen; the route to it decides the interface."""
-    reserve_port: bool
-    """Whether this node must find a free port: the master always."""
-    port_range: tuple[int, int]
-    """First and last port that it may be."""
-    cuda_slots: int
-    """How many NVIDIA GPUs the node will use; 0 for CPU and simulated GPUs."""
-    required_paths: list[str] = field(default_factory=list)
-    """Absolute paths that must exist here."""
-    simulated_slots: int = 0
-    """How many simulated GPUs the node will use."""
-    simulated_total: int = 0
-    """How many of them the host is said to have."""
-    preferred_port: int | None = None
-    """One of the range to take if it is free: the one that the other hosts were seen to reach."""
-    is_behind_prefix: bool = False
-    """Whether what is put before the interpreter decides which it is: it is not looked for on the host then."""
-
-    def __post_init__(self) -> None:
-        """Raise OutOfRangeError for ports that there are none of."""
-        check_ports("port_range", self.port_range)
-        if self.preferred_port is not None:
-            check_range("preferred_port", self.preferred_port, 1, 65535)
-
-
-@dataclass(frozen=True)
-class PrepareReply:
-    """What only the host could know; the holes of a Plan are filled from it."""
-
-    directory: str
-    """Absolute path of the attempt's directory."""
-    python: str
-    """Absolute path of the interpreter; as it was asked for where it is behind a prefix."""
-    payload: str
-    """Absolute path of the directory with dtagent's payload scripts."""
-    interface: str | None = None
-    """Network interface that leads to the master address; `None` where none could be told."""
-    source_address: str | None = None
-    """This host's own address on that interface."""
-    master_port: int | None = None
-    gpu_ids: list[int] = field(default_factory=list)
-    """Indices of the NVIDIA GPUs set aside, as many as `cuda_slots`."""
-    user_ids: str | None = None
-    """Numbers of the agent's user and group, `1000:1000`."""
-
-
-@dataclass(frozen=True)
-class UploadRequest:
-    """One part of a file for the attempt's directory; parts come in order."""
-
-    key: AttemptKey
-    path: str
-    offset: int
-    """Where the part goes, in bytes; it must equal what is there already."""
-    data: str
-    """Base64, at most `rpc.MAX_CHUNK_BYTES` when decoded."""
-    executable: bool = False
-
-
-@dataclass(frozen=True)
-class WorkRequest:
-    """Asks for the attempt's `work` to be filled with files that are named by their content. Idempotent."""
-
-    key: AttemptKey
-    tree: str
-    """SHA-256 of the list of files, as `tree.encode_tree` writes it."""
-    size: int
-    """Bytes of that list."""
-    text: str | None = None
-    """The list itself, where it is short enough to come along."""
-
-
-@dataclass(frozen=True)
-class WorkReply:
-    """Whether all files lie there, or what has to be pushed before that is asked again."""
-
-    is_complete: bool
-    missing: list[str] = field(default_factory=list)
-    """SHA-256 of what this host does not have, in the order in which it is expected: the list itself alone, or some of
-    the files; after those there may be more."""
-    missing_bytes: int = 0
-    """Of all files that are missing, as far as the list is known."""
-
-
-@dataclass(frozen=True)
-class PushRequest:
-    """The next bytes of what `WorkReply.missing` named, one content after the other."""
-
-    key: AttemptKey
-    offset: int
-    """How many bytes came before."""
-    data: str | bytes = b""
-    """The bytes that come along with the request; in base64 for an agent whose greeting does not say that it takes
-    those. At most `rpc.MAX_PUSH_BYTES`."""
-
-
-@dataclass(frozen=True)
-class RendezvousRequest:
-    """Asks whether this node's processes have found the others."""
-
-    key: AttemptKey
-    port: int
-    """Where the master listens."""
-
-
-@dataclass(frozen=True)
-class RendezvousReply:
-    """What the sockets of the attempt's processes say."""
-
-    is_listening: bool
-    """Whether one listens on the port: the master's rendezvous is there."""
-    is_connected: bool
-    """Whether one is connected to the port."""
-    ranks_connected: list[int] | None = None
-    """Ranks whose own process is: it has reached `init_process_group`. `None` from an agent that does not tell."""
-
-
-class WarmState(str, Enum):
-    """How far a process is that holds torchrun's imports for jobs to come."""
-
-    STARTING = "starting"
-    READY = "ready"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class WarmRequest:
-    """Asks for such a process under an interpreter. Idempotent; it is not waited for."""
-
-    python: str
-    """Interpreter of the job's processes, as in `PrepareRequest`."""
-    env: dict[str, str] = field(default_factory=dict)
-    """What the job adds to the environment; those variables count that Python and torch read when they start."""
-
-
-@dataclass(frozen=True)
-class WarmReply:
-    """One such process."""
-
-    python: str
-    """Absolute path of the interpreter."""
-    state: WarmState
-    reason: str = ""
-    """Why there is none."""
-    torch: str | None = None
-    """Version of what is imported."""
-    pid: int | None = None
-    memory_mib: int | None = None
-    """What it holds now, its share where pages are shared with what was forked from it."""
-    reason_notice: Notice | None = None
 
 
 @dataclass(frozen=True)
@@ -363,32 +189,6 @@ class RankFailure:
     """The least of what `ulimit -v` and its cgroups let a rank have that ended by an exception."""
 
 
-class Tampering(str, Enum):
-    """What somebody did who is no node of the attempt, but reaches the store of its rendezvous."""
-
-    FORGED = "forged"
-    """Wrote what no node has written."""
-    REPLAYED = "replayed"
-    """Put back what a node had written before."""
-    DELETED = "deleted"
-    SPLIT = "split"
-    """Had nodes go on from different states."""
-
-
-@dataclass(frozen=True)
-class Disturbance:
-    """Something of a rendezvous that somebody altered."""
-
-    what: str
-    """`state`, or the name of what the nodes told each other."""
-    how: str
-    """One of `Tampering`."""
-    mended: bool
-    """Whether a node has put it right; else that was the end of the rendezvous."""
-    count: int = 1
-    """How often."""
-
-
 @dataclass(frozen=True)
 class Leftover:
     """A process of the job that could not be ended."""
@@ -397,70 +197,6 @@ class Leftover:
     command: str
     state: str
     """One letter as in /proc/PID/stat: `D` waits in the kernel."""
-
-
-@dataclass(frozen=True)
-class Numbering:
-    """How torchrun has numbered the ranks of a node by itself: anew whenever it starts workers again."""
-
-    ranks: list[int]
-    """Global ranks, in order of local rank."""
-    world_size: int
-    """Of all nodes that take part."""
-    restarts: int
-    """How often torchrun has started the workers of this node again because some had failed."""
-    port: int
-    """Where the store of the ranks listens, on the node of rank 0; nodes that tell the same one belong together."""
-
-    def __post_init__(self) -> None:
-        """Raise OutOfRangeError for numbers that no ranks have."""
-        check_range("number of different ranks", len(set(self.ranks)), max(1, len(self.ranks)), MAX_WORLD_SIZE)
-        check_range("world_size", self.world_size, 1, MAX_WORLD_SIZE)
-        check_range("restarts", self.restarts, 0, MAX_WORLD_SIZE)
-        check_range("port", self.port, 0, 65535)
-        for rank in self.ranks:
-            check_range("rank", rank, 0, self.world_size - 1)
-
-
-@dataclass(frozen=True)
-class FormedGroup:
-    """A process group that ranks of a node have formed, by their own word; or what they say that have formed none."""
-
-    ranks: list[int]
-    """Global ranks."""
-    places: list[int] = field(default_factory=list)
-    """Which rank of the group each of them is; empty where they have formed none."""
-    backend: str = ""
-    """As torch names it, or `horovod`; empty where they have formed none."""
-    world_size: int = 0
-    """Ranks of the group; 0 where they have formed none."""
-    members: str = ""
-    """The same for all members of one group, and of no other; empty where the group has no store to tell it."""
-    turn: int = 0
-    """How many other groups each of these ranks is told to have formed before this one."""
-    notes: list[str] = field(default_factory=list)
-    """What those have done that have formed none, or another one than they were to: `GroupNote`, or a newer agent's."""
-
-    def __post_init__(self) -> None:
-        """Raise OutOfRangeError for numbers that no group has."""
-        check_range("world_size", self.world_size, 0, MAX_WORLD_SIZE)
-        for rank in (*self.ranks, *self.places):
-            check_range("rank", rank, 0, MAX_WORLD_SIZE)
-
-
-class GroupNote(str, Enum):
-    """What a rank has done that may be why it has formed no process group, or another one."""
-
-    TORCH = "torch"
-    """It has imported torch.distributed."""
-    ACCELERATE = "accelerate"
-    """It has imported accelerate, which decides by itself whether there is anything to distribute."""
-    LAUNCHER = "launcher"
-    """It has started processes of its own that may be what trains."""
-    UNSEEN = "unseen"
-    """It has loaded torch past what notes its groups: it may have formed any."""
-    WORLD_SIZE = "world-size"
-    """WORLD_SIZE was another one when it formed its group than when it was started."""
 
 
 @dataclass(frozen=True)
@@ -512,89 +248,3 @@ class NodeStatus:
         if self.reason_notice is not None:
             return self.reason_notice.code if self.reason_notice.code in SENTENCES else ""
         return self.end_reason.value if self.end_reason is not None else ""
-
-
-@dataclass(frozen=True)
-class FollowRequest:
-    """Asks for what is new since a cursor, waiting up to `wait_s` for it: nothing is lost, nothing comes twice."""
-
-    key: AttemptKey
-    offsets: dict[str, int] = field(default_factory=dict)
-    """Bytes already had of each stream: `<rank>.out`, `<rank>.err`, `launcher.err`, `metrics`."""
-    stamp: str = ""
-    """`FollowReply.stamp` of the reply before; a change of status ends the wait."""
-    wait_s: float = 10.0
-    max_bytes: int = 256 * 1024
-    """The client's grant: no more than this comes before it asks again, so that nothing else waits long behind it."""
-    wants_trainer: bool = False
-    """Whether the client takes the stream `trainer`: metrics found in the logs, in lines as those of `metrics`."""
-    inodes: dict[str, int] | None = None
-    """`LogChunk.inode` of the streams in `offsets`; `None` from a client that knows neither these nor gaps."""
-
-    def __post_init__(self) -> None:
-        """Raise OutOfRangeError for an offset that no file has."""
-        for stream, offset in self.offsets.items():
-            check_range(f"offsets.{stream[:100]}", offset, 0, MOST)
-
-
-@dataclass(frozen=True)
-class LogChunk:
-    """Bytes of one stream, from `offset` on."""
-
-    stream: str
-    offset: int
-    data: str
-    """Base64."""
-    gap_bytes: int = 0
-    """How many bytes before `offset` are not kept any more, from where the client was."""
-    inode: int | None = None
-    """Names the file."""
-    is_new_file: bool = False
-    """Whether the script replaced or emptied the file since, so that the client's offset was of another one."""
-
-
-@dataclass(frozen=True)
-class FollowReply:
-    """Status, and the next bytes of each stream that has some. `more` means: ask again at once."""
-
-    status: NodeStatus
-    stamp: str
-    """Names this status; opaque."""
-    chunks: list[LogChunk] = field(default_factory=list)
-    more: bool = False
-
-
-@dataclass(frozen=True)
-class HelloRequest:
-    """The first call on a connection."""
-
-    versions: list[int]
-    """Protocol versions the client speaks."""
-    client: str = ""
-    """Name and version, for the log."""
-
-
-@dataclass(frozen=True)
-class HelloReply:
-    """Who answers."""
-
-    version: int
-    """Newest protocol version that both speak."""
-    agent_version: str
-    hostname: str
-    pid: int
-    boot_id: str
-    time: float
-    """Unix time, this host's clock."""
-    takes_bytes: bool = False
-    """Whether a request may bring bytes along, as `rpc.RequestReader` has it."""
-    ends_services: bool = False
-    """Whether it ends processes that only serve others when those have ended."""
-    seals_rendezvous: bool = False
-    """Whether its launcher has a rendezvous to which nobody writes without `StartRequest.rendezvous_key`."""
-    tells_groups: bool = False
-    """Whether its ranks note the process groups that they form, as `NodeStatus.groups` tells."""
-    removes_containers: bool = False
-    """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
-    unpacks: list[str] = field(default_factory=list)
-    """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.jobs import AttemptKey, Leftover
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import Leftover
 from dtagent.system import proc_stat, processes
 from dtagent.system.cgroup import Cgroup
 from dtagent.system.processes import ProcessId

@@ -19,7 +19,8 @@ from typing import Any
 
 from dtagent.locations import AttemptFiles, make_private, rank_of
 from dtagent.protocol import sentences
-from dtagent.protocol.jobs import AttemptKey, EndReason, Leftover, NodeState, ProcessSpec, StartRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said
 from dtagent.supervision import journal, logcap, removal, shared_memory, usage

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import psutil
 
+from dtagent.protocol.facts import Container, FileSystem, Interface, Limits, NumaNode, RdmaPort
 from dtagent.protocol.places import is_network_file_system
-from dtagent.protocol.telemetry import Container, FileSystem, Interface, Limits, NumaNode, RdmaPort
 from dtagent.system import mounts
 from dtagent.system.units import MIB
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dtagent.protocol import sentences
+from dtagent.protocol.facts import GpuFacts
 from dtagent.protocol.said import Said
-from dtagent.protocol.telemetry import GpuFacts, GpuSample
+from dtagent.protocol.telemetry import GpuSample
 from dtagent.system.units import MIB
 from dtagent.telemetry import gpu_topology
 from dtagent.telemetry.gpu_metrics import GONE_CODES, GpuGoneError, GpuMetrics, code_of, explain, text

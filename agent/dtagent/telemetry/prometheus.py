@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.sample_fields import metrics_of
-from dtagent.protocol.telemetry import GpuSample, HostFacts, HostSample
+from dtagent.protocol.telemetry import GpuSample, HostSample
 from dtagent.system.units import MIB
 
 Labels = dict[str, str]

@@ -15,8 +15,9 @@ from dtagent.daemon.dialling import dial, owner_of
 from dtagent.errors import AgentError
 from dtagent.facts import collection
 from dtagent.protocol import rpc
-from dtagent.protocol.jobs import HelloReply
-from dtagent.protocol.telemetry import HostFacts, HostSample
+from dtagent.protocol.facts import HostFacts
+from dtagent.protocol.greeting import HelloReply
+from dtagent.protocol.telemetry import HostSample
 from dtagent.telemetry.host import HostProbe
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 
 from dtagent.facts import collection
+from dtagent.protocol.facts import GpuFacts, HostFacts, PythonFacts
 from dtagent.protocol.rpc import to_wire
-from dtagent.protocol.telemetry import GpuFacts, HostFacts, PythonFacts
 from dtagent.telemetry.nvml import Nvml
 from dtagent.terminal import amounts
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dtagent import __version__
 from dtagent.errors import AgentError
-from dtagent.protocol.telemetry import HostFacts
+from dtagent.protocol.facts import HostFacts
 from dtagent.system.network import interface_toward
 from dtagent.telemetry.prometheus import exposition
 from dtagent.terminal.local import DaemonCalls, DaemonSource, OwnSource, Source, open_source

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.jobs import LogChunk
+from dtagent.protocol.logs import LogChunk
 
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.files import make_private, write_atomic

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dtagent.protocol.jobs import PROCESS_NAME, AttemptKey, FollowReply, LogChunk
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import PROCESS_NAME
+from dtagent.protocol.logs import FollowReply, LogChunk
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.engine.alerts.matching import AlertWatch

@@ -10,15 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dtagent.protocol.jobs import (
-    AttemptKey,
-    FollowReply,
-    FollowRequest,
-    NodeState,
-    NodeStatus,
-    Numbering,
-    StopRequest,
-)
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
+from dtagent.protocol.logs import FollowReply, FollowRequest
+from dtagent.protocol.meeting import Numbering
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 

@@ -6,12 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from dtagent.protocol.jobs import (
-    NodeState,
-    NodeStatus,
-    PrepareReply,
-    PrepareRequest,
-)
+from dtagent.protocol.jobs import NodeState, NodeStatus
+from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.engine.nodes.node_run import RETRY_S, NodeRun, is_undecided

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dtagent.protocol.alike import fold
-from dtagent.protocol.jobs import AttemptKey, PackedStartRequest, ProcessSpec, StartRequest, TextFile
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import PackedStartRequest, ProcessSpec, StartRequest, TextFile
 from dtagent.protocol.packing import PACKINGS, pack
 from dtagent.protocol.rpc import MAX_PUSH_BYTES, to_wire
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.protocol.jobs import RendezvousReply, RendezvousRequest
+from dtagent.protocol.meeting import RendezvousReply, RendezvousRequest
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun

@@ -6,7 +6,8 @@ import time
 from collections.abc import Collection, Sequence
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.jobs import NodeState, Numbering
+from dtagent.protocol.jobs import NodeState
+from dtagent.protocol.meeting import Numbering
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.failures import LEFT, FoundFailure, ending, is_consequence, rank_failures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dtagent.protocol.jobs import Disturbance, Tampering
+from dtagent.protocol.meeting import Disturbance, Tampering
 
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import N_, Message, msg

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dtagent.protocol.jobs import FormedGroup, GroupNote
+from dtagent.protocol.meeting import FormedGroup, GroupNote
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun

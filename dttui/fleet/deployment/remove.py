@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dtagent.protocol.jobs import AttemptKey, NodeState, NodeStatus, StopRequest
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
 from pydantic import BaseModel, ConfigDict
 
 from dttui.errors import AgentError, HostError, RefusedError
