@@ -122,7 +122,11 @@ def test_a_rank_that_had_ended_with_0_is_told_and_its_launcher_not_waited_for(tm
 
 
 def test_a_failed_job_names_the_line_of_the_log_and_what_the_others_did(tmp_path: Path) -> None:
-    command = 'echo begun; [ "$RANK" = 0 ] && exec sleep 60; exec cat /data/none/shard.bin'
+    begun = tmp_path / "begun"  # What fails at once may do so before the other host has started anything.
+    command = (
+        f'echo begun; [ "$RANK" = 0 ] && touch {begun} && exec sleep 60; '
+        f"until [ -e {begun} ]; do sleep 0.1; done; exec cat /data/none/shard.bin"
+    )
     done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command))
     assert done.returncode == 100, done.stderr
     told = diagnosed()
