@@ -24,7 +24,7 @@ from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation
 from tests.agent.flood import follow, pss_mib
-from tests.unit.test_follow import plan_for
+from tests.unit.jobs.test_follow import plan_for
 from tests.waiting import wait_until
 
 LINK_BYTES_PER_S = 125_000

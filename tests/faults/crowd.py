@@ -25,7 +25,7 @@ from dttui.jobs.event_log import EventLog
 from dttui.planning.models import Bindings, BoundPlan, Plan
 from dttui.transport.base import Connection, Prompter, RemoteCommand
 from dttui.transport.questions import Nobody
-from tests.unit.test_follow import plan_for
+from tests.unit.jobs.test_follow import plan_for
 
 AGENT = Path(__file__).with_name("crowd_agent.py")
 HONEST = "honest"

@@ -29,7 +29,7 @@ from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with
 from tests.faults.lying_agent import LIES
-from tests.unit.test_follow import plan_for
+from tests.unit.jobs.test_follow import plan_for
 
 LIAR = Path(__file__).with_name("lying_agent.py")
 DEADLINE_S = 30.0

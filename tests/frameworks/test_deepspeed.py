@@ -19,7 +19,7 @@ from tests.frameworks.launching import apply, example, slots
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 from tests.unit.seed_cluster import SEED, make_job
-from tests.unit.test_dialect_import import DEEPSPEED as SEED_004
+from tests.unit.spec.test_dialect_import import DEEPSPEED as SEED_004
 
 A, B, C = ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 HERE = Path(__file__).parent

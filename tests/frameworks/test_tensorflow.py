@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.frameworks.launching import apply, example
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
-from tests.unit.test_frameworks_tensorflow import bound, cluster_of
+from tests.unit.frameworks.test_tensorflow import bound, cluster_of
 
 ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
 PROXY = {"http_proxy": "http://127.0.0.1:9", "TF_CPP_MIN_LOG_LEVEL": "1"}

@@ -23,7 +23,7 @@ from dttui.jobs.event_log import EventLog
 from dttui.jobs.lost_nodes import unfetched_nodes
 from dttui.transport.local import LocalTransport
 from tests.agent.conversation import Conversation
-from tests.unit.test_follow import plan_for
+from tests.unit.jobs.test_follow import plan_for
 
 TRUTH = b"".join(b"%d\n" % number for number in range(1, 60_001))
 """More than one answer carries."""

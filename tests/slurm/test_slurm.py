@@ -20,8 +20,8 @@ from dttui.inventory import Inventory
 from dttui.spec.models import Run
 from tests.integration.headless import dttui, example_job, shell_job
 from tests.slurm.conftest import Slurm
+from tests.unit.export.test_render_scripts import SIMULATED, ejected, with_ports
 from tests.unit.seed_cluster import environment
-from tests.unit.test_render_scripts import SIMULATED, ejected, with_ports
 
 UNEQUAL = Inventory(environments=(environment("a", 1), environment("b", 2)))
 HERE = 'echo here >"$DTTUI_LOGS/here"; '

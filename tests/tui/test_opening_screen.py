@@ -13,7 +13,7 @@ from dttui import locations
 from dttui.fleet.last_known import keep_last_known, read_last_known
 from dttui.inventory import Inventory, load_inventory
 from tests.tui.fake_fleet import facts, make_app, make_inventory
-from tests.unit.test_light_verbs import PLANNER, SSH, among
+from tests.unit.cli.test_light_verbs import PLANNER, SSH, among
 
 GPU_TYPES = {"dttui.planning.cost", "dttui.planning.cost.hardware"}
 """The table that a GPU's name is looked up in."""

@@ -133,7 +133,7 @@ class Efficiency:
 
     The first four and the start of a kernel were chosen once by least mean absolute error over the 18 runs of Narayanan
     et al. 2021 (Table 1) and Korthikanti et al. 2022 (Table 5), within what micro-benchmarks of the parts give;
-    `tests/unit/test_cost_time.py` holds the errors.
+    `tests/unit/planning/test_cost_time.py` holds the errors.
     """
 
     matmul: float = 0.81

@@ -60,9 +60,9 @@ ROWS = (
         ("P7",),
         30,
         (
-            "tests/unit/test_old_agent.py::test_every_answer_of_an_older_agent_is_understood",
+            "tests/unit/rpc/test_old_agent.py::test_every_answer_of_an_older_agent_is_understood",
             "tests/faults/test_compatibility.py::test_an_older_client_gets_every_answer_it_knows",
-            "tests/unit/test_old_agent.py::test_without_a_common_version_both_are_named_and_the_remedy",
+            "tests/unit/rpc/test_old_agent.py::test_without_a_common_version_both_are_named_and_the_remedy",
         ),
     ),
     Fault(
@@ -119,7 +119,7 @@ ROWS = (
             "tests/tui/test_run_screen.py::test_hostile_logs_events_and_errors_are_shown_as_plain_text",
             "tests/tui/test_compose_list.py::"
             "test_hostile_names_and_reasons_neither_break_the_screen_nor_reach_the_terminal",
-            "tests/unit/test_preflight_hosts.py::test_what_a_host_says_cannot_drive_the_terminal",
+            "tests/unit/preflight/test_hosts.py::test_what_a_host_says_cannot_drive_the_terminal",
         ),
     ),
 )

@@ -31,7 +31,7 @@ ROWS = (
             f"{_HOSTS}test_hosts_whose_key_changed_or_was_revoked_are_refused_by_name_and_nothing_is_started",
             f"{_TRANSPORT}test_a_revoked_key_is_refused",
             f"{_TRANSPORT}test_bad_lines_of_a_known_hosts_file_are_told_and_do_not_matter",
-            "tests/unit/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
+            "tests/unit/transport/test_known_hosts.py::test_revoked_keys_are_marked_and_certificate_authorities_left_out",
         ),
     ),
     Fault(
@@ -55,7 +55,7 @@ ROWS = (
         30,
         (
             f"{_SHELLS}test_start_up_files_that_print_sleep_or_exit_cost_their_own_host_at_most",
-            "tests/unit/test_agent_client.py::test_a_shell_that_prints_without_end_is_cut_off",
+            "tests/unit/rpc/test_agent_client.py::test_a_shell_that_prints_without_end_is_cut_off",
         ),
     ),
     Fault(

@@ -1,0 +1,202 @@
+"""What a diagnosis reads of a job's directory: lines with their numbers, one clock, nothing that may not show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dtagent.protocol.events import EventKind, JobState
+from dtagent.protocol.rpc import to_wire
+from dtagent.protocol.telemetry import HostSample
+
+from dttui import jobs
+from dttui.cli import main
+from dttui.diagnosis import evidence as diagnosis_evidence
+from dttui.diagnosis.diagnose import diagnose
+from dttui.diagnosis.evidence import read_evidence
+from dttui.diagnosis.models import Evidence
+from dttui.engine.copies.copy_cap import CopyCap
+from dttui.jobs import JobDirectory
+from dttui.jobs.event_log import EventLog
+from dttui.jobs.following import JobFollower
+from dttui.jobs.sparse_files import last_hole_end
+from tests.unit.jobs.test_follow import plan_for
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueError: s3cret \x1b]52;c;aGk=\x07is wrong\n'
+
+
+@pytest.fixture
+def directory(monkeypatch: pytest.MonkeyPatch) -> JobDirectory:
+    monkeypatch.setenv("API_KEY", "s3cret")
+    made = jobs.create("broken")
+    made.plan.write_text(plan_for("a", "b").model_copy(update={"secrets": ("API_KEY", "UNSET")}).model_dump_json())
+    for name, rank in (("a", 0), ("b", 1)):
+        made.logs(0, name).mkdir(parents=True)
+        (made.logs(0, name) / f"{rank}.out").write_text("step 1\nstep 2\n")
+    return made
+
+
+def fail(directory: JobDirectory, **data: object) -> None:
+    log = EventLog(directory.events)
+    log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "connected", "clock_offset_s": 1000.0})
+    log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "failed", "exits": {"1": 1}})
+    log.add(EventKind.RANK_FAILED, "rank 1: s3cret", attempt=0, node="b", rank=1, data={"time": 5000.0, **data})
+    log.add(EventKind.JOB_STATE, "rank 1: s3cret", data={"state": "FAILED"})
+    log.add(EventKind.OUTCOME, "rank 1: s3cret", data={"state": "FAILED", "exit_code": 100})
+
+
+def read(directory: JobDirectory) -> Evidence:
+    follower = JobFollower(directory)
+    while follower.poll():
+        pass
+    return read_evidence(directory, follower.view)
+
+
+def test_lines_have_their_numbers_also_in_a_log_of_which_only_the_end_is_read(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "TAIL_BYTES", 64)
+    path = directory.logs(0, "b") / "1.err"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 101)) + "10%\r100%\nlast")
+    fail(directory, exit_code=1)
+    (failure,) = read(directory).failures
+    assert [(line.line, line.text) for line in failure.lines[-3:]] == [(100, "line 100"), (101, "100%"), (102, "last")]
+    assert failure.lines[-1].place == "logs/0/b/1.err:102"
+    assert failure.lines[0].file == "logs/0/b/1.out"
+    monkeypatch.setattr(diagnosis_evidence, "COUNTED_BYTES", 100)
+    (failure,) = read(directory).failures
+    assert failure.lines[-1].place == "logs/0/b/1.err"
+
+
+def test_a_long_log_is_read_once_however_often_it_is_looked_at_and_of_a_rank_that_runs_its_end_alone(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(diagnosis_evidence, "TAIL_BYTES", 1024)
+    monkeypatch.setattr(diagnosis_evidence, "LAST_LINE_BYTES", 1024)
+    for name, rank in (("a", 0), ("b", 1)):
+        (directory.logs(0, name) / f"{rank}.out").write_text("x\n" * 100_000 + "end\n")
+    fail(directory, exit_code=1)
+    counted = diagnosis_evidence._lines_in_block
+    before = counted.cache_info().misses
+    found = read(directory)
+    assert found.failures[0].lines[-1].place == "logs/0/b/1.out:100001"
+    assert found.last_lines[0].place == "logs/0/a/0.out"
+    assert counted.cache_info().misses == before + (200_004 - 1024) // 1024
+    with (directory.logs(0, "b") / "1.out").open("a") as log:
+        log.write("more\n")
+    assert read(directory).failures[0].lines[-1].place == "logs/0/b/1.out:100002"
+    assert counted.cache_info().misses == before + (200_004 - 1024) // 1024
+
+
+def test_lines_are_counted_anew_once_the_middle_of_a_log_was_dropped(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "BLOCK_BYTES", 16 * 1024)
+    path = directory.logs(0, "b") / "1.out"
+    path.write_bytes(b"line\n" * 100_000 + b"end\n")
+    fail(directory, exit_code=1)
+    assert read(directory).failures[0].lines[-1].place == "logs/0/b/1.out:100001"
+    for cap_bytes in (300_000, 200_000):
+        CopyCap(cap_bytes).note(path)
+        with path.open("rb") as log:
+            assert last_hole_end(log.fileno()) > 0, "this file system punches holes"
+        expected = path.read_bytes().count(b"\n")
+        assert expected < 100_001
+        assert read(directory).failures[0].lines[-1].place == f"logs/0/b/1.out:{expected}"
+
+
+def test_logs_are_read_of_the_first_failures_alone(directory: JobDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis_evidence, "MOST_READ", 1)
+    log = EventLog(directory.events)
+    for name, rank in (("a", 0), ("b", 1)):
+        data = {"time": 1.0, "exit_code": 1, "tail": ["told"]}
+        log.add(EventKind.RANK_FAILED, "", attempt=0, node=name, rank=rank, data=data)
+    assert [failure.lines[-1].text for failure in read(directory).failures] == ["step 2", "told"]
+
+
+def test_in_what_python_prints_of_a_crash_there_are_no_frames_of_ours(directory: JobDirectory) -> None:
+    frames = ["/w/train.py", "/var/tmp/x/jobs/j/0/payload/rank.py", "<frozen runpy>", "/x/dtagent/payload/warm.py"]
+    printed = [f'  File "{name}", line 5 in main' for name in frames]
+    (directory.logs(0, "b") / "1.err").write_text("\n".join(["Fatal Python error: Aborted", *printed, ""]))
+    fail(directory, signal=6)
+    (failure,) = read(directory).failures
+    assert [(line.line, line.text) for line in failure.lines[2:]] == [
+        (1, "Fatal Python error: Aborted"),
+        (2, '  File "/w/train.py", line 5 in main'),
+    ]
+
+
+def test_when_each_process_ended_is_read_and_nonsense_is_not(directory: JobDirectory) -> None:
+    log = EventLog(directory.events)
+    for told in ({"exits": {"1": 0, "2": "x"}, "ended_at": {"1": 7, "2": None}}, {}):
+        log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"state": "stopped", **told})
+    fail(directory, lost=True)
+    found = read(directory)
+    assert [(dict(node.exits), dict(node.ended_at)) for node in found.nodes if node.name == "b"] == [
+        ({"1": 1}, {"1": 7.0})
+    ]
+    assert found.failures[0].is_cleared
+
+
+def test_readings_are_on_the_login_node_s_clock_and_broken_ones_are_passed_over(directory: JobDirectory) -> None:
+    fail(directory, exit_code=1)
+    samples = [
+        json.dumps(to_wire(HostSample(n, 5990.0 + n, memory_used_mib=n, memory_total_mib=20))) for n in (1, 9, 11)
+    ]
+    directory.samples("b").write_text("\n".join([samples[0], "{torn", *samples[1:], ""]))
+    directory.metrics.write_text('{"rank": 0, "step": 7}\nnonsense\n{"rank": 0, "step": 8}\n')
+    found = diagnose(read(directory))
+    assert found.before is not None
+    assert (found.before.samples, found.before.age_s, found.before.memory_peak_mib) == (2, 1.0, 9)
+    assert [(other.rank, other.step) for other in found.others] == [(0, 8)]
+    assert found.others[0].last_line is not None
+    assert found.others[0].last_line.place == "logs/0/a/0.out:2"
+
+
+@pytest.mark.parametrize("output", ["human", "json"])
+def test_no_secret_and_no_escape_sequence_is_shown(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    (directory.logs(0, "b") / "1.err").write_text(f"the key is s3cret\n{TRACEBACK}")
+    fail(directory, exit_code=1, error=TRACEBACK.splitlines()[-1], traceback=TRACEBACK)
+    assert main(["diagnose", directory.job_id[:8], "--output", output]) == 100
+    told = capsys.readouterr().out
+    assert "ValueError" in told
+    assert "s3cret" not in told
+    assert "\x1b" not in told
+    assert "aGk=" not in told
+
+
+@pytest.mark.parametrize("time", [1e300, -1e300, 1e12])
+def test_a_failure_at_a_time_that_no_clock_shows_is_told_at_that_of_its_event(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str], time: float
+) -> None:
+    fail(directory, exit_code=1, time=time)
+    assert main(["diagnose", directory.job_id[:8]]) == 100
+    assert "exit code 1" in capsys.readouterr().out
+
+
+def test_a_job_without_a_controller_is_told_by_what_its_logs_end_with(directory: JobDirectory) -> None:
+    (directory.logs(0, "b") / "1.err").write_text(TRACEBACK)
+    EventLog(directory.events).add(EventKind.JOB_STATE, "running", attempt=0, data={"state": "RUNNING"})
+    evidence = read(directory)
+    assert (evidence.state, evidence.is_watched) == (JobState.UNKNOWN, False)
+    found = diagnose(evidence)
+    assert found.first is not None
+    assert (found.first.failure.node, found.first.failure.rank) == ("b", 1)
+    assert (found.cause.code if found.cause else "") == "exception"
+
+
+def test_a_directory_with_nothing_in_it_can_be_diagnosed(tmp_path: Path) -> None:
+    empty = jobs.create("empty")
+    assert main(["diagnose", empty.job_id]) == 101
+    assert read(empty).nodes == ()
+
+
+def test_events_that_hold_other_things_than_ours_break_nothing(directory: JobDirectory) -> None:
+    fail(directory, exit_code=1, tail=["x", 3])
+    log = EventLog(directory.events)
+    log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"exits": [1], "ranks_started": {"a": 1}})
+    assert diagnose(read(directory)).first is not None
