@@ -241,7 +241,8 @@ async def test_more_frozen_servers_than_may_write_at_once_hold_up_no_other_host(
         lambda: not select.select([], [socket_of(connection) for connection in frozen], [], 0)[1], "none takes any more"
     )
     assert await asyncio.wait_for(echoed(direct, b"goes on"), TIMEOUT_S) == b"goes on"
-    assert not any(task.done() for task in writing)
+    # None was taken as written; where the machine is slow, some have been given up by now.
+    assert all(isinstance(task.exception(), HostUnreachableError) for task in writing if task.done())
     await asyncio.gather(*(connection.close() for connection in frozen))
     for outcome in await asyncio.gather(*writing, return_exceptions=True):
         assert isinstance(outcome, HostUnreachableError)
