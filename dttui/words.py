@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dtagent.protocol.events import JobState, NodeStanding
+from dtagent.protocol.events import JobState, Metric, NodeStanding
+from dtagent.protocol.metric_fields import Declared, metrics_of
 
 from dttui.i18n import _, joined
 from dttui.sanitize import clean
@@ -111,15 +112,16 @@ def agent_outcome_name(outcome: str) -> str:
     }.get(outcome, outcome)
 
 
-def measure_name(key: str) -> str:
-    """Return the name of a measure that ranks report; the key itself for one of the script's own."""
-    return {
-        "step": _("step"),
-        "loss": _("loss"),
-        "tokens_per_s": _("tok/s"),
-        "samples_per_s": _("samples/s"),
-        "steps_per_s": _("steps/s"),
-        "learning_rate": _("learning rate"),
-        "gradient_norm": _("gradient norm"),
-        "epoch": _("epoch"),
-    }.get(key, key)
+def measure_name(name: str, declared: Declared | None = None) -> str:
+    """Return what a person calls a metric; what it goes by itself where it has no other name.
+
+    Args:
+        name: its field; or what the script calls one of its own.
+        declared: what is declared of it; without that it is what ranks report.
+    """
+    if name == "step":
+        return _("step")
+    declared = declared or metrics_of(Metric).get(name)
+    if declared is None:
+        return name
+    return _(declared.label) if declared.label is not None else declared.alert or name

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dttui.jobs.checks import cells_to_data as cells_to_data
     from dttui.jobs.checks import check_name as check_name
     from dttui.jobs.curves import Axis as Axis
-    from dttui.jobs.curves import Curves as Curves
+    from dttui.jobs.curves import Curve as Curve
     from dttui.jobs.curves import speed_of as speed_of
     from dttui.jobs.directory import HEARTBEAT_S as HEARTBEAT_S
     from dttui.jobs.directory import LAUNCHER as LAUNCHER

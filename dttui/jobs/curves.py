@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
 from dtagent.protocol.events import Metric
+from dtagent.protocol.metric_fields import SPEED, Declared, plotted_of
 
-STEPS_PER_S = "steps_per_s"
-"""A speed that only progress bars tell, which the agent reads; it counts where there is no better one."""
-SPEEDS = ("tokens_per_s", "samples_per_s", STEPS_PER_S)
-"""By how much each says."""
+PLOTTED = plotted_of(Metric)
+HISTORY = 2000
+"""Points of a metric that are kept for a plot, at most."""
 
 Points = tuple[tuple[float, float], ...]
 """Position and value, in order."""
@@ -25,37 +25,44 @@ class Axis(Enum):
     EPOCH = "epoch"
     REPORT = "report"
     """Its place among the reports that are kept, from 1: trainers may name neither."""
+    MINUTE = "minute"
+    """Since the first reading, in minutes; only hosts tell it."""
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Loss and speed of a job."""
+class Curve:
+    """One metric of a job as it went."""
 
+    name: str
+    """Its field."""
+    declared: Declared
     axis: Axis
-    loss: Points
-    speed: Points
-    measure: str
-    """Of `SPEEDS`, what `speed` is."""
+    points: Points
 
 
-def curves(metrics: Iterable[Metric]) -> Curves:
-    """Return the curves of one rank's reports; those without loss and speed are passed over.
+def curves(metrics: Sequence[Metric]) -> tuple[Curve, ...]:
+    """Return the curves of one rank's reports, one a plot; those that tell nothing that is drawn are passed over.
 
     The axis is the first of step and epoch that at least half of the reports have; the others are then left out.
     """
-    told = [metric for metric in metrics if metric.loss is not None or speed_of(metric) is not None]
+    told = [metric for metric in metrics if any(metric.value(name) is not None for name in PLOTTED)]
     axis = Axis.REPORT
     for candidate in (Axis.STEP, Axis.EPOCH):
         if 2 * sum(_position(metric, candidate) is not None for metric in told) >= max(1, len(told)):
             axis = candidate
             break
-    measure = next((name for name in SPEEDS if any(_value(metric, name) is not None for metric in told)), SPEEDS[0])
-    return Curves(
-        axis,
-        _points(told, axis, lambda metric: metric.loss),
-        _points(told, axis, lambda metric: _value(metric, measure)),
-        measure,
-    )
+    found: dict[str | None, Curve] = {}
+    for name, declared in PLOTTED.items():
+        points = _points(told, axis, name)
+        if points and declared.plot not in found:
+            found[declared.plot] = Curve(name, declared, axis, points)
+    return tuple(found.values())
+
+
+def to_keep(positions: Sequence[float]) -> list[int]:
+    """Return which points of a long curve to keep: all of the recent ones, and half of the others."""
+    older = len(positions) - HISTORY // 4
+    return [*spread(positions[:older], older // 2), *range(older, len(positions))]
 
 
 def spread(positions: Sequence[float], most: int) -> list[int]:
@@ -77,21 +84,15 @@ def spread(positions: Sequence[float], most: int) -> list[int]:
 
 
 def speed_of(metric: Metric) -> tuple[str, float] | None:
-    """Return the speed that says most, by its name in `SPEEDS`."""
-    return next(((name, value) for name in SPEEDS if (value := _value(metric, name)) is not None), None)
+    """Return the speed that says most, by its field."""
+    speeds = (name for name, declared in PLOTTED.items() if declared.plot == SPEED)
+    return next(((name, value) for name in speeds if (value := metric.value(name)) is not None), None)
 
 
-def _value(metric: Metric, measure: str) -> float | None:
-    if measure == STEPS_PER_S:
-        return metric.extra.get(measure)
-    value: float | None = getattr(metric, measure)
-    return value
-
-
-def _points(told: list[Metric], axis: Axis, value_of: Callable[[Metric], float | None]) -> Points:
+def _points(told: list[Metric], axis: Axis, name: str) -> Points:
     found = []
     for number, metric in enumerate(told, 1):
-        position, value = number if axis is Axis.REPORT else _position(metric, axis), value_of(metric)
+        position, value = number if axis is Axis.REPORT else _position(metric, axis), metric.value(name)
         if position is not None and value is not None:
             found.append((float(position), value))
     return tuple(found)

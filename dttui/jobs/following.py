@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 KEPT_LINES = 16
 """Newest lines that a reader remembers, to find its place in a file that took the place of the one before."""
+RECALLED = 2000
+"""Readings from before the first look, of all hosts together; a screen waits for them."""
+LEAST_RECALLED, MOST_RECALLED = 4, 200
+"""Of each."""
 NEWEST_BYTES = 16 * 1024
 """At the end of a file, where its newest line nearly always is whole."""
 Version = tuple[int, int, int]
@@ -156,6 +161,24 @@ def newest_line(path: Path) -> bytes | None:
     return None
 
 
+def lines_throughout(path: Path, most: int) -> list[bytes]:
+    """Return complete lines of a file, in order and evenly from all over it, at most so many."""
+    found: list[bytes] = []
+    with contextlib.suppress(OSError), path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        for number in range(most):
+            start, end = number * size // most, stream.tell()
+            if start < end:
+                continue  # The line before reaches beyond.
+            if start > end + size // most + 1:
+                stream.seek(start - 1)
+                stream.readline(READ_BYTES)
+            line = stream.readline(READ_BYTES)
+            if line.endswith(b"\n"):
+                found.append(line)
+    return found
+
+
 def version_of(path: Path) -> Version | None:
     """Return what a file is told by from what it was before; `None` where there is none."""
     with contextlib.suppress(OSError):
@@ -223,14 +246,35 @@ class JobFollower:
             self._ahead = []
         for line in self._metrics.read():
             new.extend(self._metric(line))
-        for name, node in self.view.nodes.items() if self._reads_samples else ():
-            path = self.directory.samples(name)
-            version = version_of(path)
-            if version is not None and version != self._sample_versions.get(name):
-                self._sample_versions[name] = version
-                with contextlib.suppress(ValueError):
-                    node.sample = _samples().validate_json(newest_line(path) or b"")
+        if self._reads_samples:
+            self._read_samples()
         return new
+
+    def _read_samples(self) -> None:
+        """Take over the newest reading of each host; at first, some of those before as well."""
+        found = {name: version for name in self.view.nodes if (version := version_of(self.directory.samples(name)))}
+        changed = [name for name, version in found.items() if version != self._sample_versions.get(name)]
+        if changed and not self._sample_versions:
+            self._recall(changed)
+        self._sample_versions |= found
+        for name in changed:
+            self._read_sample(name, newest_line(self.directory.samples(name)) or b"")
+        if changed:
+            self.view.see_samples()
+
+    def _recall(self, names: Sequence[str]) -> None:
+        """Read what hosts have done so far, of all about equally much."""
+        most = min(MOST_RECALLED, max(LEAST_RECALLED, RECALLED // len(names)))
+        lines = {name: lines_throughout(self.directory.samples(name), most) for name in names}
+        for moment in range(most):
+            for name in names:
+                if moment < len(lines[name]):
+                    self._read_sample(name, lines[name][moment])
+            self.view.see_samples(before=True)
+
+    def _read_sample(self, name: str, line: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            self.view.nodes[name].sample = _samples().validate_json(line)
 
     @property
     def is_over(self) -> bool:

@@ -6,24 +6,10 @@ import json
 import math
 from typing import Any
 
-from dtagent.protocol.events import Metric
+from dtagent.protocol.events import PER_GPU, REPORTED, Metric
 
 from dttui.timestamps import timestamp_or
 
-REPORTED_NAMES = {
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "lr": "learning_rate",
-    "samples_per_s": "samples_per_s",
-    "tokens_per_s": "tokens_per_s",
-    "gradient_norm": "gradient_norm",
-    "grad_norm": "gradient_norm",
-    "epoch": "epoch",
-    "time": "time",
-}
-"""What a line may call a number → the field of `Metric` that it becomes; any other name is kept in `extra`."""
-PER_GPU = "tokens_per_s_per_gpu"
-"""What some trainers tell instead; it becomes `tokens_per_s` by the number of ranks."""
 MAX_EXTRA = 32
 MAX_LINE_BYTES = 4096
 """A script writes a line in one write of at most so much; what is longer is no line of ours."""
@@ -97,18 +83,18 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 def _metric(body: dict[str, Any], lowest_rank: int, received: float, world_size: int) -> Metric:
     numbers = {key: number for key, value in body.items() if (number := _finite(value)) is not None}
-    known: dict[str, Any] = {REPORTED_NAMES[key]: number for key, number in numbers.items() if key in REPORTED_NAMES}
+    known = {REPORTED[key]: number for key, number in numbers.items() if key in REPORTED}
     if PER_GPU in numbers:
         known.setdefault("tokens_per_s", numbers[PER_GPU] * world_size)
-    rest = [(key, number) for key, number in numbers.items() if key not in (*REPORTED_NAMES, "step", "rank")]
-    broken = [REPORTED_NAMES[key] for key, value in body.items() if key in REPORTED_NAMES and _is_broken(value)]
+    rest = [(key, number) for key, number in numbers.items() if key not in (*REPORTED, "step", "rank", "time")]
     step, rank = numbers.get("step"), numbers.get("rank", lowest_rank)
     return Metric(
         rank=int(min(max(rank, -1), _MOST_COUNT)),
         step=None if step is None or abs(step) > _MOST_COUNT else int(step),
+        time=timestamp_or(numbers.get("time", received), received),
         extra=dict(rest[:MAX_EXTRA]),
-        not_finite=broken or None,
-        **{**known, "time": timestamp_or(known.get("time", received), received)},
+        not_finite=[REPORTED[key] for key, value in body.items() if key in REPORTED and _is_broken(value)] or None,
+        **known,
     )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
-from dtagent.protocol.sample_fields import cells_of
+from dtagent.protocol.metric_fields import cells_of
 
 from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
-from dttui.jobs.curves import spread
+from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
 from dttui.jobs.event_log import NO_ROOM
+from dttui.jobs.readings import Readings
 from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
     from dttui.jobs.plan_file import SeenNode, SeenPlan
     from dttui.planning.models import Plan, PlannedNode
-
-HISTORY = 2000
-"""Points of a metric that are kept for a plot, at most."""
-
 
 WAITS_FOR_ROOM = "waits_for_room"
 """In the data of progress: the controller of a job that is over only waits until the disk has room."""
@@ -180,6 +177,8 @@ class JobView:
     """Node → what the preflight has come to there."""
     metrics: list[Metric] = field(default_factory=list)
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
+    readings: Readings = field(default_factory=Readings)
+    """What its hosts have read, of what is drawn."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
@@ -304,10 +303,22 @@ class JobView:
         self._reports += 1
         self._numbers.append(self._reports)
         if len(self.metrics) > HISTORY:
-            older = len(self.metrics) - HISTORY // 4
-            kept = spread(self._numbers[:older], older // 2)
-            self.metrics[:older] = [self.metrics[index] for index in kept]
-            self._numbers[:older] = [self._numbers[index] for index in kept]
+            kept = to_keep(self._numbers)
+            self.metrics[:] = [self.metrics[index] for index in kept]
+            self._numbers[:] = [self._numbers[index] for index in kept]
+
+    def see_samples(self, *, before: bool = False) -> None:
+        """Take into the curves what its hosts read now; or read `before`, when those that are over by now were not."""
+        told = [
+            (name, node.sample, node.gpu_ids)
+            for name, node in self.nodes.items()
+            if node.sample is not None and (before or (not node.is_over and node.heard_at is None))
+        ]
+        self.readings.take(told, self.job_id)
+
+    def curves(self) -> tuple[Curve, ...]:
+        """Return all that is drawn of it: what its ranks report, and what its hosts read."""
+        return (*curves(self.metrics), *self.readings.curves())
 
     @property
     def newest_metric(self) -> Metric | None:

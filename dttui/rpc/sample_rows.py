@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from dtagent.protocol import rpc
 from dtagent.protocol.columns import unpack
-from dtagent.protocol.sample_fields import watched_fields
+from dtagent.protocol.metric_fields import watched_fields
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
 from pydantic import Field
 from pydantic_core import from_json

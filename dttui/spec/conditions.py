@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dtagent.protocol.events import JobState, NodeStanding
-from dtagent.protocol.sample_fields import alerts_of
+from dtagent.protocol.events import REPORTED, JobState, Metric, NodeStanding
+from dtagent.protocol.metric_fields import alerts_of, metrics_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.i18n import _
@@ -23,6 +23,8 @@ GPU_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(G
 """Of each GPU that the job uses, with the unit that the number is in."""
 HOST_METRICS = {name: metric.alert_unit for name, (_field, metric) in alerts_of(HostSample).items()}
 """Of each host."""
+_REPORTED_METRICS = {name: metrics_of(Metric)[field].unit.symbol for name, field in REPORTED.items()}
+"""Of each rank, by whatever a report may call it; there may be others."""
 STATES = {
     "job": tuple(state.value.lower() for state in JobState if state not in (JobState.PENDING, JobState.UNKNOWN)),
     "node": tuple(
@@ -72,7 +74,7 @@ class MetricCondition:
     @property
     def unit(self) -> str:
         """Of the number."""
-        return (GPU_METRICS | HOST_METRICS).get(self.metric, "")
+        return (GPU_METRICS | HOST_METRICS | _REPORTED_METRICS).get(self.metric, "")
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from dttui.i18n import _, ngettext
-from dttui.jobs import Axis, Curves, JobView
-from dttui.jobs.curves import curves
-from dttui.tui.widgets.metric_plots import MetricPlots
+from dttui.jobs import Axis, Curve, JobView
+from dttui.tui.widgets.metric_plots import MetricPlots, Plot
 from dttui.words import measure_name
 
 
 def show_plots(plots: MetricPlots, view: JobView) -> bool:
-    """Draw the curves of a job; return whether there are any."""
-    found = curves(view.metrics)
-    if view.metrics:
+    """Draw the curves of a job; return whether there are any of what its ranks report."""
+    curves = view.curves()
+    has_reports = any(curve.axis is not Axis.MINUTE for curve in curves)
+    note = ""
+    if not has_reports and view.metrics:
         note = _("The script has reported no loss and no speed that can be drawn yet.")
-    else:
+    elif not has_reports:
         note = _("The script has reported no metrics yet.")
-    titles = (_title(_("loss"), found, len(found.loss)), _title(measure_name(found.measure), found, len(found.speed)))
-    plots.show(found.loss, found.speed, titles, is_whole=found.axis is not Axis.EPOCH, note=note)
-    return bool(found.loss or found.speed)
+    drawn = [
+        Plot(curve.declared.plot or curve.name, _title(curve), curve.points, curve.axis in (Axis.STEP, Axis.REPORT))
+        for curve in curves
+    ]
+    plots.show(drawn, note=note)
+    return has_reports
 
 
-def _title(measure: str, found: Curves, count: int) -> str:
-    if found.axis is Axis.STEP:
-        return _("{measure} by step").format(measure=measure)
-    if found.axis is Axis.EPOCH:
-        return _("{measure} by epoch").format(measure=measure)
-    text = ngettext("{measure}, the last report", "{measure}, the last {count} reports", count)
-    return text.format(measure=measure, count=count)
+def _title(curve: Curve) -> str:
+    measure, count = measure_name(curve.name, curve.declared), len(curve.points)
+    if curve.axis is Axis.REPORT:
+        text = ngettext("{measure}, the last report", "{measure}, the last {count} reports", count)
+        return text.format(measure=measure, count=count)
+    text = {
+        Axis.STEP: _("{measure} by step"),
+        Axis.EPOCH: _("{measure} by epoch"),
+        Axis.MINUTE: _("{measure} by minute"),
+    }[curve.axis]
+    return text.format(measure=measure)

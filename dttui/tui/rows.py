@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.sample_fields import MIB, PERCENT, Declared, aggregated, cells_of
+from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text

@@ -84,7 +84,9 @@ class Variables(_Section):
     finding_warning: Colour
     finding_error: Colour
     plot_loss: Colour
-    plot_throughput: Colour
+    plot_speed: Colour
+    plot_other: Colour
+    """Of what has no colour of its own."""
 
 
 class ThemeDocument(_Section):

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import time
+from typing import Any
 
 from dtagent.protocol.events import EventKind, JobState, Metric
 from dtagent.protocol.rpc import to_wire
@@ -65,8 +66,8 @@ class JobWriter:
         """One node came to a state."""
         self._log.add(EventKind.NODE_STATE, message, attempt=0, node=name, data={"state": state, **data})
 
-    def samples(self, load: int) -> None:
-        """All nodes were read."""
+    def samples(self, load: int, *, ago_s: float = 0.0, **more: Any) -> None:
+        """All nodes were read, so long ago, and of each GPU `more` than is usual."""
         self._seq += 1
         for node in self.plan.nodes:
             ranks = [
@@ -74,12 +75,11 @@ class JobWriter:
                 for local, rank in enumerate(node.ranks)
             ]
             gpus = [
-                GpuSample(i, load - (i * 7) % 5, 70_000 + 512 * i, 81920, 60 + i, 390.0 + 3 * i)
+                GpuSample(i, load - (i * 7) % 5, 70_000 + 512 * i, 81920, 60 + i, 390.0 + 3 * i, **more)
                 for i in range(node.cuda_slots)
             ]
-            reading = HostSample(
-                self._seq, time.time(), float(load), memory_total_mib=500_000, gpus=gpus, ranks={self.job_id: ranks}
-            )
+            now, jobs_there = time.time() - ago_s, {self.job_id: ranks}
+            reading = HostSample(self._seq, now, float(load), memory_total_mib=500_000, gpus=gpus, ranks=jobs_there)
             append_line(self.directory.samples(node.name), json.dumps(to_wire(reading)))
 
     def metrics(self, steps: int) -> None:
@@ -200,6 +200,8 @@ def running(job: Job, inventory: Inventory) -> JobWriter:
     writer.state(JobState.RENDEZVOUS, nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
     writer.nodes("running")
     writer.state(JobState.RUNNING, nmsg("the rank runs", "all {count} ranks run", size))
+    for ago_s in range(600, 0, -30):
+        writer.samples(96 - ago_s // 25 % 7 if ago_s < 540 else 9, ago_s=ago_s)
     writer.samples(97)
     writer.metrics(200)
     for node in writer.plan.nodes:

@@ -18,6 +18,7 @@ from dttui.jobs.standing import APART
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
@@ -96,6 +97,34 @@ async def test_losses_without_a_step_are_drawn_by_epoch_or_in_their_order() -> N
             assert title in screen_text(app)
             assert title.replace("loss", "steps/s") in screen_text(app)
             assert "steps/s 3" in text_of(app, "#title-right")
+
+
+async def test_the_use_of_the_gpus_is_drawn_by_minute_and_leaves_loss_and_speed_the_room_of_a_narrow_screen() -> None:
+    inventory = make_inventory()
+    writer = JobWriter(job(*CHOSEN), inventory)
+    writer.nodes("running")
+    writer.state(JobState.RUNNING, "all ranks run")
+    writer.samples(40, ago_s=240)
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await look(app, pilot)
+        assert "GPU utilisation by minute" in screen_text(app)
+        assert "has reported no metrics" in screen_text(app), "what its ranks report is told all the same"
+        writer.samples(97, ago_s=120)
+        writer.metrics(120)
+        await look(app, pilot)
+        assert "loss by step" in screen_text(app)
+        assert "tok/s by step" in screen_text(app)
+        assert "GPU utilisation" not in screen_text(app)
+        plots = app.screen.query_one(MetricPlots)
+        assert plots.can_focus
+        plots.focus()
+        await pilot.press("right")
+        await until(pilot, lambda: "GPU utilisation by minute" in screen_text(app), "the third is scrolled to")
+        assert "tok/s by step" in screen_text(app)
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot)
+        assert all(text in screen_text(app) for text in ("loss by step", "tok/s by step", "GPU utilisation by minute"))
 
 
 async def test_a_failure_opens_why_with_node_rank_cause_and_what_to_try() -> None:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dtagent.protocol.events import PER_GPU, PRINTED
+
 MAX_LINE_BYTES = 4096
 """Longest line that is looked at; trainers' are below 1 KiB."""
 MAX_NUMBERS = 40
@@ -50,28 +52,11 @@ _WHOLE_STEP = "steps"
 """DeepSpeed's pipeline counts in the plural; in `max steps: 500` it is something else."""
 _LOSSES = frozenset({"loss", "train_loss", "training_loss", "lm_loss", "total_loss", "step_loss", "train_loss_step"})
 _HELD_OUT = re.compile(r"(?:val|valid|validation|eval|test)_(?:\w+_)?loss")
-_PER_GPU = "tokens_per_s_per_gpu"
 _NAMES = {
-    "lr": "learning_rate",
-    "learning_rate": "learning_rate",
-    "grad_norm": "gradient_norm",
-    "gradient_norm": "gradient_norm",
-    "gnorm": "gradient_norm",
-    "currsamplespersec": "samples_per_s",
-    "samples_per_second": "samples_per_s",
-    "samples/s": "samples_per_s",
-    "samples/sec": "samples_per_s",
-    "tokens_per_second": "tokens_per_s",
-    "tokens_per_sec": "tokens_per_s",
-    "tokens/s": "tokens_per_s",
-    "tokens/sec": "tokens_per_s",
-    "tok/s": "tokens_per_s",
-    "tok/sec": "tokens_per_s",
-    "tps": "tokens_per_s",
-    "tokens_per_gpu": _PER_GPU,
-    "tokens_per_gpu_per_second": _PER_GPU,
-    "tokens_per_second_per_device": _PER_GPU,
-    "epoch": "epoch",
+    **PRINTED,
+    "tokens_per_gpu": PER_GPU,
+    "tokens_per_gpu_per_second": PER_GPU,
+    "tokens_per_second_per_device": PER_GPU,
     "accuracy": "accuracy",
     "loss_scale": "loss_scale",
     "lm_loss_value": "val_loss",
@@ -258,7 +243,7 @@ def _of_free_form(text: str) -> dict[str, float] | None:
         found["loss"] = math.nan
     if "tokens_per_s" in found and "memory_gib" in found and "tflops_per_gpu" in found:
         # torchtitan's tps is that of one device.
-        found[_PER_GPU] = found.pop("tokens_per_s")
+        found[PER_GPU] = found.pop("tokens_per_s")
     return found
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from dtagent.protocol.metric_fields import LOSS, PLAIN, SAMPLES_PER_S, SPEED, STEPS_PER_S, TOKENS_PER_S, called, metric
+
 
 class JobState(str, Enum):
     """What has become of a job.
@@ -137,20 +139,58 @@ class Event:
     the same of messages in the event's data, each after the keys that lead there."""
 
 
+PER_GPU = "tokens_per_s_per_gpu"
+"""What some trainers tell in place of `tokens_per_s`, which follows by the number of ranks."""
+
+
 @dataclass(frozen=True)
 class Metric:
-    """A line a script wrote to `DTTUI_METRICS`, or its trainer printed; unknown numbers of it are in `extra`."""
+    """What a rank reports: a line a script wrote to `DTTUI_METRICS`, or its trainer printed.
+
+    Unknown numbers of it are in `extra`.
+    """
 
     rank: int
     step: int | None = None
-    loss: float | None = None
-    learning_rate: float | None = None
-    samples_per_s: float | None = None
-    tokens_per_s: float | None = None
-    gradient_norm: float | None = None
-    epoch: float | None = None
+    loss: float | None = metric(PLAIN, "What the training makes less.", label="loss", plot=LOSS, spike=0.2)
+    learning_rate: float | None = metric(PLAIN, "Learning rate.", label="learning rate", names=("lr",))
+    tokens_per_s: float | None = metric(
+        TOKENS_PER_S,
+        "Tokens that the job goes through.",
+        label="tok/s",
+        plot=SPEED,
+        printed=("tokens_per_second", "tokens_per_sec", "tokens/s", "tokens/sec", "tok/s", "tok/sec", "tps"),
+    )
+    samples_per_s: float | None = metric(
+        SAMPLES_PER_S,
+        "Samples that the job goes through.",
+        label="samples/s",
+        plot=SPEED,
+        printed=("currsamplespersec", "samples_per_second", "samples/s", "samples/sec"),
+    )
+    steps_per_s: float | None = metric(STEPS_PER_S, "Steps, as progress bars count them.", label="steps/s", plot=SPEED)
+    gradient_norm: float | None = metric(
+        PLAIN,
+        "Norm of all gradients.",
+        label="gradient norm",
+        names=("grad_norm",),
+        printed=("gnorm",),
+        spike=5.0,
+    )
+    epoch: float | None = metric(PLAIN, "Times that the samples were gone through.", label="epoch")
     time: float | None = None
     """Unix time at which the line was received where the script gave none."""
     extra: dict[str, float] = field(default_factory=dict)
     not_finite: list[str] | None = None
     """Known numbers that were reported, but as NaN or infinite."""
+
+    def value(self, name: str) -> float | None:
+        """Return a metric by its field; a version that did not know it has kept it among the unknown."""
+        known: float | None = getattr(self, name)
+        return self.extra.get(name) if known is None else known
+
+
+REPORTED = called(Metric)
+"""What a line of `DTTUI_METRICS` may call a number → the field that it becomes; others are kept in `extra`."""
+PRINTED = called(Metric, printed=True)
+"""What trainers may call it besides."""

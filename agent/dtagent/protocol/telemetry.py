@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dtagent.protocol.notices import Notice
-from dtagent.protocol.sample_fields import (
+from dtagent.protocol.metric_fields import (
     ASKED_FOR,
     BYTES_PER_S,
     CELSIUS,
@@ -19,6 +18,7 @@ from dtagent.protocol.sample_fields import (
     mean,
     metric,
 )
+from dtagent.protocol.notices import Notice
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class GpuSample:
         alert="gpu.utilization",
         aggregation=mean,
         cell="",
+        label="GPU utilisation",
+        plot="utilisation",
     )
     """Share of the last interval in which a kernel ran."""
     memory_used_mib: int | None = metric(

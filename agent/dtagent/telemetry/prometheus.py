@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dtagent.protocol.facts import HostFacts
-from dtagent.protocol.sample_fields import metrics_of
+from dtagent.protocol.metric_fields import metrics_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 from dtagent.system.units import MIB
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from dtagent.protocol.facts import HostFacts
-from dtagent.protocol.sample_fields import cells_of
+from dtagent.protocol.metric_fields import cells_of
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample, RankSample
 from dtagent.terminal.amounts import size, span
 from dtagent.terminal.terminal_text import (

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dtagent.protocol.events import Event, EventKind, Metric
-from dtagent.protocol.sample_fields import alerts_of
+from dtagent.protocol.events import REPORTED, Event, EventKind, Metric
+from dtagent.protocol.metric_fields import alerts_of
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.engine.alerts.log_patterns import LogPatterns
 from dttui.i18n import Message, msg
-from dttui.jobs.metrics import REPORTED_NAMES
 from dttui.redaction import redact
 from dttui.spec.conditions import (
     MetricCondition,
@@ -146,7 +145,9 @@ class AlertWatch:
             if condition is None or condition.metric in _GPU_READINGS or condition.metric in _HOST_READINGS:
                 continue
             name = condition.metric
-            value = getattr(metric, _REPORTED[name]) if name in _REPORTED else metric.extra.get(name)
+            value: float | None = metric.step if name == "step" else metric.extra.get(name)
+            if name in REPORTED:
+                value = metric.value(REPORTED[name])
             self._judge(rule, metric.rank, value, now, node, rank=metric.rank, step=metric.step)
 
     def see_sample(self, node: str, sample: HostSample, clock_offset_s: float = 0.0) -> None:
@@ -287,4 +288,3 @@ class AlertWatch:
 
 _ALARMING = frozenset({"failed", "cancelled", "lost", "unknown", "unkillable"})
 """States of jobs, nodes and ranks that nobody hopes for."""
-_REPORTED = {"step": "step", **REPORTED_NAMES}

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from dtagent.protocol.events import Metric
+from dtagent.protocol.metric_fields import metrics_of
 
 from dttui.i18n import msg
 
@@ -17,7 +18,7 @@ MIN_REPORTS = 20
 """Before so many nothing counts as a spike: the first steps of a training are wild."""
 DEVIATIONS = 10.0
 """How far above the usual a spike is, in deviations that are estimated robustly (1.4826 · MAD)."""
-MIN_RISE = {"loss": 0.2, "gradient_norm": 5.0}
+MIN_RISE = {name: item.spike for name, item in metrics_of(Metric).items() if item.spike is not None}
 """Watched metric → by what share of the usual a spike exceeds it at least: a steady series hardly deviates."""
 RECENT = 5
 """Of them the last, by which it is told what a metric rose from: a loss falls all the while."""
@@ -34,7 +35,7 @@ class Alert:
     """One thing to look at."""
 
     metric: str
-    """`loss` or `gradient_norm`."""
+    """Its field."""
     rank: int
     step: int | None
     value: float | None
@@ -100,14 +101,11 @@ def alert_message(host: str, alert: Alert) -> str:
     where = msg("rank {rank} on {host}", rank=alert.rank, host=host)
     if alert.step is not None:
         where = msg("{where}, step {step:,}", where=where, step=alert.step)
-    values = {"where": where, "value": alert.value, "usual": alert.usual}
-    if alert.metric == "loss":
-        if alert.value is None:
-            return msg("the loss is not a number any more: {where}", **values)
-        return msg("the loss jumped to {value:.4g} from about {usual:.4g}: {where}", **values)
+    measure = msg(metrics_of(Metric)[alert.metric].label or alert.metric)
     if alert.value is None:
-        return msg("the gradient norm is not a finite number: {where}", **values)
-    return msg("the gradient norm jumped to {value:.4g} from about {usual:.4g}: {where}", **values)
+        return msg("the {measure} is not a number any more: {where}", measure=measure, where=where)
+    values = {"measure": measure, "where": where, "value": alert.value, "usual": alert.usual}
+    return msg("the {measure} jumped to {value:.4g} from about {usual:.4g}: {where}", **values)
 
 
 def _is_new(series: _Series, name: str, value: float | None) -> bool:

@@ -1,14 +1,16 @@
-"""Loss and throughput, side by side."""
+"""The curves of a job, side by side."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.color import Color
-from textual.containers import Horizontal
+from textual.containers import HorizontalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
@@ -17,56 +19,85 @@ Points = Sequence[tuple[float, float]]
 
 MOST_POINTS = 400
 """Drawn of a curve; a terminal has fewer columns than that."""
+LEAST_WIDTH = 38
+"""Of a plot: even a narrow screen has room for two."""
 TICKS = 6
 """Steps between labels on an axis, at most."""
 
 
-class MetricPlots(Horizontal):
-    """Two plots side by side. The curve is drawn again only when it grew."""
+class Plot(NamedTuple):
+    """One curve."""
+
+    name: str
+    """Of the plot; the theme has a colour for some."""
+    title: str
+    points: Points
+    is_whole: bool
+    """Whether positions are whole numbers."""
+
+
+class MetricPlots(HorizontalScroll, can_focus=False):
+    """Plots side by side; where there are more than fit, they scroll. A curve is drawn again only when it grew."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._drawn: tuple[object, ...] = ()
+        self._widgets: dict[str, PlotextPlot] = {}
+        self._drawn: dict[str, object] = {}
 
     def compose(self) -> ComposeResult:
-        """Lay out both plots, and what stands there while there is nothing to draw."""
+        """Lay out what stands there while there is nothing to draw."""
         yield Static(id="no-metrics")
-        yield PlotextPlot(id="plot-loss")
-        yield PlotextPlot(id="plot-throughput")
 
     def on_mount(self) -> None:
         """Follow the theme."""
-        self.show([], [], ("", ""), is_whole=True, note="")
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._forget())
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._drawn.clear())
 
-    def show(self, loss: Points, throughput: Points, titles: tuple[str, str], *, is_whole: bool, note: str) -> None:
+    def show(self, plots: Sequence[Plot], *, note: str) -> None:
         """Draw the curves.
 
         Args:
-            loss: of the loss.
-            throughput: of the speed.
-            titles: what stands over each.
-            is_whole: whether positions are whole numbers.
-            note: what stands there where there is nothing to draw.
+            plots: one a curve, the first on the left.
+            note: what is to be said beside them; empty for nothing.
         """
-        dark = self.app.current_theme.name
-        drawn = (dark, len(loss), loss[-1:], len(throughput), throughput[-1:], titles, note)
-        if drawn == self._drawn:
-            return
-        self._drawn = drawn
-        self.query_one("#no-metrics", Static).update(Content.styled(note, "$muted"))
-        self.query_one("#no-metrics").display = not loss and not throughput
-        self._draw("#plot-loss", loss, titles[0], "plot-loss", is_whole=is_whole)
-        self._draw("#plot-throughput", throughput, titles[1], "plot-throughput", is_whole=is_whole)
+        told = self.query_one("#no-metrics", Static)
+        told.update(Content.styled(note, "$muted"))
+        told.display = bool(note)
+        before: Widget = told
+        for plot in plots:
+            widget = self._widgets.get(plot.name)
+            if widget is None:
+                widget = self._widgets[plot.name] = PlotextPlot(id=f"plot-{plot.name}")
+                self.mount(widget, after=before)
+            before = widget
+            state = (self.app.current_theme.name, len(plot.points), plot.points[-1:], plot.title)
+            if self._drawn.get(plot.name) != state:
+                self._drawn[plot.name] = state
+                self._draw(widget, plot)
+        self._fit()
 
-    def _draw(self, name: str, points: Points, title: str, colour: str, *, is_whole: bool) -> None:
-        plot = self.query_one(name, PlotextPlot)
-        plot.display = bool(points)
-        plot.border_title = Content(title)
-        if not points:
-            return
-        thin = _thinned(points)
-        plt = plot.plt
+    def action_scroll_left(self) -> None:
+        """Show those on the left: a step that a key makes is as wide as the screen."""
+        self.scroll_page_left()
+
+    def action_scroll_right(self) -> None:
+        """Show those on the right."""
+        self.scroll_page_right()
+
+    def on_resize(self) -> None:
+        """Show as many as there is room for."""
+        self._fit()
+
+    def _fit(self) -> None:
+        count = len(self._widgets)
+        self.can_focus = self.size.width < count * LEAST_WIDTH
+        width = self.size.width // max(1, self.size.width // LEAST_WIDTH) if self.can_focus else "1fr"
+        for widget in self._widgets.values():
+            widget.styles.width = width
+
+    def _draw(self, widget: PlotextPlot, plot: Plot) -> None:
+        widget.border_title = Content(plot.title)
+        thin = _thinned(plot.points)
+        plt = widget.plt
         plt.clear_data()
         plt.clear_figure()
         plt.grid(False, False)
@@ -74,18 +105,16 @@ class MetricPlots(Horizontal):
         plt.yaxes(True, False)
         places, values = [place for place, _value in thin], [value for _place, value in thin]
         for axis, ticks in (
-            (plt.xticks, axis_ticks(min(places), max(places), is_whole=is_whole)),
+            (plt.xticks, axis_ticks(min(places), max(places), is_whole=plot.is_whole)),
             (plt.yticks, axis_ticks(min(values), max(values))),
         ):
             axis([place for place, _label in ticks], [label for _place, label in ticks])
-        rgb = Color.parse(self.app.theme_variables[colour]).rgb
+        variables = self.app.theme_variables
+        rgb = Color.parse(variables.get(f"plot-{plot.name}", variables["plot-other"])).rgb
         plt.plot(places, values, marker="braille", color=rgb)
         if len(thin) == 1:
             plt.scatter([thin[0][0]], [thin[0][1]], marker="dot", color=rgb)
-        plot.refresh()
-
-    def _forget(self) -> None:
-        self._drawn = ()
+        widget.refresh()
 
 
 def axis_ticks(low: float, high: float, *, is_whole: bool = False) -> list[tuple[float, str]]:

@@ -174,7 +174,8 @@ def test_reports_stay_within_their_bound_and_curves_go_from_the_first_step_to_th
     follower = JobFollower(directory)
     while follower.poll():
         pass
-    loss = curves(follower.view.metrics).loss
+    (curve,) = curves(follower.view.metrics)
+    loss = curve.points
     assert loss[0] == (0.0, 1.0)
     assert loss[-1] == (5_999.0, 1 / 6_000)
     assert all(value == 1 / (1 + step) for step, value in loss)

@@ -8,7 +8,8 @@ from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStan
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.inventory import Inventory
-from dttui.jobs.view import HISTORY, JobView
+from dttui.jobs.curves import HISTORY
+from dttui.jobs.view import JobView
 from dttui.planning.planner import plan
 from tests.tui.fake_fleet import job, make_inventory
 from tests.unit.seed_cluster import environment, make_job

@@ -14,7 +14,10 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
+from dtagent.protocol.events import Metric
+from dtagent.protocol.metric_fields import metrics_of
 from dtagent.protocol.sentences import SENTENCES
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui import locations
 from dttui.compose.templates import read_templates
@@ -51,8 +54,14 @@ def extracted() -> dict[str | tuple[str, ...], str]:
         for paragraph in field.about
     }
     of_agents: dict[str | tuple[str, ...], str] = {item.english: f"agent: {item.code}" for item in SENTENCES.values()}
+    of_metrics: dict[str | tuple[str, ...], str] = {
+        item.label: f"{kind.__name__}.{name}"
+        for kind in (HostSample, GpuSample, RankSample, Metric)
+        for name, item in metrics_of(kind).items()
+        if item.label is not None
+    }
     of_source = {message: file for file, _line, message, _comments, _context in found}
-    return {**of_templates, **of_forms, **of_agents, **of_source}
+    return {**of_templates, **of_forms, **of_agents, **of_metrics, **of_source}
 
 
 def placeholders(text: str) -> set[str]:

@@ -1,6 +1,7 @@
-"""What a number in a sample is, declared once, at its field: its unit, and where it is shown, told of and waited for.
+"""What a metric is, declared once, at its field: of samples what a host reads, of reports what ranks tell.
 
-Prometheus text, what a client asks for, conditions of alerts and the cells of screens all follow from that. Pure.
+Prometheus text, what a client asks for, what trainers and scripts call it, conditions of alerts, cells and plots of
+screens all follow from that. Pure.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Unit(NamedTuple):
     """From the base unit to that, where it is another one."""
 
 
+PLAIN = Unit("")
 COUNT = Unit("")
 FLAG = Unit("")
 PERCENT = Unit("%", divisor=100)
@@ -38,6 +40,13 @@ WATT = Unit("W")
 MHZ = Unit("MHz", factor=1_000_000)
 MIB = Unit("MiB", factor=1024**2, alert_symbol="GB", alert_divisor=1e9)
 BYTES_PER_S = Unit("B/s")
+TOKENS_PER_S = Unit("tok/s")
+SAMPLES_PER_S = Unit("samples/s")
+STEPS_PER_S = Unit("steps/s")
+
+LOSS = "loss"
+SPEED = "speed"
+"""Plots that several metrics share, of which one is drawn."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -62,7 +71,18 @@ class Declared(NamedTuple):
     cell: str | None = None
     """What stands before the figure in a rank's cell, maybe nothing; `None` where it has no place there."""
     watched: bool = False
-    """Whether clients ask for it though no alert and no cell needs it."""
+    """Whether clients ask for it though nothing of that needs it."""
+    label: str | None = None
+    """What a person calls it, as a message to translate; `None` for the name that a condition has for it."""
+    plot: str | None = None
+    """The plot that it is drawn in; of several in one the first that is told. Of all hosts and GPUs of a job, what
+    stands for several."""
+    names: tuple[str, ...] = ()
+    """What scripts may call it, besides the field, in a report."""
+    printed: tuple[str, ...] = ()
+    """What trainers call it, besides, in what they print."""
+    spike: float | None = None
+    """Of a report: by which share of the usual it rises at least where that is told; `None`: it may rise."""
 
     @property
     def alert_unit(self) -> str:
@@ -87,20 +107,20 @@ class Declared(NamedTuple):
 
 
 def metric(unit: Unit, help: str, **more: Any) -> Any:
-    """Return a field of a sample that is a metric, `None` where the source refuses; `more` is of `Declared`."""
+    """Return a field that is a metric, `None` where nobody tells it; `more` is of `Declared`."""
     return dataclasses.field(default=None, metadata={_KEY: Declared(unit, help, **more)})
 
 
 @cache
 def metrics_of(kind: type) -> dict[str, Declared]:
-    """Return the metrics of a class of samples, by field, in its order."""
+    """Return the metrics of a class of samples or reports, by field, in its order."""
     return {item.name: item.metadata[_KEY] for item in dataclasses.fields(kind) if _KEY in item.metadata}
 
 
 def watched_fields(kind: type) -> list[str]:
     """Return the fields that clients ask for: what screens show, job directories keep and alerts wait for."""
     found = metrics_of(kind)
-    needed = {name for name, item in found.items() if item.watched or item.alert is not None or item.cell is not None}
+    needed = {name for name, item in found.items() if item.watched or not item.alert is item.cell is item.plot is None}
     needed |= {item.share_of for item in found.values() if item.share_of is not None}
     return [item.name for item in dataclasses.fields(kind) if item.name in needed or _WATCHED in item.metadata]
 
@@ -113,6 +133,20 @@ def alerts_of(kind: type) -> dict[str, tuple[str, Declared]]:
 def cells_of(kind: type) -> dict[str, Declared]:
     """Return the metrics that have a place in a rank's cell, by field: load and memory first."""
     return {name: item for name, item in metrics_of(kind).items() if item.cell is not None}
+
+
+def plotted_of(kind: type) -> dict[str, Declared]:
+    """Return the metrics that are drawn, by field; of those that share a plot the first counts most."""
+    return {name: item for name, item in metrics_of(kind).items() if item.plot is not None}
+
+
+def called(kind: type, *, printed: bool = False) -> dict[str, str]:
+    """Return what a report may call its metrics, and, where it is `printed`, what trainers do: that → the field."""
+    return {
+        name: field
+        for field, item in metrics_of(kind).items()
+        for name in (field, *item.names, *(item.printed if printed else ()))
+    }
 
 
 def aggregated(items: Sequence[Any], name: str) -> float | None:

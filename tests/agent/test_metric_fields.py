@@ -1,4 +1,4 @@
-"""What is declared of the fields of a sample, and what follows from it for conditions, clients and screens."""
+"""What is declared of the fields of samples and reports, and what follows for conditions, clients and screens."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import re
 from pathlib import Path
 
 import pytest
-from dtagent.protocol.sample_fields import aggregated, alerts_of, cells_of, metrics_of, watched_fields
+from dtagent.protocol.events import PRINTED, REPORTED, Metric
+from dtagent.protocol.metric_fields import (
+    aggregated,
+    alerts_of,
+    called,
+    cells_of,
+    metrics_of,
+    plotted_of,
+    watched_fields,
+)
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 KINDS = (HostSample, GpuSample, RankSample)
 
 
 def test_no_name_is_given_twice() -> None:
-    declared = [item for kind in KINDS for item in metrics_of(kind).values()]
+    declared = [item for kind in (*KINDS, Metric) for item in metrics_of(kind).values()]
     for names in ([item.prometheus for item in declared], [item.alert for item in declared]):
         given = [name for name in names if name is not None]
         assert len(given) == len(set(given))
@@ -24,8 +33,25 @@ def test_no_name_is_given_twice() -> None:
 def test_what_is_shown_waited_for_or_needed_for_a_share_is_asked_for(kind: type) -> None:
     asked = set(watched_fields(kind))
     for name, item in metrics_of(kind).items():
-        if item.alert is not None or item.cell is not None:
+        if item.alert is not None or item.cell is not None or item.plot is not None:
             assert {name, item.share_of or name} <= asked
+
+
+def test_what_is_drawn_has_a_plot_of_a_plain_name_and_no_two_kinds_share_one() -> None:
+    plots = [{str(item.plot) for item in plotted_of(kind).values()} for kind in (*KINDS, Metric)]
+    assert all(re.fullmatch(r"[a-z][a-z-]*", name) for names in plots for name in names)
+    assert sum(map(len, plots)) == len(set().union(*plots))
+    assert plots[-1] == {"loss", "speed"}
+
+
+def test_a_report_may_call_a_metric_by_more_names_and_trainers_by_still_more_each_of_one_metric() -> None:
+    assert {"lr": "learning_rate", "grad_norm": "gradient_norm", "loss": "loss"}.items() <= REPORTED.items()
+    assert REPORTED.items() < PRINTED.items()
+    assert PRINTED["tps"] == "tokens_per_s"
+    assert "tps" not in REPORTED
+    names = [name for item in metrics_of(Metric).values() for name in (*item.names, *item.printed)]
+    assert len(names) == len(set(names) - set(metrics_of(Metric)))
+    assert called(GpuSample)["power_w"] == "power_w"
 
 
 def test_a_cell_begins_with_load_and_memory_which_have_the_bar_and_the_headings() -> None:

@@ -1,0 +1,62 @@
+"""How what hosts read went: of each metric that is drawn one curve for all of a job's hosts, GPUs or ranks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from dtagent.protocol.metric_fields import Declared, aggregated, plotted_of
+
+from dttui.jobs.curves import HISTORY, Axis, Curve, to_keep
+
+if TYPE_CHECKING:
+    from dtagent.protocol.telemetry import HostSample
+
+STEP_S = 1.0
+"""Between two points, at least."""
+_MINUTE_S = 60.0
+
+
+class Readings:
+    """Keeps the points, the older the fewer."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[str, tuple[float, float]] = {}
+        """Node → time of its newest reading, by a clock that may be wrong and set back; seconds since its first."""
+        self._curves: dict[tuple[type, str], tuple[Declared, list[tuple[float, float]]]] = {}
+        self._elapsed_s = -STEP_S
+
+    def take(self, newest: Iterable[tuple[str, HostSample, Collection[int]]], job_id: str) -> None:
+        """Take the newest reading of each node, with its name and the GPUs that the job has there."""
+        elapsed_s = 0.0
+        items: list[list[Any]] = [[], [], []]
+        for name, sample, gpu_ids in newest:
+            before, since_s = self._clocks.get(name, (sample.time, 0.0))
+            since_s += max(0.0, sample.time - before)
+            self._clocks[name] = sample.time, since_s
+            elapsed_s = max(elapsed_s, since_s)
+            items[0].append(sample)
+            items[1] += [gpu for gpu in sample.gpus if gpu.index in gpu_ids]
+            items[2] += sample.ranks.get(job_id, [])
+        if elapsed_s < self._elapsed_s + STEP_S:
+            return
+        self._elapsed_s = elapsed_s
+        for same in filter(None, items):
+            self._add(elapsed_s / _MINUTE_S, same)
+
+    def _add(self, minutes: float, items: list[Any]) -> None:
+        kind: type = type(items[0])
+        for name, declared in plotted_of(kind).items():
+            value = aggregated(items, name)
+            if value is not None:
+                _declared, points = self._curves.setdefault((kind, name), (declared, []))
+                points.append((minutes, value * declared.unit.factor))
+                if len(points) > HISTORY:
+                    points[:] = [points[index] for index in to_keep([position for position, _value in points])]
+
+    def curves(self) -> tuple[Curve, ...]:
+        """Return the curves, in the order in which they were told of first."""
+        return tuple(
+            Curve(name, declared, Axis.MINUTE, tuple(points))
+            for (_kind, name), (declared, points) in self._curves.items()
+        )
