@@ -56,7 +56,7 @@ LOG = logging.getLogger("dttui.controller")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 STOP, KILL = "stop", "kill"
 MOST_FETCHES = 8
-"""Times that logs are asked for which the end of a job did not wait for; after each the pause doubles."""
+"""Looks at hosts whose logs the end of a job did not wait for; after each the pause doubles, from 10 s on."""
 MOST_UNREAD_BYTES = 16 << 20
 """Of a client that does not read what it is told."""
 CLIENT_WAIT_S = 15.0
@@ -183,8 +183,11 @@ class Controller:
         self._log.add(EventKind.OUTCOME, message, time=now, data=data)
 
     async def _write_late(self) -> None:
-        """Once there is room, write what could not be written, and fetch the logs that the end did not wait for."""
-        message = msg("the job is over; what is missing in {path} is written once there is room, unless this "
+        """Write what could not be written for want of room, and fetch logs that could not be had or kept at the end.
+
+        Each such look is at lost hosts, too: some twenty minutes in all.
+        """
+        message = msg("the job is over; what is missing in {path} is written once that can be done, unless this "
                        "controller ends before", path=str(self._directory.path))  # fmt: skip
         fetches, is_told = 0, False
         while not self._log.flush() or self._has_late_logs():
@@ -199,7 +202,10 @@ class Controller:
             await asyncio.sleep(HEARTBEAT_S * 2**fetches)
 
     def _has_late_logs(self) -> bool:
-        """Whether there are logs on hosts that would be here with room for them; a forced stop leaves them there."""
+        """Whether there are logs on hosts that the end would have waited for; a forced stop leaves them there.
+
+        A lost host alone is none of these: of its logs nothing is known.
+        """
         return not self._stop_asked and bool(unfetched_nodes(self._directory.read_events(EventKind.FINDING)))
 
     def _has_ended_before(self) -> bool:
@@ -311,7 +317,7 @@ class Controller:
         return parse_document(text, launch.file or str(self._directory.document))
 
     async def _look_again(self) -> None:
-        """End what is left on hosts that were lost when the job ended."""
+        """End what is left on hosts that were lost when the job ended, and fetch the logs that were left there."""
         try:
             launch = self._directory.read_launch()
         except UsageError as error:

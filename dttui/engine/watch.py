@@ -432,6 +432,9 @@ def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
     """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
     why = msg("the stop was forced: the rest of the logs of {host} was not fetched", host=node.name)
     hint = msg("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
+    if node.silent_since is not None:
+        why = msg("{host} could not be reached any more after it had ended: the rest of its logs was not fetched",
+                   host=node.name)  # fmt: skip
     if node.disk_trouble:
         why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
                    host=node.name, reason=node.disk_trouble)  # fmt: skip

@@ -19,7 +19,7 @@ def lost_nodes(events: Iterable[Event]) -> list[str]:
 
 
 def unfetched_nodes(events: Iterable[Event]) -> list[str]:
-    """Return the nodes of a job that is over of whose logs a forced stop left some behind."""
+    """Return the nodes of a job that is over of whose logs some could not be waited for at the end."""
     severities = {
         str(event.data.get("subject")): event.data.get("severity")
         for event in events

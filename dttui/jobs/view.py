@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dttui.planning.models import Plan, PlannedNode
 
 WAITS_FOR_ROOM = "waits_for_room"
-"""In the data of progress: the controller of a job that is over only waits until the disk has room."""
+"""In the data of progress: the controller of a job that is over only waits for room, or for hosts that keep logs."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
 
@@ -155,7 +155,7 @@ class JobView:
     trouble: str = ""
     """What keeps the login node's disk from taking what is told of the job; empty where it takes it."""
     waits_for_room: bool = False
-    """Whether all that the controller of a job that is over still does is to wait until the disk has room."""
+    """Whether all that the controller of a job that is over still does is to write and fetch what is late."""
     apart: str = ""
     """That the ranks do not train together, while that is so; empty where nothing speaks for it."""
     attempt: int = 0

@@ -47,6 +47,8 @@ MOST_RECONNECT_S = 60.0
 DISK_RETRY_S = 5.0
 HURRIED_DRAIN_S = 20.0
 """How long the logs of a node that ended may still take once a stop was forced."""
+SILENT_DRAIN_S = 60.0
+"""How long a host that falls silent after the end of its node is waited for, for the rest of the logs."""
 FOLLOW_WAIT_S = 10.0
 LEAST_FOLLOW_S = 0.05
 """From one question to the next where an answer brings little: an agent that answers at once must keep nobody busy."""
@@ -92,7 +94,7 @@ class NodeRun:
     hurries: bool = False
     """Whether the end is not to wait for logs that take long to fetch."""
     is_cut_short: bool = False
-    """Whether the end did not wait for the rest of its logs: it was forced, or there was no room for them here."""
+    """Whether the end did not wait for the rest of its logs: it was forced, or nothing could be had or kept of them."""
     clock_offset_s: float = 0.0
     told_to_end_at: float | None = None
     """Unix time, the host's clock, at which it was first told to end its part."""
@@ -304,6 +306,9 @@ class NodeRun:
                 self.record.is_catching_up = self.record.is_catching_up and reply.more
             except HostError as error:
                 await self._lose_link(error)
+                if self._drains_in_vain():
+                    self.is_cut_short = True
+                    return
                 continue
             stamp = reply.stamp
             self._refusals, self._unknown_since, self.agent_gone = 0, None, ""
@@ -395,6 +400,12 @@ class NodeRun:
         with contextlib.suppress(asyncio.TimeoutError):
             await within(self._retry.wait(), pause_s)
         self._retry.clear()
+
+    def _drains_in_vain(self) -> bool:
+        """Whether only logs are still to come, and the host has been silent for too long to wait for them."""
+        if self.status is None or not self.status.state.is_final or self.silent_since is None:
+            return False
+        return time.time() - self.silent_since > (HURRIED_DRAIN_S if self.hurries else SILENT_DRAIN_S)
 
     def _may_be_known_again(self) -> bool:
         """Whether a supervisor whose records were removed is to be given time to make them anew."""

@@ -18,6 +18,8 @@ from dttui.cli import main
 from dttui.engine import lost_host_cleanup as module
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.nodes import node_run
+from dttui.engine.watch import log_rest
+from dttui.errors import HostUnreachableError
 from dttui.files import write_atomic
 from dttui.i18n import msg, set_language
 from dttui.inventory.models import Environment, Inventory
@@ -153,3 +155,24 @@ def test_a_host_that_is_still_lost_is_named_beside_the_one_that_was_cleared() ->
     events.append(Event(2, 3.0, EventKind.NODE_STATE, "", node="gpu1", data={"state": "ended"}))
     assert Aftermath(events).reason.endswith("nothing of the job is left on gpu1, and of gpu2 it is not known")
     assert Aftermath(events).cleared == ("gpu1",)
+
+
+@pytest.mark.parametrize("hurries", [False, True])
+async def test_logs_of_a_host_that_goes_away_after_its_end_are_not_waited_for_without_limit(
+    directory: JobDirectory, monkeypatch: pytest.MonkeyPatch, hurries: bool
+) -> None:
+    monkeypatch.setattr(node_run, "SILENT_DRAIN_S", 0.05)
+    monkeypatch.setattr(node_run, "HURRIED_DRAIN_S", 0.05)
+    ended = NodeStatus(AttemptKey(directory.job_id, 0), 0, NodeState.ENDED)
+    gone = FakeHost(error=HostUnreachableError("gpu1", "gpu1: connection refused"))
+    transport = FakeTransport({"gpu1": gone})
+    planned, environment = plan_for("gpu1").nodes[0], Environment(name="gpu1", host="gpu1")
+    key = AttemptKey(directory.job_id, 0)
+    node = node_run.NodeRun(environment, planned, key, directory, transport, Nobody(), lambda: None)
+    node.learn(ended)
+    node.hurries = hurries
+    await asyncio.wait_for(node.follow(), 20)
+    assert node.is_cut_short
+    assert log_rest(directory.job_id, node).message == (
+        "gpu1 could not be reached any more after it had ended: the rest of its logs was not fetched"
+    )
