@@ -135,6 +135,14 @@ def joined(separator: str, parts: Iterable[str]) -> str:
     return whole
 
 
+def in_a_row(names: Iterable[str]) -> Message:
+    """Return names with what stands between two of them in the language of the moment."""
+    between, parts = msg("{first}, {second}", first="", second=""), list(names)
+    values: dict[str, object] = {f"name{number}": part for number, part in enumerate(parts)}
+    template = "{between}".join(f"{{{name}}}" for name in values)
+    return Message.of(between.join(parts), {"id": template, "values": _plain({**values, "between": between})})
+
+
 def retell(recipe: Mapping[str, Any]) -> str:
     """Return a stored message in the language chosen now. Raises LookupError, ValueError or TypeError for a bad one."""
     identity, plural = str(recipe["id"]), recipe.get("plural")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.metric_fields import Declared, metrics_of
 
-from dttui.i18n import _, joined
+from dttui.i18n import _, in_a_row
 from dttui.sanitize import clean
 
 _LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
@@ -16,7 +16,7 @@ _LOG_HEAD = re.compile(r"^\[[DIWEF]\d{4} [^\]]*\] (?:\[c10d\] )?")
 
 def listed(names: Sequence[str], most: int) -> str:
     """Return names in a row, of many the first and how many more there are."""
-    shown = joined(", ", names[:most])
+    shown = in_a_row(names[:most])
     if len(names) <= most:
         return shown
     return _("{names} and {count} more").format(names=shown, count=len(names) - most)

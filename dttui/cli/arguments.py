@@ -143,8 +143,14 @@ def make_parser() -> ArgumentParser:
     take.set_defaults(command=[])
 
     envs = verbs.add_parser("envs", parents=[common], help=_("list environments; trust a host's key; import hosts"))
-    envs.add_argument("action", nargs="?", choices=["list", "trust", "import"], default="list")
-    envs.add_argument("name", nargs="*", help=_("environments; for import, aliases of ~/.ssh/config"))
+    envs.add_argument(
+        "action",
+        nargs="?",
+        metavar="ACTION",
+        default="list",
+        help=_("list (the default), trust or import; any other word is an environment to list"),
+    )
+    envs.add_argument("name", nargs="*", metavar="NAME", help=_("environments; for import, aliases of ~/.ssh/config"))
     envs.add_argument("--fingerprint", help=_("trust: the fingerprint you were told, SHA256:…"))
     _add_agents(verbs.add_parser("agents", parents=[common], help=_("the agent on hosts: deploy, status, …")), common)
 
@@ -154,8 +160,9 @@ def make_parser() -> ArgumentParser:
     add_arguments(recommend, recommends=True)
 
     ps_columns = _(
-        "The columns are the job's id, state, start, how long it took, nodes, ranks and the reason of its state. Where "
-        "the output is no terminal there is no header, and a tab between two of them."
+        "The columns are the job's id, state, start, how long it took, nodes, ranks, GPUs (`sim` marks simulated "
+        "ones) and the reason of its state. Where the output is no terminal there is no header, and a tab between two "
+        "of them."
     )
     ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"), description=ps_columns)
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))

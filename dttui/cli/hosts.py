@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from dttui.inventory import Environment
 
 SETTLE_S = 25.0
+LIST, TRUST, IMPORT = "list", "trust", "import"
 
 
 def envs(options: Namespace) -> int | Coroutine[object, object, int]:
     """List environments with their live state, trust a host's key, or import hosts."""
-    if options.action == "import":
+    if options.action == IMPORT:
         return _import(options)
-    if options.action == "trust":
+    if options.action == TRUST:
         return _trust(options)
-    environments = choose(read_inventory(options), options.name)
+    names = options.name if options.action == LIST else [options.action, *options.name]
+    environments = choose(read_inventory(options), names, actions=(LIST, TRUST, IMPORT))
     if environments:
         return _list(environments, options)
     sys.stderr.write(_("the inventory {path} has no environments").format(path=inventory_path(options)) + "\n")
@@ -60,7 +62,7 @@ async def _list(environments: Sequence[Environment], options: Namespace) -> int:
 def _unsettled(status: EnvironmentStatus) -> EnvironmentStatus:
     """Say that nothing is known of an environment, which is another thing than that it cannot be reached."""
     reason = _("not settled: it has neither answered nor refused within {seconds:g} s").format(seconds=SETTLE_S)
-    hint = _("Ask about it alone: dttui envs NAME")
+    hint = _("Ask about it alone: `dttui envs NAME`")
     return replace(status, reason=reason, hint=hint)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dttui.cli.estimate_text import gap_lines
 from dttui.frameworks import IN_FULL, reason
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, in_a_row, ngettext
 from dttui.planning import Plan
 from dttui.planning.models import Aggregate
 from dttui.sanitize import clean
@@ -88,7 +88,7 @@ def _totals(total: Aggregate) -> Iterator[str]:
     if total.memory_bytes is not None:
         yield _("memory {memory} GB").format(memory=f"{total.memory_bytes / 1e9:.0f}")
     if total.zones:
-        yield _("zones: {zones}").format(zones=", ".join(total.zones))
+        yield _("zones: {zones}").format(zones=in_a_row(total.zones))
 
 
 def _variables(plan: Plan) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,15 @@ from dttui import inventory as inventories
 from dttui import locations
 from dttui.errors import UsageError
 from dttui.i18n import _
+from dttui.spec import did_you_mean
+from dttui.words import listed
 
 if TYPE_CHECKING:
     from dttui.inventory import Environment, Inventory
     from dttui.planning import Submission
+
+MAX_NAMES = 12
+"""Environments that an error names; the others are counted."""
 
 
 def read_inventory(options: Namespace, *, required: bool = True) -> Inventory:
@@ -52,16 +58,23 @@ def read_submission(options: Namespace, file: str) -> Submission:
     return Submission(loaded.job, read_inventory(options), path.resolve().parent, text, file, loaded.notes)
 
 
-def choose(inventory: Inventory, names: list[str]) -> list[Environment]:
-    """Return the environments named, all for none. Raises UsageError for a name that is not there."""
+def choose(inventory: Inventory, names: Sequence[str], actions: Sequence[str] = ()) -> list[Environment]:
+    """Return the environments named, all for none. Raises UsageError for a name that is not there.
+
+    Args:
+        inventory: where they are.
+        names: what was written.
+        actions: words that might have been meant instead.
+    """
     chosen = []
     for name in names:
         found = inventory.find(name)
         if found is None:
-            known = ", ".join(item.name for item in inventory.environments[:12])
+            known = [item.name for item in inventory.environments]
+            near = did_you_mean(name, (*actions, *known))
+            has = _("The inventory has: {names}").format(names=listed(known, MAX_NAMES) or "–")
             raise UsageError(
-                _("there is no environment {name}").format(name=name),
-                _("The inventory has: {names}").format(names=known),
+                _("there is no environment {name}").format(name=name), f"{near[:1].upper()}{near[1:]} {has}".strip()
             )
         chosen.append(found)
     return chosen or list(inventory.environments)

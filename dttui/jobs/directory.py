@@ -45,9 +45,12 @@ _WATCHED = (JobState.LAUNCHING, JobState.RENDEZVOUS, JobState.RUNNING, JobState.
 """States in which hosts are heard from."""
 _MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
 """What follows the name in an id."""
-_HEAD_NAMES = ("job_name", "framework", "world_size", "node_count")
-_HEAD = re.compile(r' {2}(?: {2}(?="node_count))?"(' + "|".join(_HEAD_NAMES) + r')": (.*?),?\n')
-"""A line of a plan that `ps` shows; the number of nodes stands in `aggregate`."""
+_TOTAL_NAMES = ("node_count", "gpu_count", "simulated_gpu_count")
+_HEAD_NAMES = ("job_name", "framework", "world_size", *_TOTAL_NAMES)
+_HEAD = re.compile(
+    r' {2}(?: {2}(?="(?:' + "|".join(_TOTAL_NAMES) + r')"))?"(' + "|".join(_HEAD_NAMES) + r')": (.*?),?\n'
+)
+"""A line of a plan that `ps` shows; totals stand in `aggregate`."""
 MAX_FILE_NAME_BYTES = 120
 """Of a node's name in file names; file systems allow 255, endings included."""
 
@@ -233,6 +236,10 @@ class JobSummary:
     nodes: int
     world_size: int
     framework: str
+    gpus: int
+    """GPUs that it uses, as far as that is known."""
+    simulated_gpus: int
+    """How many of them are simulated."""
 
 
 def slug(name: str) -> str:
@@ -366,7 +373,11 @@ def summarize(directory: JobDirectory) -> JobSummary:
     plan: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError):
         plan = _read_head(directory.plan)
-    nodes, world_size = plan.get("node_count"), plan.get("world_size")
+
+    def number(name: str) -> int:
+        found = plan.get(name)
+        return found if isinstance(found, int) else 0
+
     return JobSummary(
         job_id=directory.job_id,
         name=str(plan.get("job_name", directory.job_id)),
@@ -374,9 +385,11 @@ def summarize(directory: JobDirectory) -> JobSummary:
         reason=reason,
         started_at=first.time if first is not None else None,
         ended_at=max(first.time, last.time) if first is not None and last is not None and state.is_final else None,
-        nodes=nodes if isinstance(nodes, int) else 0,
-        world_size=world_size if isinstance(world_size, int) else 0,
+        nodes=number("node_count"),
+        world_size=number("world_size"),
         framework=str(plan.get("framework", "")),
+        gpus=number("gpu_count"),
+        simulated_gpus=number("simulated_gpu_count"),
     )
 
 
@@ -406,7 +419,7 @@ def _read_head(path: Path) -> dict[str, object]:
 def _head_of(plan: dict[str, object]) -> dict[str, object]:
     """Return the same of a plan that was written on one line."""
     total = plan.get("aggregate")
-    return {**plan, "node_count": total.get("node_count") if isinstance(total, dict) else None}
+    return {**plan, **{name: total.get(name) for name in _TOTAL_NAMES if isinstance(total, dict)}}
 
 
 def list_jobs() -> list[JobSummary]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from dttui.frameworks import frameworks, get_framework, traits_of
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, in_a_row, ngettext
 from dttui.inventory.models import LOOPBACK, Environment, Reach
 from dttui.planning.cost.links import NodeLink, describe_link
 from dttui.planning.roster import Member, computing
@@ -82,7 +82,7 @@ def check_network(
     zones = tuple(dict.fromkeys(member.environment.zone for member in members if member.environment.zone))
     if len(zones) > 1:
         message = _("training across zones may suffer from the latency between them: {zones}")
-        message = message.format(zones=", ".join(zones))
+        message = message.format(zones=in_a_row(zones))
         if link is not None:
             message = _("{what}; {why}").format(what=message, why=describe_link(link, now))
         if communication_share is not None:
@@ -98,7 +98,7 @@ def _simulated(members: tuple[Member, ...]) -> list[Finding]:
     names = [member.name for member in members if member.environment.simulated]
     if not names:
         return []
-    message = _("simulated GPUs: {nodes} train on CPU").format(nodes=", ".join(names))
+    message = _("simulated GPUs: {nodes} train on CPU").format(nodes=in_a_row(names))
     return [info("simulated", "cluster.nodes", message)]
 
 
@@ -112,7 +112,7 @@ def _without_address(members: tuple[Member, ...]) -> list[Finding]:
         hint = _("Set `address` of {name} in the inventory to one in the hosts' own network.").format(name=member.name)
         own = [address for address in _own_addresses(member) if not _is_loopback(address)]
         if own:
-            hint += " " + _("It has {addresses}.").format(addresses=", ".join(own[:MOST_NAMES]))
+            hint += " " + _("It has {addresses}.").format(addresses=in_a_row(own[:MOST_NAMES]))
         findings.append(error("no-address", member.name, message, hint, path=(*member.path, "id")))
     return findings
 
@@ -131,7 +131,7 @@ def _master(members: tuple[Member, ...]) -> list[Finding]:
     hint = _("Set `address` of {name} in the inventory to one in the hosts' own network.").format(name=master.name)
     if _is_loopback(master.address) and elsewhere:
         message = _("{others} cannot reach the master {name} by {address}, which every host has to itself")
-        message = message.format(others=", ".join(elsewhere), name=master.name, address=master.address)
+        message = message.format(others=in_a_row(elsewhere), name=master.name, address=master.address)
         return [error("master-loopback", master.name, message, hint, path=(*master.path, "id"))]
     return []
 

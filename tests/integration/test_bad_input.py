@@ -130,6 +130,22 @@ def test_errors_of_a_plan_come_as_data_with_their_places(tmp_path: Path) -> None
     assert f"{job}:10:18: {key}: " in dttui_here("--demo", "plan", job).stdout
 
 
+def test_an_environment_may_follow_envs_at_once_and_what_is_none_is_told_with_the_remedy(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory.yaml"
+    inventory.write_text("environments:\n  - {name: gpu1, host: 127.0.0.1, port: 1}\n")
+    done = dttui_here("--inventory", inventory, "envs", "gpu1", "--output", "json")
+    assert [row["name"] for row in yaml.safe_load(done.stdout)] == ["gpu1"]
+    for words, remedy in (
+        (["gpu2"], '"gpu1"'),
+        (["lst"], '"list"'),
+        (["trsut", "gpu1"], '"trust"'),
+        (["x"], "has: gpu1"),
+    ):
+        said = refused("--inventory", inventory, "envs", *words)
+        assert f"there is no environment {words[0]}" in said
+        assert remedy in said
+
+
 def test_an_inventory_without_hosts_is_told_with_the_remedy(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yaml"
     inventory.write_text("environments: []\n")

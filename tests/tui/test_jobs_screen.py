@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.widgets import Input
 
+from dttui.inventory.demo import demo_inventory
+from dttui.locations import demo_root, shipped
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.dialogs import ChoiceDialog
 from dttui.tui.screens.jobs import JobsScreen, JobTable
@@ -84,6 +86,26 @@ async def test_a_job_that_runs_is_not_removed() -> None:
         )
         assert isinstance(app.screen, JobsScreen)
     assert running.directory.path.exists()
+
+
+async def test_jobs_on_simulated_gpus_are_marked_behind_a_name_of_any_length() -> None:
+    demo = demo_inventory(demo_root(), shipped("examples"), "python3")
+    job_files.succeeded(job(*CHOSEN, name="an-experiment-with-a-name-of-many-words"), demo)
+    job_files.succeeded(job(*CHOSEN, name="real"), make_inventory())
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("j")
+        await settle(app, pilot)
+        shown = [line.strip() for line in screen_text(app).splitlines()]
+        (simulated,) = [line for line in shown if "an-experiment" in line and "succeeded" in line]
+        assert "… sim " in simulated
+        (real,) = [line for line in shown if " real " in line]
+        assert "sim" not in real
+        told = {text_of(app, "#jobs-detail")}
+        await pilot.press("down")
+        await settle(app, pilot)
+        told.add(text_of(app, "#jobs-detail"))
+        assert sorted("simulated GPUs" in text for text in told) == [False, True]
 
 
 async def test_no_jobs_is_said() -> None:

@@ -29,6 +29,7 @@ from dttui.tui.commands import N_
 from dttui.tui.messages import JobChosen
 from dttui.tui.rows import line
 from dttui.tui.screens.dialogs import ChoiceDialog
+from dttui.tui.widgets.cells import fit
 from dttui.tui.widgets.key_bar import KeyBar
 from dttui.tui.widgets.title_bar import TitleBar
 from dttui.words import listed, size_text
@@ -36,6 +37,7 @@ from dttui.words import listed, size_text
 REFRESH_S = 2.0
 MOST_NAMES = 4
 """Hosts that are named."""
+NAME_WIDTH = 24
 LEAST_REASON = 34
 """Cells of the column that tells why a job is in its state; all of it stands below the table."""
 
@@ -83,7 +85,7 @@ class JobsScreen(Screen[None]):
         table = self.query_one(JobTable)
         for key, name, width in (
             ("state", _("state"), 12),
-            ("name", _("name"), 24),
+            ("name", _("name"), NAME_WIDTH),
             ("started", _("started"), 12),
             ("took", _("took"), 9),
             ("nodes", _("nodes"), 5),
@@ -146,7 +148,8 @@ class JobsScreen(Screen[None]):
     def _highlighted(self, event: DataTable.RowHighlighted) -> None:
         job = self._jobs.get(event.row_key.value or "")
         if job is not None:
-            first = f"{job.job_id} · {line(job.framework)}"
+            parts = [job.job_id, line(job.framework), *([_("simulated GPUs")] if job.simulated_gpus else [])]
+            first = " · ".join(parts)
             self.query_one("#jobs-detail", Static).update(Content.styled(f"{first}\n{line(job.reason)}", "$muted"))
 
     @on(Input.Changed, "#jobs-filter")
@@ -205,13 +208,22 @@ class JobsScreen(Screen[None]):
             took = words.duration(elapsed_s(job.started_at))
         return (
             Text(str(state), colours[state.colour]),
-            Text(line(job.name)),
+            self._called(job),
             Text(words.moment(job.started_at) if job.started_at else ""),
             Text(took),
             Text(str(job.nodes), justify="right"),
             Text(str(job.world_size), justify="right"),
             Text(line(job.reason), colours["muted"]),
         )
+
+    def _called(self, job: JobSummary) -> Text:
+        """Return what it is called, and behind it, whatever has to be cut, that its GPUs are simulated."""
+        name = line(job.name)
+        if not job.simulated_gpus:
+            return Text(name)
+        mark = " " + _("sim")
+        kept = fit(name, NAME_WIDTH - cell_len(mark)).rstrip()
+        return Text.assemble(kept, (mark, f"italic {self.app.theme_variables['simulated']}"))
 
 
 def _removal_dialog(found: removal.Removal) -> ChoiceDialog:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from textual.content import Content
 
-from dttui.i18n import _, ngettext
+from dttui.i18n import _, in_a_row, ngettext
 from dttui.planning import Aggregate
 from dttui.sanitize import clean
 from dttui.tui.widgets.cells import fit, labelled
@@ -100,7 +100,7 @@ def _figures(aggregate: Aggregate, ranks: int) -> list[tuple[str, Content]]:
 
 
 def _zones(aggregate: Aggregate) -> Content:
-    names = ", ".join(clean(zone) for zone in aggregate.zones)
+    names = in_a_row(clean(zone) for zone in aggregate.zones)
     if len(aggregate.zones) == 1:
         return Content(names)
     return Content.assemble((f"{len(aggregate.zones)} ⚠ ", "bold $warning"), names)

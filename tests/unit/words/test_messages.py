@@ -12,12 +12,13 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
 from dttui.errors import HostError, PreflightError
-from dttui.i18n import Message, _, joined, msg, ngettext, nmsg, retell, set_language
+from dttui.i18n import Message, _, in_a_row, joined, msg, ngettext, nmsg, retell, set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.board import Board, Judgement
 from dttui.jobs.checks import Check, cells_to_data
 from dttui.jobs.event_log import EventLog
 from dttui.spec.findings import error
+from dttui.words import listed
 from tests.tui.catalogue import compile_catalogues
 
 
@@ -104,6 +105,19 @@ def test_messages_in_a_row_are_each_told_again() -> None:
     assert (row, joined(", ", ["a"]), joined(", ", [])) == ("NCCL 2.27 · no route · driver 570", "a", "")
     set_language("zh")
     assert again(row) == "NCCL 2.27 · 无路由 · 驱动 570"
+
+
+def test_between_names_stands_what_the_language_has_there_and_again_in_another_one() -> None:
+    zones = tuple(f"zone-{letter}" for letter in "ab")
+    told = msg("training across zones may suffer from the latency between them: {zones}", zones=in_a_row(zones))
+    assert told.endswith(": zone-a, zone-b")
+    many = listed(["{a}", "b", "c"], 2)
+    set_language("zh")
+    assert retell(told.recipe).endswith("：zone-a、zone-b")
+    assert isinstance(many, Message)
+    assert retell(many.recipe).startswith("{a}、b")
+    assert in_a_row([]) == ""
+    assert retell(in_a_row(["a"]).recipe) == "a"
 
 
 def test_a_number_that_no_file_holds_is_told_all_the_same() -> None:
