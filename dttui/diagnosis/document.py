@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dttui.diagnosis.models import Diagnosis, Explained
+from dttui.diagnosis.models import Diagnosis, Evidence, Explained
 from dttui.diagnosis.report import MOST_LAST_LINES, signal_name
 
 
@@ -20,7 +20,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "attempt": evidence.attempt,
         "is_watched": evidence.is_watched,
         "headline": diagnosis.headline,
-        "first_failure": _failure_document(diagnosis.first) if diagnosis.first else None,
+        "first_failure": _first_document(diagnosis.first, evidence) if diagnosis.first else None,
         "cause": _cause_document(diagnosis),
         "before": asdict(diagnosis.before) if diagnosis.before else None,
         "failed_after": [_failure_document(item) for item in diagnosis.failed_after],
@@ -36,6 +36,12 @@ def _cause_document(diagnosis: Diagnosis) -> dict[str, Any] | None:
     if cause is None:
         return None
     return {**asdict(cause), "confidence": cause.confidence.value}
+
+
+def _first_document(explained: Explained, evidence: Evidence) -> dict[str, Any]:
+    metric = evidence.metrics.get(explained.failure.rank) if explained.failure.rank is not None else None
+    progress = {"step": metric.step if metric else None, "loss": metric.loss if metric else None}
+    return {**_failure_document(explained), **progress}
 
 
 def _failure_document(explained: Explained) -> dict[str, Any]:

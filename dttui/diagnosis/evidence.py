@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.telemetry import HostSample
 from pydantic import TypeAdapter, ValidationError
@@ -52,7 +52,6 @@ BLOCK_BYTES = 1024 * 1024
 COUNTED_BYTES = 64 * 1024 * 1024
 """In a file that is longer, lines are not counted."""
 SAMPLE_BYTES = 1024 * 1024
-METRIC_BYTES = 256 * 1024
 CRASH_LINES = 20
 """So near its end a log of a job without a controller must have an exception for the rank to count as failed."""
 PYTHON_UNKNOWN = "python-unknown"
@@ -62,7 +61,6 @@ REFUSED = 2
 _OUR_FRAME = re.compile(r'  File "(?:[^"]*/payload/(?:rank|warm|process_groups)\.py|<frozen runpy>)", line \d+ in ')
 """In what Python prints when compiled code crashes; of an exception the rank leaves these frames out itself."""
 _SAMPLE = TypeAdapter(HostSample)
-_METRIC = TypeAdapter(Metric)
 _Show = Callable[[str], str]
 
 
@@ -81,7 +79,8 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
     events = [event for event in tuple(view.events) if event.attempt in (None, attempt)]
     out = {str(event.data["subject"]): show(event.message) for event in events if event.data.get("code") == NODE_OUT}
     logs = {name: directory.logs(attempt, name) for name in of_view}
-    metrics, last_lines = _metrics(directory), _last_lines(directory, logs, of_view, show)
+    metrics = dict(view.reported) if view.reported_in == attempt else {}
+    last_lines = _last_lines(directory, logs, of_view, show)
     failed = [event for event in events if event.kind is EventKind.RANK_FAILED]
     told = _told_of(events)
     rounds = rounds_of(events, attempt, {name: _offset_s(told, name) for name in of_view})
@@ -312,15 +311,6 @@ def _readings(path: Path, offset_s: float) -> list[HostSample]:
             sample = _SAMPLE.validate_json(line)
             samples.append(replace(sample, time=sample.time - offset_s))
     return samples
-
-
-def _metrics(directory: JobDirectory) -> dict[int, Metric]:
-    newest = {}
-    for line in LineReader(directory.metrics, last_bytes=METRIC_BYTES).read():
-        with contextlib.suppress(ValidationError):
-            metric = _METRIC.validate_json(line)
-            newest[metric.rank] = metric
-    return newest
 
 
 def _last_lines(

@@ -12,7 +12,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_term, agent_text
-from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Explained, LogLine, Other
+from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Explained, LogLine, Other
 from dttui.diagnosis.readings import WINDOW_S, Before, GpuBefore
 from dttui.i18n import _, joined, ngettext
 from dttui.timestamps import elapsed_s
@@ -87,7 +87,7 @@ def _opening(diagnosis: Diagnosis) -> Section:
     if cause is not None and cause.words and cause.words not in diagnosis.headline:
         lines.append(Line(_cause_words(diagnosis)))
     if first is not None:
-        lines.append(Line(_facts(first), Kind.FACTS))
+        lines.append(Line(_facts(first, evidence), Kind.FACTS))
         if cause is not None and cause.evidence:
             lines += [Line(_evidence_words(line, diagnosis.headline), Kind.MUTED) for line in cause.evidence]
     if diagnosis.same > 1:
@@ -167,7 +167,7 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     return lines
 
 
-def _facts(explained: Explained) -> str:
+def _facts(explained: Explained, evidence: Evidence) -> str:
     failure = explained.failure
     pieces = [
         (_("node"), failure.node),
@@ -180,7 +180,17 @@ def _facts(explained: Explained) -> str:
         pieces = pieces[:1]
     if failure.time:
         pieces.append((_("at"), time.strftime("%H:%M:%S", time.localtime(failure.time))))
-    return "    ".join(f"{name} {value}" for name, value in pieces)
+    told = [f"{name} {value}" for name, value in pieces]
+    if failure.rank is not None:
+        metric = evidence.metrics.get(failure.rank)
+        told += _progress(metric.step, metric.loss) if metric is not None else []
+    return "    ".join(told)
+
+
+def _progress(step: int | None, loss: float | None) -> list[str]:
+    """Return how far a rank had come, as far as it has told."""
+    told = [] if step is None else [_("step {step}").format(step=f"{step:,}")]
+    return told if loss is None else [*told, _("loss {loss:.4f}").format(loss=loss)]
 
 
 def ending(exit_code: int | None, number: int | None) -> str:
@@ -385,11 +395,7 @@ def _others(diagnosis: Diagnosis) -> Section:
 
 def _other_words(other: Other, *, is_over: bool) -> str:
     who = _("rank {rank} on {host}").format(rank=other.rank, host=other.node)
-    pieces = [doing_name(other.doing, is_over=is_over)]
-    if other.step is not None:
-        pieces.append(_("step {step}").format(step=f"{other.step:,}"))
-    if other.loss is not None:
-        pieces.append(_("loss {loss:.4f}").format(loss=other.loss))
+    pieces = [doing_name(other.doing, is_over=is_over), *_progress(other.step, other.loss)]
     return f"{who}  " + " · ".join(pieces)
 
 

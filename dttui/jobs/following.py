@@ -19,7 +19,7 @@ from dttui.jobs.directory import JobDirectory
 from dttui.jobs.event_log import parse_event
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.log_times import start_since
-from dttui.jobs.metrics import MAX_LINE_BYTES
+from dttui.jobs.metrics import MAX_LINE_BYTES, attempt_of
 from dttui.jobs.plan_file import read_plan_file
 from dttui.jobs.sparse_files import kept_parts, missing_notice, next_kept, read_kept
 from dttui.jobs.unwritten import ANSWER_S, Unwritten
@@ -297,10 +297,11 @@ class JobFollower:
 
     def _metric(self, line: bytes) -> list[Event]:
         try:
-            metric = taken(Metric, decode(line))
+            body = decode(line)
+            metric = taken(Metric, body)
         except (FrameError, ValueError):
             return []
-        self.view.add_metric(metric)
+        self.view.add_metric(metric, attempt_of(body))
         data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
         return [
             Event(

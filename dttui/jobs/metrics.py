@@ -10,6 +10,8 @@ from dtagent.protocol.events import PER_GPU, REPORTED, Metric
 
 from dttui.timestamps import timestamp_or
 
+SOURCE = "source"
+"""Beside a report's own fields in a job's directory: attempt, node, stream, and where its line ends on the host."""
 MAX_EXTRA = 32
 MAX_LINE_BYTES = 4096
 """A script writes a line in one write of at most so much; what is longer is no line of ours."""
@@ -71,6 +73,12 @@ class MetricStream:
     def _miss(self, line: bytes) -> None:
         self.unreadable += 1
         self.first_unreadable = self.first_unreadable or _quoted(line)
+
+
+def attempt_of(body: dict[str, Any]) -> int:
+    """Return of which attempt a report is that was read from a job's directory; the first where it does not say."""
+    source = body.get(SOURCE)
+    return source[0] if isinstance(source, list) and source and isinstance(source[0], int) else 0
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -179,6 +179,10 @@ class JobView:
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
     readings: Readings = field(default_factory=Readings)
     """What its hosts have read, of what is drawn."""
+    reported: dict[int, Metric] = field(default_factory=dict)
+    """Rank → its newest report, with its last step and loss; of the newest attempt that has reported."""
+    reported_in: int = 0
+    """That attempt."""
     aftermath: Aftermath = field(default_factory=Aftermath)
     """What later looks have found on hosts that were lost when it was over."""
     _numbers: list[int] = field(default_factory=list)
@@ -289,8 +293,17 @@ class JobView:
             if not node.is_over:
                 node.state, node.message, node.heard_at = NodeStanding.UNKNOWN, "", node.heard_at or since
 
-    def add_metric(self, metric: Metric) -> None:
-        """Take one report in; only one rank's are kept, since all ranks report the same step."""
+    def add_metric(self, metric: Metric, attempt: int = 0) -> None:
+        """Take one report of an attempt in; only one rank's are kept for a plot, since all ranks report the same step.
+
+        Those of an attempt may come before and after the events of another one.
+        """
+        if attempt > self.reported_in:
+            self.reported, self.reported_in = {}, attempt
+        is_one_of_ours = self.plan is None or 0 <= metric.rank < self.plan.world_size
+        if attempt == self.reported_in and is_one_of_ours:
+            before = self.reported.get(metric.rank)
+            self.reported[metric.rank] = metric if before is None else _carried(before, metric)
         if self.metrics and metric.rank > self.metrics[-1].rank:
             return
         if self.metrics and metric.rank < self.metrics[-1].rank:
@@ -384,6 +397,16 @@ class JobView:
                 time=float(data.get("time", event.time)),
             )
         )
+
+
+def _carried(earlier: Metric, later: Metric) -> Metric:
+    """Return the later report of a rank; a line at the end of an epoch, or of an evaluation, may name no step."""
+    is_broken = "loss" in (later.not_finite or ())
+    return replace(
+        later,
+        step=earlier.step if later.step is None else later.step,
+        loss=earlier.loss if later.loss is None and not is_broken else later.loss,
+    )
 
 
 def _joined(earlier: Metric, later: Metric) -> Metric:

@@ -22,6 +22,7 @@ from dttui.files import cut_torn_line, thin_out
 from dttui.jobs import JobDirectory
 from dttui.jobs.backlog import Backlog
 from dttui.jobs.curves import spread
+from dttui.jobs.metrics import SOURCE
 
 MOST_BYTES = 16 << 20
 """Of a job; some 70,000 reports."""
@@ -31,8 +32,6 @@ RETRY_BYTES = 1 << 20
 MOST_UNWRITTEN_BYTES = 4 << 20
 """Kept in memory while they cannot be written; the hosts have the others."""
 _METRIC = TypeAdapter(Metric)
-_SOURCE = "source"
-"""Beside the metric's own fields; whoever reads metrics passes it over."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def append_metric(
 ) -> None:
     """Keep a report, together with where its line ends on the host: neither is there without the other."""
     source = [place.attempt, place.node, place.stream, cursor.offset, cursor.inode]
-    line = json.dumps({**to_wire(metric), _SOURCE: source})
+    line = json.dumps({**to_wire(metric), SOURCE: source})
     if not (backlog or Backlog()).append(directory.metrics, line):
         return
     size = directory.metrics.stat().st_size
@@ -80,7 +79,7 @@ def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
     recent: defaultdict[int, deque[tuple[int, Place, Metric]]] = defaultdict(lambda: deque(maxlen=LOOK_BACK_REPORTS))
     for index, body in enumerate(_bodies(directory)):
         with contextlib.suppress(ValidationError, KeyError, ValueError, TypeError):
-            number, node, stream, offset, inode = body.pop(_SOURCE)
+            number, node, stream, offset, inode = body.pop(SOURCE)
             place = Place(number, node, stream)
             if number == attempt:
                 metric = _METRIC.validate_python(body)
@@ -98,7 +97,7 @@ def _evenly(reports: bytes) -> bytes:
     for index, line in enumerate(lines):
         with contextlib.suppress(ValueError, KeyError, TypeError):
             body = json.loads(line)
-            number, node, stream, offset, _inode = body[_SOURCE]
+            number, node, stream, offset, _inode = body[SOURCE]
             series[body["rank"], number, node, stream].append((index, offset))
     kept = sorted(
         told[which][0]

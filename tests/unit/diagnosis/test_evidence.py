@@ -69,6 +69,50 @@ def test_lines_have_their_numbers_also_in_a_log_of_which_only_the_end_is_read(
     assert failure.lines[-1].place == "logs/0/b/1.err"
 
 
+def report(directory: JobDirectory, rank: int, attempt: int = 0, **numbers: object) -> None:
+    body = {"rank": rank, **numbers, "source": [attempt, "ab"[rank], "metrics", 1, 1]}
+    with directory.metrics.open("a") as stream:
+        stream.write(json.dumps(body) + "\n")
+
+
+def test_the_step_of_a_rank_is_known_however_much_the_others_have_reported_since(directory: JobDirectory) -> None:
+    report(directory, 0, step=3, loss=2.5)
+    padding = {f"a_long_name_of_a_number_{number}": 0.123456789 for number in range(30)}
+    for step in range(400):
+        report(directory, 1, step=step, loss=2.0, extra=padding)
+    fail(directory, exit_code=1)
+    assert {rank: metric.step for rank, metric in read(directory).metrics.items()} == {0: 3, 1: 399}
+
+
+def test_a_report_without_a_step_takes_no_step_away(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        report(directory, rank, step=7, loss=2.5)
+        report(directory, rank, epoch=1.0)
+    report(directory, 1, not_finite=["loss"])
+    fail(directory, exit_code=1)
+    assert main(["diagnose", directory.job_id]) == 100
+    told = capsys.readouterr().out
+    (other,) = [line for line in told.splitlines() if line.startswith("  rank 0 on a  ")]
+    assert other.endswith(" · step 7 · loss 2.5000")
+    (facts,) = [line for line in told.splitlines() if line.startswith("node b    rank 1")]
+    assert facts.endswith("    step 7")
+    assert main(["diagnose", directory.job_id, "--output", "json"]) == 100
+    first = json.loads(capsys.readouterr().out)["first_failure"]
+    assert (first["step"], first["loss"]) == (7, None)
+
+
+def test_what_an_earlier_attempt_reported_is_not_told_of_a_later_one(directory: JobDirectory) -> None:
+    report(directory, 0, attempt=0, step=900)
+    report(directory, 1, attempt=0, step=900)
+    report(directory, 1, attempt=1, step=2)
+    log = EventLog(directory.events)
+    log.add(EventKind.NODE_STATE, "", attempt=0, node="a", data={"state": "running"})
+    log.add(EventKind.NODE_STATE, "", attempt=1, node="a", data={"state": "running"})
+    assert {rank: metric.step for rank, metric in read(directory).metrics.items()} == {1: 2}
+
+
 def test_a_long_log_is_read_once_however_often_it_is_looked_at_and_of_a_rank_that_runs_its_end_alone(
     directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
