@@ -23,7 +23,7 @@ class LaunchFile(BaseModel):
     version: Literal[1] = 1
     """Of this form of the file; one that names none is of the first."""
     identity: str = ""
-    """What submissions of the same job have in common, as `same_job.identity` makes it."""
+    """A digest by which earlier versions told that a job is the same; not read."""
     inventory: Inventory
     """The environments that the job uses."""
     base: Path

@@ -1,16 +1,14 @@
 """Which job that runs is the one that is about to be launched: applying a job twice attaches to it.
 
 Two jobs are the same when they come from the same directory, say the same in their job files, whatever the comments and
-the order of keys, and would run the same commands on the same environments. The files they send do not count: what of
-those has changed since is told.
+the order of keys, and use the same environments. The files they send do not count: what of those has changed since is
+told.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
-from dttui.planning.models import Plan
 from dttui.spec import parse_document
 from dttui.spec.models import Job
 from dttui.workdir.selection import survey
@@ -35,31 +32,28 @@ START_S = 30.0
 """How long after its submission a job counts as running that has no controller yet."""
 
 
-def identity(job: Job, plan: Plan, inventory: Inventory, base: Path) -> str:
-    """Return what two submissions of the same job have in common.
+def find_running(job: Job, inventory: Inventory, base: Path) -> JobDirectory | None:
+    """Return the same job that is being started or runs under a controller, the newest of several.
+
+    What was recorded at its launch is read and compared as values, so that what a newer dttui adds changes nothing.
 
     Args:
         job: as its file says.
-        plan: made of it from the inventory alone.
         inventory: the environments it uses.
         base: directory that its relative paths start from.
     """
-    body = {
-        "base": str(base.resolve()),
-        "job": job.model_dump(mode="json"),
-        "inventory": inventory.model_dump(mode="json"),
-        "nodes": plan.model_dump(mode="json", include={"nodes"})["nodes"],
-    }
-    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def find_running(wanted: str) -> JobDirectory | None:
-    """Return a job of this identity that is being started or runs under a controller, the newest of several."""
-    return next((directory for directory, launch in _running() if launch.identity == wanted), None)
+    for directory, launch in _running():
+        if launch is None or launch.base.resolve() != base.resolve() or launch.inventory != inventory:
+            continue
+        if _document(directory, launch.file) == job:
+            return directory
+    return None
 
 
 def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[str]] | None:
     """Return the newest job that runs from the same file, and the keys in which the file was another then.
+
+    Of one whose launch a newer dttui has recorded in a way of its own, the job file alone tells that it is the same.
 
     Args:
         job: as the file says now.
@@ -67,12 +61,20 @@ def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[st
         file: what the person calls it.
     """
     for directory, launch in _running():
-        name = launch.file
-        if name is None or launch.base != base or Path(name).name != Path(file).name:
+        if launch is not None and (
+            launch.file is None or launch.base != base or Path(launch.file).name != Path(file).name
+        ):
             continue
-        with contextlib.suppress(OSError, UsageError):
-            before = parse_document(directory.document.read_text(encoding="utf-8"), name).job
+        before = _document(directory, file)
+        if before is not None and (launch is not None or before == job):
             return directory, sorted(_differing(before.model_dump(mode="json"), job.model_dump(mode="json")))
+    return None
+
+
+def _document(directory: JobDirectory, file: str | None) -> Job | None:
+    """Return what the job file of a job says; `None` where it cannot be read any more."""
+    with contextlib.suppress(OSError, UsageError):
+        return parse_document(directory.document.read_text(encoding="utf-8"), file or str(directory.document)).job
     return None
 
 
@@ -87,18 +89,26 @@ def _differing(one: object, other: object, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _running() -> Iterator[tuple[JobDirectory, LaunchFile]]:
-    """Yield the jobs that are being started or run under a controller, and what was written at their launch."""
+def _running() -> Iterator[tuple[JobDirectory, LaunchFile | None]]:
+    """Yield the jobs that are being started or run under a controller, and what was written at their launch.
+
+    That is `None` where it is of another version of dttui, or damaged.
+    """
     found = []
-    for launch in locations.jobs_directory().glob("*/launch.json"):
+    for path in locations.jobs_directory().glob("*/launch.json"):
         with contextlib.suppress(OSError):
-            found.append((launch.stat().st_mtime, launch))
-    for _written_at, launch in sorted(found, reverse=True):
-        directory = JobDirectory(launch.parent)
-        with contextlib.suppress(OSError, UsageError):
-            is_there = directory.has_controller() or _is_starting(launch)
-            if is_there and not directory.is_over():
-                yield directory, directory.read_launch()
+            found.append((path.stat().st_mtime, path))
+    for _written_at, path in sorted(found, reverse=True):
+        directory = JobDirectory(path.parent)
+        with contextlib.suppress(OSError):
+            is_there = directory.has_controller() or _is_starting(path)
+            if not is_there or directory.is_over():
+                continue
+            try:
+                launch = directory.read_launch()
+            except UsageError:
+                launch = None
+            yield directory, launch
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
 from dttui.launch.command_line import files_of
-from dttui.launch.same_job import find_running, identity
+from dttui.launch.same_job import find_running
 from dttui.launch.script_imports import check_imports, is_without
 from dttui.launch.starting import SpareController, start_controller
 from dttui.planning.models import Finding, Plan
@@ -123,10 +123,8 @@ def submit(
     """
     if plan.errors:
         raise UsageError(plan.errors[0].message, plan.errors[0].hint)
-    inventory = _chosen(submission, plan)
     launch = LaunchFile(
-        identity=identity(submission.job, plan, inventory, submission.base),
-        inventory=inventory,
+        inventory=_chosen(submission, plan),
         base=submission.base,
         file=submission.file,
         language=language(),
@@ -160,7 +158,7 @@ def submit(
 
 def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
     """Return the job that was submitted so before and still runs, `None` where there is none."""
-    return find_running(identity(submission.job, plan, _chosen(submission, plan), submission.base))
+    return find_running(submission.job, _chosen(submission, plan), submission.base)
 
 
 def _chosen(submission: Submission, plan: Plan) -> Inventory:

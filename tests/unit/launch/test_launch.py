@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -264,6 +265,26 @@ def test_a_job_that_runs_from_the_same_file_as_it_was_before_is_found_with_what_
     data = {"state": "CANCELLED", "exit_code": 103}
     EventLog(directory.events).add(EventKind.OUTCOME, "", data=data)
     assert find_earlier(edited.job, base, "job.yaml") is None
+
+
+@pytest.mark.parametrize("version", ["older", "newer"])
+def test_a_job_that_another_version_has_launched_is_found(
+    base: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
+    text = JOB.format(run="{script: train.py}")
+    wanted, other = (Submission(parse_job(item, "job.yaml"), INVENTORY, base, item, "job.yaml") for item in (
+        text, JOB.format(run="{script: train.py, args: [--steps, 9]}")))  # fmt: skip
+    directory = submit(wanted, make_local_plan(wanted), expects_client=False)
+    recorded = directory.read_launch().model_dump(mode="json", exclude_defaults=True)
+    if version == "older":  # It knew fewer fields, and another digest came of them.
+        write_atomic(directory.launch, json.dumps({**recorded, "identity": "28ed" * 16}))
+        assert find_same(wanted, make_local_plan(wanted)) == directory
+    else:
+        write_atomic(directory.launch, json.dumps({**recorded, "version": 2, "told": "otherwise"}))
+        assert find_same(wanted, make_local_plan(wanted)) is None
+        assert find_earlier(wanted.job, base, "job.yaml") == (directory, [])
+        assert find_earlier(other.job, base, "job.yaml") is None
 
 
 def test_a_full_disk_is_told_and_no_controller_starts(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
