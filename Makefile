@@ -17,7 +17,7 @@ PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood check lint screenshot clean
+.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood check lint schema screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
@@ -31,6 +31,7 @@ help:
 	@echo "make apptainer   the same of apptainer, which is unpacked beside it where there is none; needs root, patchelf and squashfs-tools"
 	@echo "make flood       let a rank print a million lines a second for 10 s; make test does 2 s of it"
 	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
+	@echo "make schema      write docs/job.schema.json anew from the models"
 	@echo "make screenshot  draw the README's pictures from the real app"
 	@echo "make clean       remove the virtual environment and caches"
 
@@ -130,6 +131,9 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint test faults
+
+schema: $(STAMP)
+	$(BIN)/dttui schema > docs/job.schema.json.new && mv docs/job.schema.json.new docs/job.schema.json
 
 screenshot: $(STAMP)
 	$(BIN)/python -m tests.tui.screens docs

@@ -12,7 +12,7 @@ from dttui.app import App
 from dttui.cli.printing import print_document, print_findings, print_rows, print_table
 from dttui.cli.prompting import TerminalPrompter, replacing
 from dttui.cli.sources import choose, read_inventory
-from dttui.compose import JOB_FILE, Template, choose_template, environments_for, made_for, read_templates
+from dttui.compose import JOB_FILE, OWN_SCRIPT, Template, choose_template, environments_for, made_for, read_templates
 from dttui.errors import CancelledError, ExitCode, UsageError
 from dttui.frameworks import get_framework
 from dttui.i18n import _, language, ngettext
@@ -85,9 +85,12 @@ def _tell(options: Namespace, template: Template, target: Path, files: list[str]
     told = _("wrote {names} to {path}: {framework} on {nodes}, {ranks}")
     names = listed(files, MAX_NAMES)
     print(clean(told.format(names=names, path=target, framework=framework.label, nodes=nodes, ranks=ranks)))
+    if template.directory is None:
+        told = _("{framework} comes without an example: write your script to {path}")
+        print(clean(told.format(framework=framework.label, path=target / OWN_SCRIPT)))
     if packages := template.packages():
         print(_("each host's interpreter needs {packages}").format(packages=", ".join(packages)))
-    if language() != "en":
+    if language() != "en" and template.directory is not None:
         print(_("the comments inside the scripts are in English"))
     where = ["--demo"] if options.demo else ["--inventory", options.inventory] if options.inventory else []
     file = str(target / JOB_FILE)

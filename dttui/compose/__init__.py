@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dttui.compose.estimates import with_model as with_model
     from dttui.compose.open_points import check_open_points as check_open_points
     from dttui.compose.templates import JOB_FILE as JOB_FILE
+    from dttui.compose.templates import OWN_SCRIPT as OWN_SCRIPT
     from dttui.compose.templates import Template as Template
     from dttui.compose.templates import choose_template as choose_template
     from dttui.compose.templates import environments_for as environments_for

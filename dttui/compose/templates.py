@@ -12,18 +12,20 @@ from pathlib import Path
 
 from dttui.errors import UsageError
 from dttui.export.rendered import Rendered
-from dttui.frameworks import frameworks, get_framework, traits_of
+from dttui.frameworks import Framework, Unavailable, frameworks, get_framework, traits_of
 from dttui.i18n import _, language
-from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.models import MAX_GPUS, Environment, Inventory
 from dttui.launch.script_imports import imports_of
 from dttui.spec import Job, dump_job, parse_document
 from dttui.spec.edit import edited_in_place
-from dttui.spec.models import Cluster, Node, Strategy
+from dttui.spec.models import Cluster, GpuRequest, Node, NodeResources, Run, Strategy
 from dttui.spec.problems import did_you_mean
 from dttui.spec.yaml_reader import decode, read_bytes
 from dttui.workdir.selection import SKIPPED
 
 JOB_FILE = "job.yaml"
+OWN_SCRIPT = "train.py"
+"""What a job runs that comes without a script."""
 _COMMENT = re.compile(r"((?:^|\s)# +)(?!\w+: (?:\S+|\{.*\})$)([^#\n]*[^#\s])$", re.MULTILINE)
 """The last comment of a line, and what it says; but for a key with its value that a person may put in."""
 
@@ -42,8 +44,8 @@ class Template:
     """What it is, in a line, by language."""
     notes: tuple[str, ...]
     """What else its comment says, in paragraphs."""
-    directory: Path
-    """Holds the files that run."""
+    directory: Path | None
+    """Holds the files that run; `None` where they are left to the person."""
 
     @property
     def framework(self) -> str:
@@ -68,13 +70,16 @@ class Template:
     def packages(self) -> list[str]:
         """Return the packages that it takes: those of its framework, and what its scripts import of other ones."""
         own = get_framework(self.framework).requires
-        found = [imports_of(path, self.directory) or () for path in self.directory.glob("*.py")]
+        scripts = [] if self.directory is None else self.directory.glob("*.py")
+        found = [imports_of(path, path.parent) or () for path in scripts]
         imported = {name.partition(".")[0] for names in found for name in names}
         others = {package for framework in frameworks() for package in framework.requires}
         return [*own, *sorted((others & imported).difference(own))]
 
     def files(self) -> Iterator[Rendered]:
         """Yield copies of what runs."""
+        if self.directory is None:
+            return
         for path in sorted(self.directory.rglob("*")):
             relative = path.relative_to(self.directory)
             if path.is_file() and not SKIPPED.intersection(relative.parts) and str(relative) != JOB_FILE:
@@ -93,23 +98,21 @@ def read_templates(examples: Path) -> list[Template]:
 
 
 def choose_template(templates: Sequence[Template], framework: str | None, name: str | None) -> Template:
-    """Return the template of that name, or else of that framework.
+    """Return the template of that name, or else of that framework; of one without, what follows from the framework.
 
     Raises:
-        UsageError: there is none, or it is for another framework.
+        UsageError: there is none, it is for another framework, or the framework cannot be used.
     """
     if framework is not None:
-        get_framework(framework)
-    if name is None:
-        found = next((item for item in templates if item.framework == framework and item.is_of_framework), None)
-        if found is None:
-            raise UsageError(
-                _("there is no template for the framework {name}").format(name=framework), "dttui init --list"
-            )
-        return found
+        wanted = get_framework(framework)
+        if isinstance(wanted, Unavailable):
+            raise UsageError(wanted.reason, wanted.hint)
+        if name is None:
+            own = (item for item in templates if item.framework == framework and item.is_of_framework)
+            return next(own, None) or _without_example(wanted)
     found = next((item for item in templates if item.name == name), None)
     if found is None:
-        hint = did_you_mean(name, [item.name for item in templates]) or "dttui init --list"
+        hint = did_you_mean(name or "", [item.name for item in templates]) or "dttui init --list"
         raise UsageError(_('no template "{name}"').format(name=name), hint)
     if framework not in (None, found.framework):
         message = _("the template {template} is for {framework}, not for {other}")
@@ -159,6 +162,21 @@ def job_text(template: Template, job: Job) -> str:
     notes = "".join("#\n" + "".join(f"# {line}\n" for line in _told(part).splitlines()) for part in template.notes)
     body = _COMMENT.sub(lambda match: match[1] + _(match[2]), body)
     return f"# {template.title}\n{notes}\n{body.lstrip()}"
+
+
+def _without_example(framework: Framework) -> Template:
+    """Return a job of a framework that runs a script of the person's on all GPUs of two hosts."""
+    gpus = NodeResources(gpu=GpuRequest(count=MAX_GPUS))
+    nodes = tuple(Node(id=str(number), resources=gpus) for number in range(2))
+    job = Job(
+        name=framework.name,
+        framework=framework.name,
+        dataset="none",
+        run=Run(script=OWN_SCRIPT, workdir="."),
+        cluster=Cluster(nodes=nodes),
+    )
+    titles = {"en": framework.label, language(): f"{framework.label}: {framework.description}"}
+    return Template(framework.name, job, dump_job(job), titles, (), None)
 
 
 def _read(path: Path) -> Template:

@@ -25,6 +25,16 @@ ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("A framework", "A verb", "A check of the preflight", "A screen", "A cause of a failure", "A metric")
 MOST_FILES = 3
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
+OF_ALL_FRAMEWORKS = (
+    "tests/unit/compose/test_templates.py",
+    "tests/unit/frameworks/test_bundles.py",
+    "tests/unit/spec/test_dialects.py",
+    "tests/unit/spec/test_loader.py",
+    "tests/unit/spec/test_messages.py",
+    "tests/unit/spec/test_schema.py",
+    "tests/unit/words/test_catalogue.py",
+)
+"""Tests that count up the frameworks, or what is told of them."""
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "frameworks-*", "*.png")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -60,13 +70,18 @@ def apply(patch: str, tree: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def copied(copy: Path) -> Path:
+    """Return a copy of the tree."""
+    for name in ("dttui", "agent", "themes", "examples", "tests", "docs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT, symlinks=True)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree with all patches, each of which fits the tree as it is, too."""
-    copy = tmp_path_factory.mktemp("tree")
-    for name in ("dttui", "agent", "themes", "examples", "tests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=LEFT_OUT, symlinks=True)
-    shutil.copy(ROOT / "pyproject.toml", copy)
+    copy = copied(tmp_path_factory.mktemp("tree"))
     patches = printed()
     for patch in patches.values():
         apply(patch, copy, "--check")
@@ -142,6 +157,31 @@ def test_an_added_framework_validates_plans_and_renders(run: Run, jax_job: Path,
     wrong.write_text(jax_job.read_text().replace("framework: jax", "framework: jaxx"))
     assert 'did you mean "jax"?' in run("dttui", "validate", wrong).stderr
     assert '"jax"' in run("dttui", "schema").stdout
+
+
+def test_an_added_framework_without_an_example_has_a_job_to_start_from(run: Run, tmp_path: Path) -> None:
+    done = run("dttui", "--demo", "init", "--framework", "jax", tmp_path / "mine")
+    assert done.returncode == 0, done.stderr
+    assert f"JAX comes without an example: write your script to {tmp_path}/mine/train.py" in done.stdout
+    (tmp_path / "mine" / "train.py").write_text("print('hello')\n")
+    done = run("dttui", "plan", tmp_path / "mine" / "job.yaml", "--demo", "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["framework"] == "jax"
+
+
+def test_an_added_framework_is_all_that_the_tests_of_the_others_need(tmp_path: Path) -> None:
+    copy = copied(tmp_path / "tree")
+    apply(printed()["A framework"], copy)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not whatever", *OF_ALL_FRAMEWORKS],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": f"{copy}:{copy / 'agent'}"},
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_added_framework_launches_and_an_added_verb_tells_where_its_job_is(run: Run, jax_job: Path) -> None:

@@ -12,7 +12,8 @@ import yaml
 
 from dttui import locations
 from dttui.compose.templates import Template, choose_template, job_text, made_for, read_templates
-from dttui.frameworks import frameworks, get_framework
+from dttui.errors import UsageError
+from dttui.frameworks import Unavailable, frameworks, get_framework
 from dttui.i18n import set_language
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Environment, Inventory
@@ -43,8 +44,31 @@ def hosts(*gpus: int | None) -> Inventory:
 
 def test_every_framework_has_one_and_the_cases_of_the_seeds_are_there() -> None:
     own = [item.framework for item in TEMPLATES if item.is_of_framework]
-    assert own == [framework.name for framework in frameworks()]
+    assert own == [framework.name for framework in frameworks() if framework.name in own]
+    assert set(own) >= {"pytorch-ddp", "pytorch-fsdp", "deepspeed", "horovod", "megatron-lm", "tensorflow", "command"}
     assert set(NAMES) >= CASES
+
+
+@pytest.mark.parametrize("name", [framework.name for framework in frameworks()])
+def test_without_an_example_of_a_framework_there_is_a_job_of_all_gpus_for_a_script_of_ones_own(name: str) -> None:
+    bare = choose_template([], name, None)
+    inventory = hosts(4, 4, 4)
+    job = made_for(bare, inventory.environments[:2], inventory, "mine")
+    text = job_text(bare, job)
+    assert parse_job(text, "job.yaml") == job
+    assert text.startswith(f"# {get_framework(name).label}: ")
+    assert [item.path for item in bare.files_for(job)] == ["job.yaml"]
+    made = plan(job, inventory)
+    assert [node.slots for node in made.nodes] == [4, 4]
+    assert [finding.code for finding in made.errors] == ["run-mismatch"] * (name == "command")
+
+
+def test_a_framework_that_cannot_be_loaded_is_no_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Unavailable("mine", "Mine", "mine cannot be loaded: no torch", "Mend it.")
+    monkeypatch.setattr("dttui.compose.templates.get_framework", lambda _name: broken)
+    with pytest.raises(UsageError, match="mine cannot be loaded") as raised:
+        choose_template(TEMPLATES, "mine", None)
+    assert raised.value.hint == "Mend it."
 
 
 @pytest.mark.parametrize("name", NAMES)

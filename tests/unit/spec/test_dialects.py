@@ -15,6 +15,7 @@ from dttui.spec import DocumentError, Job, Loaded, dump_job, load_document, load
 from dttui.spec.findings import Severity
 from dttui.spec.places import as_problem
 from dttui.spec.problems import format_path
+from tests.unit.spec.test_messages import FRAMEWORKS
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 REQUEST = SEEDS / "training_task_request.json"
@@ -154,8 +155,7 @@ def test_a_finding_about_a_node_of_the_request_is_shown_at_its_id(cluster: Inven
                 13,
                 18,
                 "distributedConfig.framework",
-                "expected one of pytorch-ddp, pytorch-fsdp, deepspeed, horovod, megatron-lm, tensorflow or command, "
-                'found "deep-speed"',
+                f'{FRAMEWORKS}, found "deep-speed"',
                 'did you mean "deepspeed"?',
             ),
         ),

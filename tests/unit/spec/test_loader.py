@@ -11,6 +11,7 @@ from dttui.i18n import set_language
 from dttui.spec import DocumentError, Job, dump_job, load_job, parse_job
 from dttui.spec.models import AllReduce, Checkpoint, Cluster, DatasetRef, Node, Recovery, Run, Visualization
 from dttui.spec.problems import Problem, format_path
+from tests.unit.spec.test_messages import FRAMEWORKS
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 """The examples of the seed DSL, word for word."""
@@ -90,8 +91,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
             3,
             14,
             "framework",
-            "expected one of pytorch-ddp, pytorch-fsdp, deepspeed, horovod, megatron-lm, tensorflow or command, "
-            'found "pytorch_ddp"',
+            f'{FRAMEWORKS}, found "pytorch_ddp"',
             'did you mean "pytorch-ddp"?',
         ),
         (4, 3, "script", "unknown key", "it belongs to distributed_training.run"),
