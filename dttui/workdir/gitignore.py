@@ -12,6 +12,21 @@ from dttui.workdir.beneath import Root
 
 GIT_TIMEOUT_S = 30.0
 MAX_RULES_BYTES = 1 << 20
+_CLASSES = {
+    "alnum": "A-Za-z0-9",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": " \\t\\n\\r\\v\\f",
+    "upper": "A-Z",
+    "xdigit": "A-Fa-f0-9",
+}
+"""Of characters, by the names of POSIX, as the inside of a bracket."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +111,15 @@ def _parse(line: str) -> _Rule | None:
     only_directories = text.endswith("/")
     text = text.rstrip("/") if only_directories else text
     is_anchored = "/" in text
-    pattern = _translated(text.removeprefix("/"))
     try:
+        pattern = _translated(text.removeprefix("/"))
         return _Rule(re.compile(pattern if is_anchored else f"(?:.*/)?{pattern}", re.DOTALL), only_directories, keeps)
     except re.error:
         return None
 
 
 def _translated(text: str) -> str:
-    """Return the regular expression of a pattern in the language of gitignore(5)."""
+    """Return the regular expression of a pattern as in gitignore(5). Raises re.error where it fits nothing."""
     found = ""
     at = 0
     while at < len(text):
@@ -117,21 +132,48 @@ def _translated(text: str) -> str:
             found, at = f"{found}[^/]*", at + len(rest) - len(rest.lstrip("*"))
         elif rest[0] == "?":
             found, at = f"{found}[^/]", at + 1
-        elif (end := _end_of_class(rest)) > 0:
-            negated = rest[1] in "!^"
-            inner = rest[1 + negated : end].replace("\\", "\\\\").replace("[", "\\[")
-            inner = f"\\{inner}" if inner[:1] in ("^", "]") else inner
-            found, at = f"{found}(?!/)[{'^' * negated}{inner}]", at + end + 1
-        elif rest[0] == "\\" and len(rest) > 1:
+        elif rest[0] == "[":
+            inside, length = _class_of(rest)
+            found, at = f"{found}(?!/){inside}", at + length
+        elif rest[0] == "\\":
+            if len(rest) == 1:
+                raise re.error("nothing is escaped")
             found, at = found + re.escape(rest[1]), at + 2
         else:
             found, at = found + re.escape(rest[0]), at + 1
     return found
 
 
-def _end_of_class(rest: str) -> int:
-    """Return where the bracket that begins here is closed; 0 where none does."""
-    if not rest.startswith("["):
-        return 0
-    first = 2 if rest[1:2] in ("!", "^") else 1
-    return max(0, rest.find("]", first + 1))
+def _class_of(rest: str) -> tuple[str, int]:
+    """Return the regular expression of the bracket that begins here, and its length. Raises re.error if nothing fits.
+
+    As git reads it: a backslash takes what follows as it is, a range may be empty, and `[:alpha:]` is of ASCII alone.
+    """
+    negated = rest[1:2] in ("!", "^")
+    at = first = 1 + negated
+    found, previous = "", ""
+    while at == first or rest[at : at + 1] != "]":
+        character = rest[at : at + 1]
+        named = re.match(r"\[:([^\]]*):\]", rest[at:])
+        if not character:
+            raise re.error("the bracket is not closed")
+        if character == "-" and previous and rest[at + 1 : at + 2] not in ("", "]"):
+            at += 1 + (rest[at + 1] == "\\")
+            if not rest[at : at + 1]:
+                raise re.error("nothing is escaped")
+            if previous <= rest[at]:
+                found += f"{re.escape(previous)}-{re.escape(rest[at])}"
+            previous, at = "", at + 1
+        elif named is not None:
+            if named[1] not in _CLASSES:
+                raise re.error(f"there is no class {named[1]}")
+            found, previous, at = found + _CLASSES[named[1]], "", at + len(named[0])
+        else:
+            at += character == "\\"
+            previous = rest[at : at + 1]
+            if not previous:
+                raise re.error("nothing is escaped")
+            found, at = found + re.escape(previous), at + 1
+    if not found:
+        return ("." if negated else "(?!)"), at + 1
+    return f"[{'^' * negated}{found}]", at + 1
