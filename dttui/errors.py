@@ -21,6 +21,7 @@ DttuiError                 1   an internal error
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 
@@ -149,3 +150,10 @@ class CancelledError(DttuiError):
     """The job was stopped on request."""
 
     exit_code = ExitCode.CANCELLED
+
+
+def is_short_of_threads(error: BaseException) -> bool:
+    """Whether the system starts no more threads or processes for this user, as `ulimit -u` limits them."""
+    if isinstance(error, RuntimeError):
+        return "start new thread" in str(error)
+    return isinstance(error, BlockingIOError) and error.errno == errno.EAGAIN

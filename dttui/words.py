@@ -27,6 +27,16 @@ def without_log_head(text: str) -> str:
     return _LOG_HEAD.sub("", text)
 
 
+def short_of_threads() -> str:
+    """Return what is said where no thread and no process can be started."""
+    return _("this machine starts no more threads or processes for you")
+
+
+def more_threads() -> str:
+    """Return what to do then."""
+    return _("End processes of yours here, or raise what `ulimit -u` shows, and try again.")
+
+
 def size_text(size_bytes: int) -> str:
     """Return a size on a disk for a person to read: `1.2 GB`, `340 MB`, `52 kB`."""
     for unit, name in ((10**9, "GB"), (10**6, "MB")):

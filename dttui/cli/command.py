@@ -14,11 +14,12 @@ from importlib import import_module
 
 from dttui.cli.arguments import COMMANDS, parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
-from dttui.errors import CancelledError, DttuiError, ExitCode
+from dttui.errors import CancelledError, DttuiError, ExitCode, is_short_of_threads
 from dttui.garbage import collected_rarely
 from dttui.i18n import _, set_language
 from dttui.sanitize import clean
 from dttui.spec import DocumentError, format_path
+from dttui.words import more_threads, short_of_threads
 
 
 def run(argv: list[str] | None = None) -> int:
@@ -43,6 +44,9 @@ def run(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
     except Exception as error:  # The top of the program: a stack trace is not what a person should see.
+        if is_short_of_threads(error):
+            _print_error(DttuiError(short_of_threads(), more_threads()), options)
+            return int(ExitCode.INTERNAL)
         logging.getLogger("dttui").debug("internal error", exc_info=True)
         told = _("internal error: {error}").format(error=f"{type(error).__name__}: {error}")
         hint = _("Run again with -v for the details, and report it.")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
-from dttui.errors import UsageError
+from dttui.errors import HostUnreachableError, UsageError, is_short_of_threads
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Reach
 from dttui.transport.base import Connection, Prompter, Transport
 from dttui.transport.exec import ExecTransport
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.local import LocalTransport
+from dttui.words import more_threads, short_of_threads
 
 if TYPE_CHECKING:
     from dttui.transport.ssh import SshTransport
@@ -36,6 +38,16 @@ TRANSPORTS: Mapping[Reach, Callable[[], Transport]] = {
 """What makes the transport for each way to reach a host."""
 
 
+@contextlib.contextmanager
+def _telling_of_threads(environment: Environment) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_short_of_threads(error):
+            raise
+        raise HostUnreachableError(environment.name, short_of_threads(), more_threads()) from error
+
+
 class Transports:
     """A transport for every environment, made when the first is reached that way."""
 
@@ -53,7 +65,8 @@ class Transports:
 
     async def connect(self, environment: Environment, prompter: Prompter, timeout_s: float) -> Connection:
         """Connect and authenticate; see `Transport.connect`."""
-        return await self.choose(environment).connect(environment, prompter, timeout_s)
+        with _telling_of_threads(environment):
+            return await self.choose(environment).connect(environment, prompter, timeout_s)
 
     async def fetch_host_key(self, environment: Environment, timeout_s: float) -> HostKey:
         """Return the key a host shows, without logging in.
@@ -63,22 +76,26 @@ class Transports:
             HostError: It cannot be reached.
         """
         self._require_ssh(environment)
-        return await self._ssh.fetch_host_key(environment, timeout_s)
+        with _telling_of_threads(environment):
+            return await self._ssh.fetch_host_key(environment, timeout_s)
 
     async def user_on(self, environment: Environment) -> str:
         """Return whom the host would be asked to let in. Raises UsageError or HostError."""
         self._require_ssh(environment)
-        return await self._ssh.user_on(environment)
+        with _telling_of_threads(environment):
+            return await self._ssh.user_on(environment)
 
     async def vouched_for(self, environment: Environment, key: HostKey) -> bool:
         """Whether a key is known as the environment's. Raises UsageError, or HostKeyError where it is wrong."""
         self._require_ssh(environment)
-        return await self._ssh.vouched_for(environment, key)
+        with _telling_of_threads(environment):
+            return await self._ssh.vouched_for(environment, key)
 
     async def trust(self, environment: Environment, key: HostKey) -> None:
         """Enter a key as the environment's. Raises UsageError or HostError."""
         self._require_ssh(environment)
-        await self._ssh.trust(environment, key)
+        with _telling_of_threads(environment):
+            await self._ssh.trust(environment, key)
 
     async def close(self) -> None:
         """Close all transports, and so all SSH connections and their threads."""

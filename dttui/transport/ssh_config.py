@@ -193,6 +193,8 @@ class SshConfig:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SSH_G_TIMEOUT_S, check=False
             )
+        except BlockingIOError:
+            raise  # Not of the configuration: no more processes can be started here.
         except (OSError, subprocess.TimeoutExpired) as error:
             raise _unreadable(query, str(error)) from error
         if done.returncode != 0:

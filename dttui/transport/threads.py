@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import errno
 import functools
+import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TypeVar
 
+from dttui.errors import is_short_of_threads
 from dttui.transport.turns import Turns
 
 T = TypeVar("T")
@@ -108,7 +111,8 @@ class Threads:
         async with self._look_ups:
             found: asyncio.Future[T] = loop.create_future()
             call = functools.partial(contextvars.copy_context().run, function, *arguments)
-            threading.Thread(target=_settle, args=(loop, found, call), daemon=True).start()
+            with _as_os_error():
+                threading.Thread(target=_settle, args=(loop, found, call), daemon=True).start()
             return await found
 
     async def traffic(self, function: Callable[..., T], *arguments: object) -> T:
@@ -126,9 +130,21 @@ class Threads:
     async def _run(self, pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
         if self._closed:
             raise ConnectionAbortedError("the transport is closed")
-        return await asyncio.get_running_loop().run_in_executor(
-            pool, contextvars.copy_context().run, function, *arguments
-        )
+        with _as_os_error():
+            return await asyncio.get_running_loop().run_in_executor(
+                pool, contextvars.copy_context().run, function, *arguments
+            )
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Raise that no more threads can be started as what it is: the system's answer, as for a process."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_short_of_threads(error):
+            raise
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def _settle(loop: asyncio.AbstractEventLoop, outcome: asyncio.Future[T], function: Callable[[], T]) -> None:
