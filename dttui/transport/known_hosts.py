@@ -172,9 +172,10 @@ class KnownHostsCache:
         stamp: tuple[int, int, int] | None = None
         try:
             status = path.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            stamp = (status.st_ctime_ns, status.st_size, status.st_ino)
             with self._lock:
                 cached = self._files.get(path)
+            # A change of its permissions, and a copy that keeps its time, are seen too.
             if cached and cached[0] == stamp:
                 return cached[1]
             parsed = _read(path, status)
@@ -182,6 +183,7 @@ class KnownHostsCache:
             parsed = KnownHostsFile()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
+            stamp = None  # It is tried again: what could not be read may be, without having changed.
             parsed = KnownHostsFile(warnings=[f"{path}: {reason}"])
         with self._lock:
             self._files[path] = (stamp, parsed)

@@ -67,8 +67,9 @@ class ProxyCommand:
     def __init__(self, target: Target) -> None:
         """Start it. Raises HostUnreachableError where that fails."""
         self.socket, theirs = socket.socketpair()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        opened = contextlib.ExitStack()
         try:
+            self._stderr = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by `end`
             # The person's own configuration, which ssh too hands to a shell.
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {target.proxy_command}"],
@@ -79,7 +80,7 @@ class ProxyCommand:
             )
         except OSError as error:
             self.socket.close()
-            self._stderr.close()
+            opened.close()
             message = _("the ProxyCommand of {host} cannot be started: {error}").format(host=target.name, error=error)
             raise HostUnreachableError(target.name, message) from error
         finally:

@@ -23,6 +23,9 @@ C = TypeVar("C", bound=Closable)
 PATIENCE_S = 1.5
 """How long a dial may take before it gives its place to one that has not had its turn; TCP tries again after 1 s."""
 
+AGAIN_EVERY = 4
+"""Of so many places that become free, one is for who has had a turn before."""
+
 
 class Turns:
     """So many places, first come, first served; who takes longer than a while goes on without one.
@@ -58,7 +61,8 @@ class Turns:
 class Dials:
     """Connects in flight, so many at a time and never more.
 
-    One without an answer gives its place to who has not had a turn yet, and goes on once there is room again.
+    One without an answer gives its place to who has not had a turn yet, and tries again in a later one, which is twice
+    as long: a host that answers late is reached too, however many new ones there are all the time.
     """
 
     def __init__(self, places: int, patience_s: float = PATIENCE_S) -> None:
@@ -66,18 +70,19 @@ class Dials:
         self._patience_s = patience_s
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
+        self._given = 0
 
     async def run(self, dial: Callable[[], Coroutine[Any, Any, C]], deadline: Deadline) -> C:
         """Dial until there is an answer; return or raise that. The deadline stands still before the first time only."""
         with deadline.paused():
             await self._wait_in(self._new)
-        has_place = True
+        has_place, patience_s = True, self._patience_s
         try:
             while True:
                 attempt = asyncio.ensure_future(dial())
                 try:
                     while not attempt.done():
-                        await asyncio.wait({attempt}, timeout=self._patience_s)
+                        await asyncio.wait({attempt}, timeout=patience_s)
                         if self._new and not attempt.done():
                             break
                     else:
@@ -89,7 +94,7 @@ class Dials:
                 has_place = False
                 self._release()
                 await self._wait_in(self._again)
-                has_place = True
+                has_place, patience_s = True, patience_s * 2
         finally:
             if has_place:
                 self._release()
@@ -108,7 +113,9 @@ class Dials:
             raise
 
     def _release(self) -> None:
-        for queue in (self._new, self._again):
+        self._given += 1
+        is_for_new = self._given % AGAIN_EVERY != 0
+        for queue in (self._new, self._again) if is_for_new else (self._again, self._new):
             while queue:
                 turn = queue.popleft()
                 if not turn.done():  # Else who waited was given up.

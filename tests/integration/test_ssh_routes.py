@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,17 @@ async def test_a_proxy_command_that_fails_is_an_error_with_its_words(
     configure(ssh_config, "Host gpu", f"ProxyCommand {command}")
     with pytest.raises(HostUnreachableError, match=f"the ProxyCommand of gpu ended .*{complaint}"):
         await transport.connect(sshd.environment(host="gpu"), NOBODY, TIMEOUT_S)
+
+
+def test_a_proxy_command_that_has_no_place_for_its_stderr_is_an_error_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(HostUnreachableError, match="the ProxyCommand of gpu cannot be started: ") as raised:
+        ProxyCommand(Target("gpu", "gpu", proxy_command="sleep 600"))
+    assert raised.value.__cause__ is not None
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_proxy_command_that_may_not_be_ended_is_let_go_of_in_time(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dtagent.protocol.places import find_root, new_root
+from dtagent.protocol.places import find_root, new_root, usual_root
 
 from dttui.fleet.deployment.root_program import Refusal, by_name
 
@@ -42,6 +42,7 @@ def main(source: io.FileIO, actions: Mapping[str, Action]) -> int:
 
 
 def _answer(stream: BinaryIO, actions: Mapping[str, Action]) -> dict[str, Any]:
+    root = Path(usual_root())
     try:
         request = json.loads(stream.readline())
         root = Path(request["root"] or find_root() or new_root())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import hmac
 import stat
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -224,3 +226,27 @@ def test_a_file_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     cache = KnownHostsCache()
     assert cache.load([path]).find("gpu1") == []
     assert cache.warnings[0].startswith(f"{path}: ")
+
+
+def obey_permissions() -> None:
+    """Have this thread be refused what its permissions refuse, though it is root's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~(1 << 1 | 1 << 2)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+    assert libc.capset(header, sets) == 0
+
+
+def test_permissions_that_change_are_seen_although_the_file_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(line("gpu", key("a")))
+    path.chmod(0)
+    cache = KnownHostsCache()
+    with ThreadPoolExecutor(1, initializer=obey_permissions) as thread:
+        assert thread.submit(cache.load, [path]).result().find("gpu") == []
+        assert any("Permission denied" in warning for warning in cache.warnings)
+        path.chmod(0o600)
+        assert [known.key for known in thread.submit(cache.load, [path]).result().find("gpu")] == [key("a")]
+        assert cache.warnings == []
+        path.chmod(0)
+        assert thread.submit(cache.load, [path]).result().find("gpu") == []

@@ -103,6 +103,40 @@ async def test_an_answer_is_found_however_many_places_are_taken_by_those_who_nev
     assert len(await asyncio.wait_for(asyncio.gather(*again), DEADLINE_S)) == 20
 
 
+async def test_who_answers_late_is_reached_however_many_new_ones_there_are_all_the_time() -> None:
+    dials = Dials(2, patience_s=0.05)
+    crowd: set[asyncio.Task[object]] = set()
+
+    def come(_done: object = None) -> None:
+        """There is always one more, who never answers and gives up after a while."""
+        deadline = Deadline(0.5)
+        task: asyncio.Task[object] = asyncio.create_task(deadline.run(dials.run(never, deadline)))
+        crowd.add(task)
+
+        def gone(done: asyncio.Task[object]) -> None:
+            crowd.discard(done)
+            if not done.cancelled() and done.exception() is not None and not is_over:
+                come()
+
+        task.add_done_callback(gone)
+
+    async def late() -> Line:
+        await asyncio.sleep(0.15)  # Three times as long as the first turn.
+        return Line()
+
+    is_over = False
+    for _each in range(20):
+        come()
+    deadline = Deadline(DEADLINE_S)
+    try:
+        assert await deadline.run(dials.run(late, deadline)) is not None
+    finally:
+        is_over = True
+        for task in list(crowd):
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+
+
 async def test_the_wait_for_the_first_turn_does_not_count_and_no_answer_ends_by_the_deadline() -> None:
     dials = Dials(1, patience_s=60.0)
     first, second = Deadline(0.2), Deadline(0.2)

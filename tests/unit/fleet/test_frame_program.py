@@ -1,0 +1,28 @@
+"""What all pushed programs have: whatever goes wrong on a host is told in a line."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+
+import pytest
+
+from dttui.fleet.deployment import frame_program
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EIO, "system"), (errno.ENOSPC, "disk-full"), (errno.EROFS, "root-read-only")]
+)
+def test_a_place_that_cannot_even_be_looked_for_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], number: int, code: str
+) -> None:
+    def fail() -> str:
+        raise OSError(number, os.strerror(number), "/home/me/.local/state/dtagent/roots")
+
+    monkeypatch.setattr(frame_program, "find_root", fail)
+    answer = frame_program._answer(io.BytesIO(b'{"root": null, "action": "probe"}\n'), {"probe": lambda *_: {}})
+    assert answer["refusal"] == code
+    assert answer["path"].startswith("/")
+    json.dumps(answer)
