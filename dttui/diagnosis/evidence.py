@@ -122,7 +122,8 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
             for event in events
             if event.kind is EventKind.FINDING and event.data.get("severity") == Severity.ERROR.value
         ),
-        refused=_refused(events),
+        agentless=_reached(events, "no-agent"),
+        refused=_reached(events, "refused"),
         nodes_out=out,
         metrics=metrics,
         broken_metrics=tuple(show(event.message) for event in events if event.data.get("code") == "loss-not-finite"),
@@ -147,10 +148,11 @@ def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
     return show(told.message), show(str(told.data.get("hint") or ""))
 
 
-def _refused(events: Sequence[Event]) -> tuple[str, ...]:
-    by_code = {code: [str(event.data.get("subject")) for event in events if event.data.get("code") == code]
-               for code in ("refused", "unreachable")}  # fmt: skip
-    return tuple(by_code["refused"]) if not by_code["unreachable"] else ()
+def _reached(events: Sequence[Event], code: str) -> tuple[str, ...]:
+    """Return the hosts that a finding of a code names; none where there is one that was out of reach."""
+    told = [event.data for event in events if event.data.get("code") in (code, "unreachable")]
+    is_any_silent = any(data.get("code") == "unreachable" for data in told)
+    return () if is_any_silent else tuple(str(data.get("subject")) for data in told)
 
 
 def _is_of_unseen_python(event: Event) -> bool:

@@ -174,6 +174,8 @@ class Evidence:
     failures: tuple[Failed, ...] = ()
     findings: tuple[tuple[str, str], ...] = ()
     """Errors of the preflight: message and hint."""
+    agentless: tuple[str, ...] = ()
+    """Hosts that were reached, and that have no agent, or none that starts; none was out of reach."""
     refused: tuple[str, ...] = ()
     """Hosts that were reached, and whose key or to whom our credentials were not acceptable; none was out of reach."""
     nodes_out: Mapping[str, str] = field(default_factory=dict)

@@ -29,6 +29,12 @@ def why_unstarted(evidence: Evidence) -> Cause:
         named = listed(list(evidence.refused), MOST_NAMED)
         look = _("See what `dttui envs` says of that host, and try the way to it by hand.")
         return Cause("host-refused", words.format(hosts=named), hints[:1] or (look,), Confidence.CERTAIN)
+    if evidence.exit_code == ExitCode.UNREACHABLE and evidence.agentless:
+        named = listed(list(evidence.agentless), MOST_NAMED)
+        words = _("{hosts}: reached, but no agent runs there. Nothing was started.").format(hosts=named)
+        hosts = " ".join(evidence.agentless[:MOST_NAMED])
+        remedy = _("`dttui agents deploy {hosts}` brings it back.").format(hosts=hosts)
+        return Cause("no-agent", words, (remedy,), Confidence.CERTAIN)
     known: dict[int, tuple[str, str, str]] = {
         ExitCode.UNREACHABLE: (
             "host-unreachable",

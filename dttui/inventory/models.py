@@ -33,11 +33,17 @@ def _port_range(text: str) -> str:
     return text
 
 
+_MOST_ROOT_BYTES = 1024
+"""What lies below has names too, and a path may have 4,096 bytes."""
+
+
 def _agent_root(text: str) -> str:
     if not text.isprintable() or not text.startswith("/") or ".." in text.split("/") or text.strip("/.") == "":
         raise ValueError(
             _("expected the absolute path of a directory on the host, without .., such as /scratch/me/dtagent")
         )
+    if len(text.encode()) > _MOST_ROOT_BYTES:
+        raise ValueError(_("expected a path of at most {count:,} bytes").format(count=_MOST_ROOT_BYTES))
     return posixpath.normpath(f"/{text.lstrip('/')}")
 
 

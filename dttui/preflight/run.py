@@ -14,7 +14,7 @@ from dtagent.protocol.probes import ImageReply, ImageRequest, PathsReply, PathsR
 from dtagent.protocol.rpc import ErrorCode
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.errors import REFUSALS, AgentError, HostError
+from dttui.errors import REFUSALS, AgentError, AgentGoneError, HostError
 from dttui.frameworks.bundle import holes_in
 from dttui.i18n import _, joined
 from dttui.inventory.models import Inventory, Reach
@@ -164,7 +164,11 @@ class Preflight:
     def _give_up(self, name: str, failure: HostError, seconds: float) -> None:
         """Write that a node cannot be used; checks that were not made stay unknown."""
         self.board.unreachable[name] = failure
-        code, word = ("refused", _("refused")) if isinstance(failure, REFUSALS) else ("unreachable", _("failed"))
+        code, word = "unreachable", _("failed")
+        if isinstance(failure, REFUSALS):
+            code, word = "refused", _("refused")
+        elif isinstance(failure, AgentGoneError):
+            code, word = "no-agent", _("no agent")
         found = error(code, name, failure.message, failure.hint)
         row = self.board.rows[name]
         where = Check.REACH if row[Check.REACH].status is CheckStatus.PENDING else Check.SOFTWARE

@@ -244,20 +244,19 @@ class AgentClient:
         with contextlib.suppress(asyncio.TimeoutError):
             status, stderr = await within(self._stream.wait(), 5.0)
             lines = clean((stderr or noise).decode(errors="replace")).strip().splitlines()
+            remedy = _("Install it: dttui agents deploy {host}").format(host=self.name)
             if status in (126, 127):
                 return AgentGoneError(
-                    self.name,
-                    _("{host}: there is no agent on this host").format(host=self.name),
-                    _("Install it: dttui agents deploy {host}").format(host=self.name),
+                    self.name, _("{host}: there is no agent on this host").format(host=self.name), remedy
                 )
             reason = _("exit status {status}").format(status=status)
-            kind: type[AgentError] = AgentGoneError
+            is_gone = True
             if lines:
                 said = said_at_end(lines[-1], noise.decode(errors="replace").splitlines())
                 reason = agent_text(cut(said), notice_in({"notice": said.notice}))
-                if said.code == sentences.DAEMON_STUCK.code or said.startswith(_STUCK_BEFORE_CODES):
-                    kind = AgentError
-            return kind(self.name, _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason))
+                is_gone = said.code != sentences.DAEMON_STUCK.code and not said.startswith(_STUCK_BEFORE_CODES)
+            words = _("{host}: the agent ended: {reason}").format(host=self.name, reason=reason)
+            return AgentGoneError(self.name, words, remedy) if is_gone else AgentError(self.name, words)
         return AgentError(self.name, _("{host}: the agent did not start").format(host=self.name))
 
     async def _receive(self, buffered: bytes) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dttui.cli.agents import _outcome
 from dttui.diagnosis.unstarted import why_unstarted
-from dttui.errors import AuthenticationError, ExitCode, HostError, HostKeyError, HostUnreachableError
+from dttui.errors import AgentGoneError, AuthenticationError, ExitCode, HostError, HostKeyError, HostUnreachableError
 from dttui.fleet.live import _state_of
 from dttui.i18n import speaking
 from tests.fake_transport import FakeHost
@@ -30,6 +30,14 @@ async def test_envs_agents_and_a_launch_call_a_host_the_same(error: HostError, w
     assert code == word
 
 
+async def test_a_host_whose_agent_is_gone_is_not_called_out_of_reach_by_a_launch() -> None:
+    gone = AgentGoneError("b", "b: there is no agent on this host", "Install it: dttui agents deploy b")
+    board = await Checking(b=FakeHost(error=gone)).run()
+    assert _state_of(gone).value == "no agent"
+    (found,) = [finding for finding in board.errors if finding.subject == "b"]
+    assert (found.code, found.hint) == ("no-agent", "Install it: dttui agents deploy b")
+
+
 @pytest.mark.parametrize(("language", "word"), [("en", "refused"), ("zh", "拒绝")])
 def test_the_cause_of_a_launch_onto_a_host_that_refused_is_not_that_it_was_out_of_reach(
     language: str, word: str
@@ -40,3 +48,15 @@ def test_the_cause_of_a_launch_onto_a_host_that_refused_is_not_that_it_was_out_o
     assert cause.code == "host-refused"
     assert word in cause.words
     assert cause.advice == ("look at it",)
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "no agent"), ("zh", "agent")])
+def test_the_cause_of_a_launch_onto_a_host_without_an_agent_is_that_and_the_way_out_is_to_install_it(
+    language: str, word: str
+) -> None:
+    found = evidence(exit_code=int(ExitCode.UNREACHABLE), agentless=("b", "c"), findings=(("b: gone", "look at it"),))
+    with speaking(language):
+        cause = why_unstarted(found)
+    assert cause.code == "no-agent"
+    assert word in cause.words
+    assert "`dttui agents deploy b c`" in cause.advice[0]

@@ -108,6 +108,7 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
             (f"host: h, agent_root: {path}", "absolute path of a directory on the host")
             for path in ("scratch/me", "~/agent", "$HOME/agent", '""', "/", "//./", "/scratch/../etc", '"/a/.."')
         ),
+        (f"host: h, agent_root: /{'x' * 5000}", "at most 1,024 bytes"),
         ('host: h, agent_root: "/a\\nb"', "absolute path of a directory on the host"),
         ('host: h, agent_root: "/a\\u202eb"', "absolute path of a directory on the host"),
         ("host: h, resources: {gpu: {count: -1}}", "expected a number of at least 0"),
