@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual.command import CommandList, CommandPalette
+from textual.widget import Widget
 
 from dttui.errors import UsageError
 from dttui.i18n import set_language
@@ -17,6 +18,7 @@ from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.dialogs import HostList, HostPicker
 from dttui.tui.screens.help import HelpScreen
 from dttui.tui.widgets.environment_list import EnvironmentList
+from dttui.tui.widgets.key_bar import KeyBar
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.composing import screen_of
 from tests.tui.fake_fleet import job, make_app, make_inventory, set_states
@@ -95,6 +97,33 @@ async def test_every_command_has_an_id_and_those_shown_an_explanation() -> None:
             for command in commands_of(app.screen):
                 assert command.binding.id
                 assert command.explanation or not command.shown
+
+
+async def test_the_line_of_keys_is_drawn_anew_only_where_other_keys_are_to_be_seen() -> None:
+    app = make_app()
+    async with app.run_test(size=SIZE) as pilot:
+        set_states(app)
+        await settle(app, pilot)
+        line = app.screen.query_one(KeyBar)
+
+        async def drawn_after(*keys: str) -> list[Widget]:
+            await pilot.press(*keys)
+            await settle(app, pilot)
+            return list(line.children)
+
+        before = await drawn_after()
+        assert before
+        assert await drawn_after("down", "space") == before, "the keys of the list are those of each row"
+        app.screen.refresh_bindings()
+        assert await drawn_after("up") == before
+        set_language("zh")
+        app.screen.refresh_bindings()
+        await until(pilot, lambda: list(line.children) != before, "the keys are told in another language")
+        await settle(app, pilot)
+        assert "按键" in screen_text(app)
+        assert "m 主节点" in screen_text(app)
+        await drawn_after("tab", "tab")
+        assert "m 主节点" not in screen_text(app), "beside the list its keys go"
 
 
 async def test_the_palette_runs_commands_of_the_screen() -> None:

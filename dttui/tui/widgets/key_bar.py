@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.widgets import Footer
@@ -17,45 +20,68 @@ ROOM_FOR_QUIT = 100
 """Columns from which the way out has a place of its own."""
 
 
+class _Key(NamedTuple):
+    """What is to be seen of a command, and what a click on it does."""
+
+    key: str
+    display: str
+    name: str
+    action: str
+    enabled: bool
+    explanation: str
+
+
 class KeyBar(Footer):
     """Shows commands, the most important first; those to the other commands and out keep their room."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
+        self._drawn: list[_Key] | None = None
+
+    async def recompose(self) -> None:
+        """Draw the keys anew where they are others: Textual asks for it each time the focus moves."""
+        if self._drawn is None or self._drawn != list(self._fitting()):
+            await super().recompose()
 
     def compose(self) -> ComposeResult:
         """Make a key of each command that fits; none is cut."""
         if not self._bindings_ready:
             return
-        commands = [command for command in commands_of(self.screen) if command.shown]
-        kept = {"help", "leave"} if self.app.size.width >= ROOM_FOR_QUIT else {"help"}
-        room = self.app.size.width - PADDING - sum(self._width(item) for item in commands if item.action in kept)
-        for command in commands:
-            if command.action in kept:
-                yield self._key(command, "-help" if command.action == "help" else "")
-            elif room >= self._width(command):
-                room -= self._width(command)
-                yield self._key(command, "")
-            else:
-                room = 0
+        self._drawn = list(self._fitting())
+        for item in self._drawn:
+            yield FooterKey(
+                item.key,
+                item.display,
+                item.name,
+                item.action,
+                disabled=not item.enabled,
+                tooltip=item.explanation,
+                classes="-compact -help" if item.action == "help" else "-compact",
+            )
 
     def on_resize(self) -> None:
         """Choose anew what fits."""
         if self._bindings_ready:
             self.call_after_refresh(self.recompose)
 
-    def _key(self, command: Command, classes: str) -> FooterKey:
+    def _fitting(self) -> Iterator[_Key]:
+        commands = [command for command in commands_of(self.screen) if command.shown]
+        kept = {"help", "leave"} if self.app.size.width >= ROOM_FOR_QUIT else {"help"}
+        room = self.app.size.width - PADDING - sum(self._width(item) for item in commands if item.action in kept)
+        for command in commands:
+            if command.action in kept:
+                yield self._key(command)
+            elif room >= self._width(command):
+                room -= self._width(command)
+                yield self._key(command)
+            else:
+                room = 0
+
+    def _key(self, command: Command) -> _Key:
         display = self.app.get_key_display(command.binding)
-        key = FooterKey(
-            command.binding.key,
-            display,
-            command.name,
-            command.action,
-            disabled=not command.enabled,
-            tooltip=command.explanation,
-            classes=classes,
+        return _Key(
+            command.binding.key, display, str(command.name), command.action, command.enabled, str(command.explanation)
         )
-        return key.data_bind(compact=Footer.compact)
 
     def _width(self, command: Command) -> int:
         return cell_len(self.app.get_key_display(command.binding)) + 1 + cell_len(command.name) + GAP
