@@ -15,6 +15,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs.board import forbidding
 from dttui.launch.submit import make_local_plan
 from dttui.planning.compose import ComposeState
+from dttui.planning.costing import Costed
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
@@ -44,12 +45,24 @@ class DraftPreview:
 
 
 def preview_draft(
-    state: ComposeState, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus], base: Path
+    state: ComposeState,
+    inventory: Inventory,
+    statuses: Mapping[str, EnvironmentStatus],
+    base: Path,
+    costed: Costed | None = None,
 ) -> DraftPreview:
-    """Return what would run if the draft were launched now. Reads the directory to be sent, and nothing else."""
+    """Return what would run if the draft were launched now. Reads the directory to be sent, and nothing else.
+
+    Args:
+        state: the draft.
+        inventory: environments on offer.
+        statuses: how they are.
+        base: directory that relative paths start from.
+        costed: what the draft costs, where that has been read just now.
+    """
     named = state if state.task_name.strip() else replace(state, task_name=_STAND_IN_NAME)
     try:
-        plan = make_local_plan(Submission(named.to_job(), inventory, base), facts_of(statuses))
+        plan = make_local_plan(Submission(named.to_job(), inventory, base), facts_of(statuses), costed=costed)
     except UsageError as error:
         finding = Finding(code="field", severity=Severity.ERROR, subject="", message=error.message, hint=error.hint)
         return DraftPreview(None, (finding,))

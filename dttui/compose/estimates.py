@@ -15,9 +15,9 @@ from dttui.planning.advising import JobAdvice, advise_job, framework_of, given_f
 from dttui.planning.compose import ComposeState
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.recommend import Recommendation
-from dttui.planning.costing import Costing, cost
+from dttui.planning.costing import Costed, cost
 from dttui.planning.parallelism import check_degrees, context_degree, pipeline_degree
-from dttui.planning.roster import Member, Roster, make_roster
+from dttui.planning.roster import Member, Roster, computing, make_roster
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Model, Section, Strategy
 
@@ -59,6 +59,8 @@ class DraftCost:
     absence: Absence | None = None
     degrees: Degrees | None = None
     """`None` where those of the job do not go with its ranks."""
+    costed: Costed | None = None
+    """For a plan of the same draft, which need not read it again."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +133,17 @@ def _job(state: ComposeState) -> Job:
     return replace(state, task_name=_NAME, program="", arguments="").to_job()
 
 
-def _costed(job: Job, members: Sequence[Member]) -> tuple[Costing | None, list[Finding]]:
+def _costed(job: Job, members: tuple[Member, ...]) -> Costed:
     known = known_hardware()
-    return cost(job, members, known.gpus, known.links)
+    return Costed(members, *cost(job, members, known.gpus, known.links))
 
 
 def _cost(job: Job, roster: Roster) -> DraftCost:
-    costing, findings = _costed(job, roster.members)
+    costed = _costed(job, computing(roster.members))
     degrees = _degrees(job, roster)
-    if costing is None:
-        return DraftCost(absence=_absence(job, roster, findings), degrees=degrees)
-    return DraftCost(costing.estimate, degrees=degrees)
+    if costed.costing is None:
+        return DraftCost(None, _absence(job, roster, costed.findings), degrees, costed)
+    return DraftCost(costed.costing.estimate, None, degrees, costed)
 
 
 def _degrees(job: Job, roster: Roster) -> Degrees | None:
@@ -162,7 +164,7 @@ def _absence(job: Job, roster: Roster, findings: Sequence[Finding]) -> Absence:
     model = job.model
     lacks_model = model is None or not (model.parameters or (model.layers and model.hidden_size))
     if lacks_model:
-        findings = _costed(job.model_copy(update={"model": _ANY_MODEL}), members)[1]
+        findings = _costed(job.model_copy(update={"model": _ANY_MODEL}), computing(members)).findings
     told = next((finding for finding in findings if finding.code == "no-estimate"), None)
     if told is not None:
         return Absence(told.message, told.hint)

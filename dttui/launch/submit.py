@@ -24,6 +24,7 @@ from dttui.launch.command_line import files_of
 from dttui.launch.same_job import find_running
 from dttui.launch.script_imports import check_imports, is_without
 from dttui.launch.starting import SpareController, start_controller
+from dttui.planning.costing import Costed
 from dttui.planning.models import Finding, Plan
 from dttui.planning.planner import plan as make_plan
 from dttui.planning.submission import Submission
@@ -41,7 +42,10 @@ MAX_NAMES = 5
 
 
 def make_local_plan(
-    submission: Submission, facts: dict[str, HostFacts] | None = None, hardware: KnownHardware | None = None
+    submission: Submission,
+    facts: dict[str, HostFacts] | None = None,
+    hardware: KnownHardware | None = None,
+    costed: Costed | None = None,
 ) -> Plan:
     """Plan the job and check what lies on this machine: the directory to send, the script in it, the secrets.
 
@@ -51,13 +55,16 @@ def make_local_plan(
         submission: the job.
         facts: what the agents said of their hosts.
         hardware: what is known of GPUs and links; read now where it is not given.
+        costed: what the job costs, where that has been read just now.
 
     Raises:
         UsageError: what is known of GPUs and links cannot be read.
     """
     known = hardware or known_hardware(lenient=True)
     job = _with_sent_script(submission.job, submission.base)
-    plan = make_plan(job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time())
+    plan = make_plan(
+        job, submission.inventory, facts or {}, links=known.links, gpus=known.gpus, now=time.time(), costed=costed
+    )
     found = [*plan.findings, *known.findings, *submission.notes]
     if plan.upload is not None:
         directory = Path(os.path.normpath(submission.base / plan.upload))

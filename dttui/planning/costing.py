@@ -52,6 +52,15 @@ class Costing:
     rules_of_thumb: RulesOfThumb
 
 
+@dataclass(frozen=True)
+class Costed:
+    """What `cost` has said of some nodes of a job, for whoever would ask it the same."""
+
+    members: tuple[Member, ...]
+    costing: Costing | None
+    findings: Sequence[Finding]
+
+
 def cost(
     job: Job, members: Sequence[Member], table: GpuTable, links: Links | None = None
 ) -> tuple[Costing | None, list[Finding]]:

@@ -25,7 +25,7 @@ from dttui.planning.collective_advice import check_collectives
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links
-from dttui.planning.costing import cost, node_link
+from dttui.planning.costing import Costed, cost, node_link
 from dttui.planning.estimate import start_estimate_s
 from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
@@ -48,6 +48,7 @@ def plan(
     links: Links | None = None,
     gpus: GpuTable | None = None,
     now: float | None = None,
+    costed: Costed | None = None,
 ) -> Plan:
     """Return what will run, and everything there is to say about it, the errors first.
 
@@ -60,6 +61,7 @@ def plan(
         links: what was measured between zones and hosts.
         gpus: types of GPUs, where a person has more than dttui knows.
         now: seconds since the epoch, to say how old a measurement is.
+        costed: what the same job costs, with the same GPUs and links; it counts where it is of the same nodes.
     """
     roster = make_roster(job, inventory, facts or {})
     members = roster.members
@@ -76,7 +78,9 @@ def plan(
         for member, place in zip(members, layouts, strict=True)
     )
     layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
-    costing, of_cost = cost(job, workers, gpus or gpu_table(), links)
+    if costed is None or costed.members != workers:
+        costed = Costed(workers, *cost(job, workers, gpus or gpu_table(), links))
+    costing = costed.costing
     if framework is not None and layout is not None:
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
         findings += [*check_nccl(layout), *check_passed_on(layout, framework)]
@@ -96,7 +100,7 @@ def plan(
         *findings,
         *check_network(members, node_link(members, links or {}), share, now),
         *check_splitting(job),
-        *(finding for finding in of_cost if finding.message not in told),
+        *(finding for finding in costed.findings if finding.message not in told),
         *(check_axioms(costing, workers, now) if costing is not None else ()),
         *(check_collectives(job, costing, len(workers)) if costing is not None else ()),
         *check_unused(job),

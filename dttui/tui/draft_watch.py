@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from dttui.app import Fleet
@@ -13,9 +14,18 @@ from dttui.planning.aggregate import aggregate
 
 
 class DraftWatch:
-    """Reads in threads. What was overtaken by a change while it was read is not kept."""
+    """Reads in threads. What was overtaken by a change while it was read is not kept.
 
-    def __init__(self, state: ComposeState, inventory: Inventory, fleet: Fleet) -> None:
+    Args:
+        state: the draft to begin with.
+        inventory: environments on offer.
+        fleet: how they are.
+        on_cost: is called when there is a new cost.
+    """
+
+    def __init__(
+        self, state: ComposeState, inventory: Inventory, fleet: Fleet, on_cost: Callable[[], None] = lambda: None
+    ) -> None:
         self.state = state
         self.choices: tuple[Choice, ...] = ()
         """The ticked environments that the inventory has, with what is known of them."""
@@ -25,10 +35,11 @@ class DraftWatch:
         """Of the last reading; `is_costed` tells whether it is of the draft as it is."""
         self._inventory = inventory
         self._fleet = fleet
+        self._on_cost = on_cost
         self._changes = 0
         self._costed = -1
         """The change that `cost` is of."""
-        self._is_costing = False
+        self._costing = asyncio.Lock()
         self._ignored: tuple[ComposeState, frozenset[str]] = (state, frozenset())
 
     @property
@@ -68,23 +79,18 @@ class DraftWatch:
         """Have a preflight ignore errors for as long as the draft is this one."""
         self._ignored = (state, codes)
 
-    async def keep_cost(self) -> bool:
-        """Read the cost until nothing has changed meanwhile; return whether there is a new one to show."""
-        if self._is_costing:
-            return False
-        self._is_costing = True
-        try:
-            while not self.is_costed:
-                changes = self._changes
-                self.cost = await self.cost_now()
-                self._costed = changes
-        finally:
-            self._is_costing = False
-        return True
-
     async def cost_now(self) -> DraftCost:
-        """Return what the draft costs."""
-        return await asyncio.to_thread(cost_of_draft, self.state, self._inventory, dict(self._fleet.statuses))
+        """Return what the draft costs as it is now, which is read once for all who ask."""
+        async with self._costing:
+            if self.cost is not None and self.is_costed:
+                return self.cost
+            while True:
+                changes, statuses = self._changes, dict(self._fleet.statuses)
+                cost = self.cost = await asyncio.to_thread(cost_of_draft, self.state, self._inventory, statuses)
+                self._costed = changes
+                if self.is_costed:
+                    self._on_cost()
+                    return cost
 
     async def preview_draft(self, base: Path) -> tuple[DraftPreview, bool]:
         """Return what a launch would do, and whether that is still of the draft as it is now.
@@ -92,9 +98,10 @@ class DraftWatch:
         Args:
             base: directory that the draft's relative paths start from.
         """
+        costed = (await self.cost_now()).costed
         looked_at = self.state, self._changes
         statuses = dict(self._fleet.statuses)
-        outlook = await asyncio.to_thread(preview_draft, self.state, self._inventory, statuses, base)
+        outlook = await asyncio.to_thread(preview_draft, self.state, self._inventory, statuses, base, costed)
         is_current = looked_at == (self.state, self._changes)
         if is_current:
             self.outlook = outlook

@@ -13,7 +13,13 @@ from dttui.compose import estimates
 from dttui.compose.estimates import DraftCost
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
+from dttui.planning import costing
 from dttui.planning.compose import ComposeState
+from dttui.planning.cost.assumptions import Inputs
+from dttui.planning.cost.estimate import Estimate, estimate
+from dttui.planning.cost.hardware import Hardware
+from dttui.planning.cost.layout import Layout
+from dttui.planning.cost.shape import ModelShape
 from dttui.spec import dump_job, load_job
 from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
 from dttui.tui import draft_watch
@@ -448,3 +454,35 @@ async def test_a_tick_among_thousands_is_shown_without_waiting_for_its_estimate(
         assert "64 of 5000 ticked · 512 GPUs" in text_of(app, "#title-right")
         await settle(app, pilot)
         assert "degrees DP 512" in told(app, "#summary")
+
+
+async def test_each_change_of_the_draft_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(shape: ModelShape, layout: Layout, hardware: Hardware, inputs: Inputs) -> Estimate:
+        asked.append(hardware.gpus)
+        return estimate(shape, layout, hardware, inputs)
+
+    monkeypatch.setattr(costing, "estimate", counted)
+    app = make_app(draft=job("a100-17", model=Model(parameters=1.3e9)))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(app, pilot)
+        assert asked == [8]
+        await tick(pilot, 5)
+        await settle(app, pilot)
+        assert asked == [8, 16]
+        outlook, cost = screen_of(app).draft.outlook, screen_of(app).draft.cost
+        assert outlook.plan is not None
+        assert cost is not None
+        assert outlook.plan.estimate is cost.estimate, "summary and plan show the same one"
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
+        await pilot.press("escape")
+        app.screen.query_one("#arguments", Input).value = "--epochs 3"
+        await settle(app, pilot)
+        assert asked == [8, 16], "neither its page nor the form asks again"
+        changed = environment("a100-18", 4, gpu="A100")
+        app.fleet.statuses["a100-18"] = status(changed, EnvironmentState.IDLE, 5)
+        await follow(app, pilot)
+        await settle(app, pilot)
+        assert asked == [8, 16, 12], "what a host says is of the draft, too"

@@ -134,7 +134,7 @@ class ComposeScreen(Screen[None]):
         """
         super().__init__()
         state = ComposeState.from_job(draft, inventory) if draft is not None else ComposeState()
-        self.draft = DraftWatch(state, inventory, fleet)
+        self.draft = DraftWatch(state, inventory, fleet, self._show_cost)
         self._kept = state
         self._inventory = inventory
         self._fleet = fleet
@@ -421,7 +421,10 @@ class ComposeScreen(Screen[None]):
 
     @work(group="estimate")
     async def _estimate(self) -> None:
-        if await self.draft.keep_cost() and self._is_there:
+        await self.draft.cost_now()
+
+    def _show_cost(self) -> None:
+        if self._is_there:
             self._show_summary()
             self._show_readiness()
 
