@@ -42,10 +42,10 @@ TEN_FIELDS = (
 OURS = """
 import json, sys, time
 from pathlib import Path
-from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.protocol.columns import pack
-nvml, probe = Nvml(), HostProbe(Path("/"))
+nvml, probe = Nvml(), HostReader(Path("/"))
 def sample(seq):
     gpus = [nvml.read(index) for index in range(nvml.refresh())]
     json.dumps(pack(probe.sample(seq, {}, gpus)), separators=(",", ":"), allow_nan=False).encode()

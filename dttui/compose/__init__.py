@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from dttui.compose.draft import DraftPreview as DraftPreview
     from dttui.compose.draft import facts_of as facts_of
     from dttui.compose.draft import preview_draft as preview_draft
-    from dttui.compose.estimates import Absence as Absence
     from dttui.compose.estimates import Degrees as Degrees
     from dttui.compose.estimates import DraftCost as DraftCost
+    from dttui.compose.estimates import NoEstimate as NoEstimate
     from dttui.compose.estimates import Offer as Offer
     from dttui.compose.estimates import Statuses as Statuses
     from dttui.compose.estimates import advise as advise

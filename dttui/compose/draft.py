@@ -19,7 +19,7 @@ from dttui.planning.costing import Costed
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
-from dttui.preflight.occupation import MERELY_BUSY, HostReading, check_room
+from dttui.preflight.occupation import MERELY_BUSY, check_room
 from dttui.spec.findings import errors_first, warning
 
 _COVERED = frozenset(("no-nodes", "dataset-missing", "run-missing", "framework-missing"))
@@ -99,12 +99,8 @@ def _away(state: ComposeState, statuses: Mapping[str, EnvironmentStatus]) -> lis
 
 def _in_use(plan: Plan, inventory: Inventory, statuses: Mapping[str, EnvironmentStatus]) -> list[Finding]:
     """Return what would be in the way if the launch were now."""
-    readings = {
-        key: HostReading(status.facts, status.sample)
-        for key, status in statuses.items()
-        if status.is_usable and status.facts is not None and status.sample is not None
-    }
-    return check_room(plan, inventory, readings)
+    samples = {key: status.sample for key, status in statuses.items() if status.is_usable and status.sample is not None}
+    return check_room(plan, inventory, samples)
 
 
 def _only_warned(finding: Finding) -> Finding:

@@ -30,7 +30,7 @@ _NAME = "draft"
 
 
 @dataclass(frozen=True)
-class Absence:
+class NoEstimate:
     """Why there is no estimate."""
 
     reason: str
@@ -56,7 +56,7 @@ class DraftCost:
     """What a draft costs: an estimate, or else why there is none. Neither where nothing is ticked."""
 
     estimate: Estimate | None = None
-    absence: Absence | None = None
+    absence: NoEstimate | None = None
     degrees: Degrees | None = None
     """`None` where those of the job do not go with its ranks."""
     costed: Costed | None = None
@@ -154,7 +154,7 @@ def _degrees(job: Job, roster: Roster) -> Degrees | None:
     return Degrees(ranks // (tensor * pipeline * context_degree(job)), tensor, pipeline, strategy.zero_stage)
 
 
-def _absence(job: Job, roster: Roster, findings: Sequence[Finding]) -> Absence:
+def _absence(job: Job, roster: Roster, findings: Sequence[Finding]) -> NoEstimate:
     """Return why a job has no estimate; what is wrong with its nodes first, which no word about the model helps."""
     members = roster.members
     if not members:
@@ -167,15 +167,15 @@ def _absence(job: Job, roster: Roster, findings: Sequence[Finding]) -> Absence:
         findings = _costed(job.model_copy(update={"model": _ANY_MODEL}), computing(members)).findings
     told = next((finding for finding in findings if finding.code == "no-estimate"), None)
     if told is not None:
-        return Absence(told.message, told.hint)
+        return NoEstimate(told.message, told.hint)
     if lacks_model:
-        return Absence(_none(_("the size of the model is not given")).reason, lacks_model=True)
+        return NoEstimate(_none(_("the size of the model is not given")).reason, lacks_model=True)
     wrong = next(iter(check_degrees(job, roster.world_size)), None)
     return _none(wrong.message, wrong.hint) if wrong is not None else _none(_("the cost model does not cover this job"))
 
 
-def _none(reason: str, remedy: str = "") -> Absence:
-    return Absence(_("there is no estimate: {reason}").format(reason=reason), remedy)
+def _none(reason: str, remedy: str = "") -> NoEstimate:
+    return NoEstimate(_("there is no estimate: {reason}").format(reason=reason), remedy)
 
 
 def _with(state: ComposeState, **parts: Section | None) -> ComposeState:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from dtagent.protocol.facts import RdmaPort
+from pydantic import BaseModel, ConfigDict
 
 from dttui.frameworks.bundle import PlannedFile, PlannedProcess
 from dttui.frameworks.traits import ScriptImports as ScriptImports
@@ -13,9 +16,6 @@ from dttui.frameworks.traits import Traits
 from dttui.spec.findings import Finding
 from dttui.spec.models import Job, Run
 from dttui.spec.section import Section
-
-if TYPE_CHECKING:
-    from dtagent.protocol.facts import RdmaPort
 
 
 class Rank(Enum):
@@ -34,9 +34,10 @@ class NoOptions(Section):
 _Options = TypeVar("_Options", bound=Section)
 
 
-@dataclass(frozen=True)
-class NodeLayout:
+class NodePlace(BaseModel):
     """One node's place in the job."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """The environment's."""
@@ -52,6 +53,11 @@ class NodeLayout:
     """Whether its GPUs are simulated."""
     ranks: tuple[int, ...]
     """Global ranks, contiguous; one a slot or one a node, as the framework has it."""
+
+
+class NodeLayout(NodePlace):
+    """One node's place in the job, and what else its files and commands depend on."""
+
     interface: str | None = None
     """Network interface the job asks for; `None` where the route to the master decides."""
     role: str = "worker"

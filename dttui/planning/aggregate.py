@@ -46,6 +46,11 @@ class Choice:
         return self.gpus_used or 1
 
     @property
+    def cuda_slots(self) -> int:
+        """How many of the slots are NVIDIA GPUs."""
+        return 0 if self.environment.simulated else self.gpus_used or 0
+
+    @property
     def gpu_names(self) -> tuple[str, ...]:
         """Each GPU's whole name, in the host's order; shorter than the count where names are not known."""
         if self.facts is not None and not self.environment.simulated:

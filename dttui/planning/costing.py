@@ -115,15 +115,14 @@ def _gpu_types(members: Sequence[Member], table: GpuTable) -> tuple[GpuType, ...
     types: list[GpuType] = []
     known: dict[tuple[str, float | None], GpuType | None] = {}
     for member in members:
-        choice = member.choice
-        names = choice.gpu_names[: member.slots]
+        names = member.gpu_names[: member.slots]
         if len(names) < member.slots or member.cuda_slots < member.slots:
             hint = _("Declare resources.gpu with count and type in the inventory, or run: dttui agents deploy {node}")
             raise UnknownAssumptionError(
                 _("the GPUs of {node} are not known").format(node=member.name), hint.format(node=member.name)
             )
         for name in names:
-            key = (name, choice.gpu_memory_bytes)
+            key = (name, member.gpu_memory_bytes)
             if key not in known:
                 known[key] = table.find(*key)
             found = known[key]
@@ -139,7 +138,7 @@ def _hardware(
     """Return the hardware of the slowest rank, which all others wait for, with the least memory of any."""
     precision = job.model.precision if job.model is not None else None
     slowest = min(types, key=lambda gpu: (gpu.peak_flops(precision or "bf16"), gpu.memory_bytes))
-    measured = [size for member in members if member.choice.facts and (size := member.choice.gpu_memory_bytes)]
+    measured = [size for member in members if member.facts and (size := member.gpu_memory_bytes)]
     is_measured = len(measured) == len(members)
     memory = float(min(measured)) if is_measured else min(gpu.memory_bytes for gpu in types)
     per_node = gcd(*(member.slots for member in members))

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from dttui.frameworks.base import NodePlace
 from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, is_in_full
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
@@ -78,27 +79,13 @@ class Aggregate(_Value):
         return self.gpu_count < self.gpus_there
 
 
-class PlannedNode(_Value):
-    """One node of the plan."""
+class PlannedNode(NodePlace):
+    """One node of the plan: its place, and what runs there."""
 
-    name: str
-    """The environment's."""
-    node_rank: int
-    """0 is the master."""
-    address: str
-    """Where other nodes reach it."""
     python: str
     """Interpreter of the job's processes."""
     prefix: tuple[str, ...] = ()
     """Words before it by which it is another one than the host's: `run.prefix` where that leads elsewhere."""
-    slots: int
-    """GPUs that the job uses; 1 without GPUs."""
-    cuda_slots: int
-    """How many of the slots are NVIDIA GPUs."""
-    simulated: bool
-    """Whether its GPUs are simulated."""
-    ranks: tuple[int, ...]
-    """Global ranks, contiguous: one a slot, or one a node."""
     zone: str | None = None
     """Availability zone."""
     files: tuple[PlannedFile, ...] = ()

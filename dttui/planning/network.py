@@ -119,7 +119,7 @@ def _without_address(members: tuple[Member, ...]) -> list[Finding]:
 
 def _own_addresses(member: Member) -> list[str]:
     """Return what the host itself says it has."""
-    facts = member.choice.facts
+    facts = member.facts
     return [] if facts is None else [address for addresses in facts.addresses.values() for address in addresses]
 
 
@@ -159,7 +159,7 @@ def _public_address(member: Member) -> str | None:
     """Return the public address that a job listens at; `None` where there is none, or nobody knows."""
     if _ip(_plain(member.address)) is not None:
         return member.address if _is_public(member.address) else None
-    if _plain(member.address) == LOOPBACK or member.choice.facts is None:
+    if _plain(member.address) == LOOPBACK or member.facts is None:
         return None
     # What the name stands for on the host, only the host knows.
     return next(filter(_is_public, _own_addresses(member)), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dtagent.protocol.facts import HostFacts
 
 from dttui.frameworks import Framework, get_framework, traits_of
-from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, Rank
+from dttui.frameworks.base import DatasetLocation, JobLayout, NodeLayout, NodePlace, Rank
 from dttui.frameworks.parts.collective_timeout import check_passed_on
 from dttui.frameworks.parts.container import check_container, contain
 from dttui.frameworks.parts.elastic import elastic_of
@@ -114,7 +114,7 @@ def plan(
         port_range=members[0].environment.ports if members else _DEFAULT_PORTS,
         upload=sources.upload if sources is not None else None,
         nodes=nodes,
-        aggregate=aggregate(member.choice for member in members),
+        aggregate=aggregate(members),
         start_estimate_s=start_estimate_s(len(members)),
         findings=errors_first(findings),
         secrets=job.run.secrets if job.run is not None else (),
@@ -196,7 +196,7 @@ def _layouts(job: Job, members: tuple[Member, ...], rank: Rank) -> tuple[NodeLay
     for node_rank, member in enumerate(members):
         network = member.node.network
         count = member.slots if rank is Rank.SLOT else 1
-        facts = member.choice.facts
+        facts = member.facts
         layouts.append(
             NodeLayout(
                 name=member.name,
@@ -239,15 +239,9 @@ def _bare_node(
     job: Job, member: Member, place: NodeLayout, required: tuple[str, ...], *, has_port: bool
 ) -> PlannedNode:
     return PlannedNode(
-        name=place.name,
-        node_rank=place.node_rank,
-        address=place.address,
+        **place.model_dump(include=set(NodePlace.model_fields)),
         python=_python(job, member),
         prefix=_prefix(job),
-        slots=place.slots,
-        cuda_slots=place.cuda_slots,
-        simulated=place.simulated,
-        ranks=place.ranks,
         zone=member.environment.zone,
         required_paths=required,
         port_range=member.environment.ports if has_port else None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from dttui.agent_words import agent_text
 from dttui.i18n import _, ngettext
-from dttui.inventory.models import Environment, Inventory
+from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import Choice
 from dttui.planning.gpu_names import gpu_type
 from dttui.spec.findings import Finding, error, info, warning
@@ -23,34 +23,23 @@ _MAX_NAMES = 8
 
 
 @dataclass(frozen=True)
-class Member:
-    """One node of the job."""
+class Member(Choice):
+    """One node of the job: an environment that was chosen, in the place that the job gives it."""
 
-    node: Node
+    node: Node = field(kw_only=True)
     """As the job names it."""
-    choice: Choice
-    """The environment, and what is known of its host."""
-    slots: int
-    """Processes: GPUs asked for, else all it has, else one."""
-    cuda_slots: int
-    """How many of the slots are NVIDIA GPUs."""
-    path: PathKey
+    path: PathKey = field(kw_only=True)
     """Where the job names it."""
-
-    @property
-    def environment(self) -> Environment:
-        """The environment."""
-        return self.choice.environment
 
     @property
     def name(self) -> str:
         """The environment's."""
-        return self.choice.environment.name
+        return self.environment.name
 
     @property
     def address(self) -> str:
         """Where other nodes reach it; an IPv6 address without brackets."""
-        return self.choice.environment.training_address.strip("[]")
+        return self.environment.training_address.strip("[]")
 
 
 @dataclass(frozen=True)
@@ -94,12 +83,9 @@ def make_roster(job: Job, inventory: Inventory, facts: Mapping[str, HostFacts]) 
             findings.append(error("same-environment", node.id, message, hint, path=(*path, "id")))
         else:
             asked = _Asked.of(job, node, path)
-            choice = Choice(environment, facts.get(environment.name), asked.gpu.count)
-            slots, found = _slots(choice, asked)
-            findings += found + _shortages(choice, asked)
-            count = asked.gpu.count
-            uses_cuda = not environment.simulated and count != 0 and (count or choice.gpu_count)
-            members[environment.name] = Member(node, choice, slots, slots if uses_cuda else 0, path)
+            member = Member(environment, facts.get(environment.name), asked.gpu.count, node=node, path=path)
+            findings += [*_check_gpus(member, asked), *_shortages(member, asked)]
+            members[environment.name] = member
     findings += _not_said(members.values())
     return Roster(tuple(members.values()), tuple(findings))
 
@@ -112,7 +98,7 @@ def no_nodes() -> Finding:
 
 def _not_said(members: Iterable[Member]) -> list[Finding]:
     """Say where the number of processes is no more than a guess."""
-    unknown = [member.name for member in members if member.choice.gpus_used is None]
+    unknown = [member.name for member in members if member.gpus_used is None]
     if not unknown:
         return []
     message = _("how many GPUs {nodes} have is not known: planned with one process each; the hosts decide at launch")
@@ -157,19 +143,19 @@ class _Asked:
         return (*(self.node_path if is_own else ()), "resources", section, field)
 
 
-def _slots(choice: Choice, asked: _Asked) -> tuple[int, list[Finding]]:
-    wanted, path = asked.gpu.count, asked.path("gpu", "count")
-    name = choice.environment.name
-    available = choice.gpu_count
+def _check_gpus(member: Member, asked: _Asked) -> list[Finding]:
+    """Compare the number of GPUs that is asked for, declared and found."""
+    name, wanted, path = member.name, asked.gpu.count, asked.path("gpu", "count")
+    available = member.gpu_count
     findings: list[Finding] = []
-    declared = choice.environment.resources.gpu
+    declared = member.environment.resources.gpu
     if declared is not None and available is not None and available != declared.count:
-        note = agent_text(choice.facts.gpu_note, choice.facts.gpu_note_notice) if choice.facts is not None else ""
+        note = agent_text(member.facts.gpu_note, member.facts.gpu_note_notice) if member.facts is not None else ""
         message = _("{node} is declared with {declared} GPUs and has {available}")
         message = message.format(node=name, declared=declared.count, available=available)
         findings.append(warning("gpu-count-differs", name, message, note or _("Correct it in the inventory.")))
     if wanted is None:
-        return available or 1, findings
+        return findings
     if wanted == 0:
         message = _("{node}: no GPU is asked for, so one process runs there on the CPU").format(node=name)
         findings.append(info("no-gpu-asked", name, message, path=path))
@@ -184,12 +170,12 @@ def _slots(choice: Choice, asked: _Asked) -> tuple[int, list[Finding]]:
         ).format(wanted=wanted, node=name, available=available)
         hint = _("Ask for fewer, or choose another environment.")
         findings.append(error("too-many-gpus", name, message, hint, path=path))
-    return wanted or 1, findings
+    return findings
 
 
-def _shortages(choice: Choice, asked: _Asked) -> list[Finding]:
+def _shortages(member: Member, asked: _Asked) -> list[Finding]:
     """Compare least amounts with what is known; what is not known is not complained of."""
-    name, gpu, cpu = choice.environment.name, asked.gpu, asked.cpu
+    name, gpu, cpu = member.name, asked.gpu, asked.cpu
     findings: list[Finding] = []
     amounts = (
         (
@@ -197,11 +183,11 @@ def _shortages(choice: Choice, asked: _Asked) -> list[Finding]:
             asked.path("gpu", "memory"),
             _("memory a GPU"),
             gpu.memory,
-            choice.gpu_memory_bytes,
+            member.gpu_memory_bytes,
             format_bytes,
         ),
-        ("cpu-cores", asked.path("cpu", "cores"), _("logical CPUs"), cpu.cores, choice.cpu_count, str),
-        ("host-memory", asked.path("cpu", "memory"), _("host memory"), cpu.memory, choice.memory_bytes, format_bytes),
+        ("cpu-cores", asked.path("cpu", "cores"), _("logical CPUs"), cpu.cores, member.cpu_count, str),
+        ("host-memory", asked.path("cpu", "memory"), _("host memory"), cpu.memory, member.memory_bytes, format_bytes),
     )
     for code, path, what, wanted, available, shown in amounts:
         if wanted is not None and available is not None and wanted > available:
@@ -209,8 +195,8 @@ def _shortages(choice: Choice, asked: _Asked) -> list[Finding]:
             message = message.format(node=name, what=what, wanted=shown(wanted), available=shown(available))
             hint = _("Ask for less, or choose another environment.")
             findings.append(error(f"too-little-{code}", name, message, hint, path=path))
-    if gpu.type and choice.gpu_types and gpu_type(gpu.type).casefold() not in map(str.casefold, choice.gpu_types):
+    if gpu.type and member.gpu_types and gpu_type(gpu.type).casefold() not in map(str.casefold, member.gpu_types):
         message = _("the job asks for {wanted}, and {node} has {there}")
-        message = message.format(wanted=gpu.type, node=name, there=", ".join(dict.fromkeys(choice.gpu_types)))
+        message = message.format(wanted=gpu.type, node=name, there=", ".join(dict.fromkeys(member.gpu_types)))
         findings.append(warning("gpu-type-differs", name, message, path=asked.path("gpu", "type")))
     return findings

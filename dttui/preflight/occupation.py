@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.agent_words import agent_text
@@ -23,15 +21,7 @@ MAX_NAMES = 8
 """Holders that a finding names; the others are counted."""
 
 
-@dataclass(frozen=True)
-class HostReading:
-    """What an agent says of its host now."""
-
-    facts: HostFacts
-    sample: HostSample
-
-
-def check_room(plan: Plan, inventory: Inventory, readings: Mapping[str, HostReading]) -> list[Finding]:
+def check_room(plan: Plan, inventory: Inventory, samples: Mapping[str, HostSample]) -> list[Finding]:
     """Return an error for each node with fewer free GPUs than the job uses there, a warning where it is merely busy.
 
     Of simulated GPUs every rank of another job of dttui takes one, or all of its node's. A host without a reading, or
@@ -39,12 +29,12 @@ def check_room(plan: Plan, inventory: Inventory, readings: Mapping[str, HostRead
     """
     found = []
     for node in plan.nodes:
-        reading = readings.get(node.name)
+        sample = samples.get(node.name)
         environment = inventory.find(node.name)
         declared = environment.resources.gpu if environment is not None else None
-        if reading is not None:
+        if sample is not None:
             slots = declared.count if node.simulated and declared is not None else 0
-            found.append(_too_few(node, reading.sample, slots) or _busy(node, reading))
+            found.append(_too_few(node, sample, slots) or _busy(node, sample))
     return [finding for finding in found if finding is not None]
 
 
@@ -86,13 +76,12 @@ def _too_few(node: PlannedNode, sample: HostSample, slots: int) -> Finding | Non
     return error("gpus-taken", node.name, message, hint)
 
 
-def _busy(node: PlannedNode, reading: HostReading) -> Finding | None:
-    sample = reading.sample
+def _busy(node: PlannedNode, sample: HostSample) -> Finding | None:
     reasons = [_("job {id}").format(id=job) for job in sample.ranks]
     for gpu in sample.gpus:
         reasons += [name for name in _holders(gpu, sample) if name not in reasons]
-    cpus = reading.facts.cpu_count
-    if (sample.cpu_percent or 0.0) > BUSY_CPU_PERCENT and (sample.load1 or 0.0) > cpus:
+    cpus = sample.cpu_count
+    if cpus and (sample.cpu_percent or 0.0) > BUSY_CPU_PERCENT and (sample.load1 or 0.0) > cpus:
         told = _("CPU {percent:.0f}%, load {load:.1f} on {cpus} CPUs")
         reasons.append(told.format(percent=sample.cpu_percent, load=sample.load1, cpus=cpus))
     if not reasons:

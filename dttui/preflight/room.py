@@ -15,7 +15,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs.board import Board, Judgement
 from dttui.jobs.checks import CheckStatus
 from dttui.planning.models import Plan, PlannedNode
-from dttui.preflight.occupation import HostReading, check_room, count_free
+from dttui.preflight.occupation import check_room, count_free
 from dttui.rpc.client import AgentClient
 
 SAMPLE_WAIT_S = 5.0
@@ -49,13 +49,13 @@ async def read_sample(client: AgentClient, facts: HostFacts, after: int | None) 
         after = sample.seq if sample is not None else after
 
 
-def judge_gpus(plan: Plan, inventory: Inventory, planned: PlannedNode, reading: HostReading) -> Judgement:
+def judge_gpus(plan: Plan, inventory: Inventory, planned: PlannedNode, sample: HostSample) -> Judgement:
     """Say how many of a node's GPUs are free, and who holds those that the job would need."""
     environment = inventory.find(planned.name)
     declared = environment.resources.gpu if environment is not None else None
     slots = declared.count if planned.simulated and declared is not None else 0
-    found = tuple(check_room(plan, inventory, {planned.name: reading}))
-    free, every = count_free(reading.sample, slots)
+    found = tuple(check_room(plan, inventory, {planned.name: sample}))
+    free, every = count_free(sample, slots)
     if not every:
         return Judgement(_("no GPUs"), found, CheckStatus.NONE if not found else CheckStatus.OK)
     return Judgement(_("{free} of {all} free").format(free=free, all=every), found)

@@ -30,7 +30,6 @@ from dttui.preflight.framework_answers import shape_of, unread
 from dttui.preflight.framework_validation import FrameworkCheck
 from dttui.preflight.network import Network, record
 from dttui.preflight.nodes import Checked
-from dttui.preflight.occupation import HostReading
 from dttui.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus, read_sample, wait_for_room
 from dttui.preflight.software import differences, drift_findings, facts_request, judge_software
 from dttui.rpc.client import AgentClient
@@ -325,8 +324,8 @@ class Preflight:
             )
         if facts is not None and self._plan.container is None:
             found[Check.SOFTWARE] = self._frameworks.add_to(judge_software(self._plan, planned, facts), planned)
-        if facts is not None and sample is not None:
-            found[Check.GPUS] = judge_gpus(self._plan, self._inventory, planned, HostReading(facts, sample))
+        if sample is not None:
+            found[Check.GPUS] = judge_gpus(self._plan, self._inventory, planned, sample)
         if self._plan.container is not None and name in self._images:
             judged = judge_image(name, self._plan.container, self._images[name])
             texts = (judged.text, unread(self._plan, thorough=self._is_thorough))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from dttui.compose import Absence, Degrees, DraftCost
+from dttui.compose import Degrees, DraftCost, NoEstimate
 from dttui.i18n import _, ngettext
 from dttui.planning import Estimate, MemoryRange
 from dttui.sanitize import clean
@@ -34,7 +34,7 @@ def cost_figures(cost: DraftCost | None, *, is_fresh: bool) -> list[tuple[str, C
     return [(label, Content.styled(_PENDING, "$muted")) for label, _value in figures]
 
 
-def absence_text(absence: Absence) -> Content:
+def absence_text(absence: NoEstimate) -> Content:
     """Return why there is no estimate, and what to do."""
     remedy = _("Press w to give it: its number of parameters is enough.") if absence.lacks_model else absence.remedy
     return Content.assemble(("i ", "bold $finding-info"), clean(absence.reason), (hint(remedy), "$muted"))

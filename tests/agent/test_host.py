@@ -15,7 +15,7 @@ import psutil
 import pytest
 from dtagent.protocol.telemetry import DeviceRate, GpuSample, HostSample, RankSample
 from dtagent.system import processes
-from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.rank_use import RankProcess, RankProcesses
 
 MIB = 1024 * 1024
@@ -45,7 +45,7 @@ def python(code: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def sample_until(
-    probe: HostProbe, wanted: RankProcesses, satisfied: Callable[[RankSample], bool], deadline_s: float = 20.0
+    probe: HostReader, wanted: RankProcesses, satisfied: Callable[[RankSample], bool], deadline_s: float = 20.0
 ) -> RankSample:
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
@@ -88,8 +88,8 @@ class FakeMachine:
         ]
         self.write("proc/diskstats", "".join(row + "\n" for row in rows))
 
-    def probe(self, clock: Clock) -> HostProbe:
-        return HostProbe(self.proc, clock, self.proc, self.sys)
+    def probe(self, clock: Clock) -> HostReader:
+        return HostReader(self.proc, clock, self.proc, self.sys)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def machine(tmp_path: Path) -> FakeMachine:
 
 
 def test_a_reading_of_this_machine_is_whole(tmp_path: Path) -> None:
-    probe = HostProbe(tmp_path)
+    probe = HostReader(tmp_path)
     gpus = [GpuSample(0)]
     first = probe.sample(1, {}, gpus)
     assert (first.seq, first.gpus, first.ranks) == (1, gpus, {})
@@ -208,14 +208,14 @@ def test_file_systems_behind_a_network_are_left_out_and_none_is_told_twice(machi
 
 
 def test_a_kernel_that_tells_nothing_gives_a_sample_of_nothing(tmp_path: Path) -> None:
-    sample = HostProbe(tmp_path / "none", proc=tmp_path / "proc", sys=tmp_path / "sys").sample(1, {}, [])
+    sample = HostReader(tmp_path / "none", proc=tmp_path / "proc", sys=tmp_path / "sys").sample(1, {}, [])
     assert (sample.cpu_percent, sample.memory_total_mib, sample.disk_free_mib) == (None, None, None)
     assert (sample.disks, sample.rdma, sample.file_systems, sample.network_errors) == (None, None, None, None)
     assert sample.network_receive_bytes_per_s == {}
 
 
 def test_the_loopback_is_left_out_whatever_passes_over_it(tmp_path: Path) -> None:
-    probe = HostProbe(tmp_path)
+    probe = HostReader(tmp_path)
     probe.sample(1, {}, [])
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         client.sendall(b"x" * 10000)
@@ -244,7 +244,7 @@ def test_a_rank_is_the_sum_of_its_process_and_its_descendants(tmp_path: Path) ->
         "time.sleep(600)\n"
     )
     with python(code) as process:
-        sample = HostProbe(tmp_path).sample(1, {"job": {3: RankProcess(process.pid)}}, [])
+        sample = HostReader(tmp_path).sample(1, {"job": {3: RankProcess(process.pid)}}, [])
     (rank,) = sample.ranks["job"]
     assert (rank.rank, rank.pid, rank.threads, rank.state) == (3, process.pid, 3, "sleeping")
     assert rank.cpu_percent is None
@@ -260,7 +260,7 @@ def test_cpu_use_of_a_rank_counts_what_its_children_burn(tmp_path: Path) -> None
         "time.sleep(600)\n"
     )
     with python(code) as process:
-        probe = HostProbe(tmp_path)
+        probe = HostReader(tmp_path)
         wanted = {"job": {0: RankProcess(process.pid)}}
         probe.sample(1, wanted, [])
         busy = sample_until(probe, wanted, lambda rank: (rank.cpu_percent or 0) > 20)
@@ -270,7 +270,7 @@ def test_cpu_use_of_a_rank_counts_what_its_children_burn(tmp_path: Path) -> None
 def test_ranks_come_in_order_and_by_job(tmp_path: Path) -> None:
     me, parent = os.getpid(), os.getppid()
     wanted: RankProcesses = {"b": {5: RankProcess(me), 2: RankProcess(parent)}, "a": {0: RankProcess(me)}, "none": {}}
-    sample = HostProbe(tmp_path).sample(1, wanted, [])
+    sample = HostReader(tmp_path).sample(1, wanted, [])
     assert {job: [(rank.rank, rank.pid) for rank in ranks] for job, ranks in sample.ranks.items()} == {
         "b": [(2, parent), (5, me)],
         "a": [(0, me)],
@@ -279,7 +279,7 @@ def test_ranks_come_in_order_and_by_job(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_gone_is_left_out(tmp_path: Path) -> None:
-    probe = HostProbe(tmp_path)
+    probe = HostReader(tmp_path)
     with python("print('ready', flush=True); import time; time.sleep(600)") as process:
         wanted = {"job": {0: RankProcess(os.getpid()), 1: RankProcess(process.pid)}}
         assert [rank.rank for rank in probe.sample(1, wanted, []).ranks["job"]] == [0, 1]
@@ -289,7 +289,7 @@ def test_a_process_that_is_gone_is_left_out(tmp_path: Path) -> None:
 def test_another_process_with_the_same_pid_is_left_out(tmp_path: Path) -> None:
     identity = processes.identify(os.getpid())
     assert identity is not None
-    probe = HostProbe(tmp_path)
+    probe = HostReader(tmp_path)
 
     def ranks(start_time: int | None) -> list[RankSample]:
         sample: HostSample = probe.sample(1, {"job": {0: RankProcess(identity.pid, start_time)}}, [])
@@ -304,7 +304,7 @@ def test_a_zombie_says_that_it_is_one(tmp_path: Path) -> None:
     with python("print('ready', flush=True)") as process:
         # Waits for the end without reaping.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
+        (rank,) = HostReader(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
     assert (rank.state, rank.memory_used_mib) == ("zombie", 0)
 
 
@@ -313,7 +313,7 @@ def test_a_command_name_with_parentheses_and_spaces_is_read_right(tmp_path: Path
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "600"])
     try:
-        (rank,) = HostProbe(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
+        (rank,) = HostReader(tmp_path).sample(1, {"job": {0: RankProcess(process.pid)}}, []).ranks["job"]
     finally:
         process.kill()
         process.wait(timeout=10)

@@ -59,7 +59,7 @@ from dtagent.protocol.probes import (
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
 from dtagent.protocol.telemetry import TelemetryRequest
 from dtagent.protocol.warm_start import WarmReply, WarmRequest
-from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
 
@@ -145,7 +145,7 @@ class _Daemon:
         # from its first millisecond on, none catches up with the next.
         first_seq = time.time_ns() // 10**6
         ranks = self._attempts.census.running_ranks
-        self._sampler = Sampler(lambda: HostProbe(root), self._nvml, ranks, interval_s, first_seq=first_seq)
+        self._sampler = Sampler(lambda: HostReader(root), self._nvml, ranks, interval_s, first_seq=first_seq)
         self._answers = Workers("telemetry", MAX_ANSWERS)
         self._idle_exit_s = idle_exit_s
         self._clients = 0

@@ -22,7 +22,7 @@ _LOCAL_ROOTS = {"overlay", "btrfs", "zfs"}
 """Types of file system whose source is no device, and that are local even so."""
 
 
-class HostProbe:
+class HostReader:
     """Reads the host; remembers the counters of the reading before, from which rates follow.
 
     Args:

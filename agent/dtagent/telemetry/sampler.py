@@ -44,7 +44,7 @@ CORES_WANTED_S = 60.0
 
 
 class HostSource(Protocol):
-    """What reads the host: `dtagent.telemetry.host.HostProbe`."""
+    """What reads the host: `dtagent.telemetry.host.HostReader`."""
 
     def sample(
         self, seq: int, processes: RankProcesses, gpus: list[GpuSample], *, with_cores: bool = False

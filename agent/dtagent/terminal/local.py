@@ -18,7 +18,7 @@ from dtagent.protocol import rpc
 from dtagent.protocol.facts import HostFacts
 from dtagent.protocol.greeting import HelloReply
 from dtagent.protocol.telemetry import HostSample
-from dtagent.telemetry.host import HostProbe
+from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
 
@@ -147,7 +147,7 @@ class OwnSource:
     def __init__(self, reason: str) -> None:
         self.name = f"read here: {reason}"
         self._nvml = Nvml()
-        self._sampler = Sampler(lambda: HostProbe(Path("/")), self._nvml, dict, OWN_INTERVAL_S, ring_samples=60)
+        self._sampler = Sampler(lambda: HostReader(Path("/")), self._nvml, dict, OWN_INTERVAL_S, ring_samples=60)
         self._sampler.start()
 
     def facts(self) -> HostFacts:

@@ -1,4 +1,4 @@
-"""What `dtagent top` shows: a sample as lines of a given width. Pure; what /proc alone knows is asked of a `Host`."""
+"""What `dtagent top` shows: a sample as lines of a given width. Pure; what /proc alone knows, a `HostLookup` tells."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WIDE = 100
 _HOT_C = 85
 
 
-class Host(Protocol):
+class HostLookup(Protocol):
     """What a sample does not tell, and somebody on the host itself can look up."""
 
     def command_of(self, pid: int) -> Sequence[str]:
@@ -47,7 +47,7 @@ class Host(Protocol):
         """Return the network interface that leads outside."""
 
 
-def render(sample: HostSample, facts: HostFacts, source: str, look: Look, host: Host) -> list[str]:
+def render(sample: HostSample, facts: HostFacts, source: str, look: Look, host: HostLookup) -> list[str]:
     """Return the lines to show, each at most `look.width` cells wide.
 
     Args:
@@ -261,7 +261,7 @@ class _Row(NamedTuple):
     job: str
 
 
-def _processes(sample: HostSample, facts: HostFacts, look: Look, host: Host) -> tuple[list[Line], list[Line]]:
+def _processes(sample: HostSample, facts: HostFacts, look: Look, host: HostLookup) -> tuple[list[Line], list[Line]]:
     """Return what stands over the processes, and a line each."""
     ranks = {rank.pid: (job, rank) for job, items in sample.ranks.items() for rank in items}
     rows = []

@@ -133,7 +133,7 @@ def reading_kernel_log(path: str) -> Any:
 
 async def sampling_through_a_hang() -> Any:
     """Samples before the driver hangs, while it does, and after."""
-    sampler = Sampler(lambda: host.HostProbe(Path("/")), Nvml(), lambda: {}, interval_s=0.05)
+    sampler = Sampler(lambda: host.HostReader(Path("/")), Nvml(), lambda: {}, interval_s=0.05)
     sampler.start()
 
     async def until(wanted: Callable[[HostSample], bool]) -> HostSample:

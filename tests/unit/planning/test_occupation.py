@@ -15,7 +15,7 @@ from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.planning.compose import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
-from dttui.preflight.occupation import HostReading, check_room
+from dttui.preflight.occupation import check_room
 from dttui.spec.models import GpuRequest, Node, NodeResources
 from dttui.tui.compose_lines import readiness
 from tests.tui.catalogue import compile_catalogues
@@ -35,10 +35,7 @@ def gpu(index: int, *processes: GpuProcess, error: str | None = None) -> GpuSamp
 
 
 def found(name: str, gpus: int, sample: HostSample) -> list[Finding]:
-    facts = host_facts(4)
-    return check_room(
-        plan(make_job(node(name, gpus)), INVENTORY, {"gpu1": facts}), INVENTORY, {name: HostReading(facts, sample)}
-    )
+    return check_room(plan(make_job(node(name, gpus)), INVENTORY, {"gpu1": host_facts(4)}), INVENTORY, {name: sample})
 
 
 def test_a_host_that_does_nothing_has_room() -> None:
@@ -82,9 +79,9 @@ def test_a_host_in_use_with_enough_free_gpus_is_a_warning() -> None:
 
 def test_busy_cpus_are_a_warning_only_where_processes_wait_for_them() -> None:
     gpus = [gpu(index) for index in range(4)]
-    assert found("gpu1", 1, HostSample(1, 0.0, 100.0, 3.0, gpus=gpus)) == []
-    assert found("gpu1", 1, HostSample(1, 0.0, 10.0, 300.0, gpus=gpus)) == []
-    (finding,) = found("gpu1", 1, HostSample(1, 0.0, 99.0, 300.0, gpus=gpus))
+    assert found("gpu1", 1, HostSample(1, 0.0, 100.0, 3.0, gpus=gpus, cpu_count=96)) == []
+    assert found("gpu1", 1, HostSample(1, 0.0, 10.0, 300.0, gpus=gpus, cpu_count=96)) == []
+    (finding,) = found("gpu1", 1, HostSample(1, 0.0, 99.0, 300.0, gpus=gpus, cpu_count=96))
     assert (finding.code, finding.severity) == ("host-busy", Severity.WARNING)
     assert "load 300.0 on 96 CPUs" in finding.message
 
@@ -142,7 +139,7 @@ def test_a_draft_that_would_be_refused_now_is_not_called_ready(language: str, wo
 def test_a_draft_tells_once_and_last_of_hosts_that_are_merely_busy() -> None:
     names = ("a", "b", "c")
     hosts = [environment(name, zone=f"zone-{name}") for name in names]
-    sample = HostSample(1, 0.0, 98.0, 99.0)
+    sample = HostSample(1, 0.0, 98.0, 99.0, cpu_count=96)
     facts = host_facts()
     statuses = {
         item.name: EnvironmentStatus(item, EnvironmentState.BUSY, "", facts=facts, sample=sample) for item in hosts
