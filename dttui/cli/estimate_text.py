@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from dttui.i18n import _, ngettext
-from dttui.planning import Advice, CollectiveChoice, Estimate, amdahl_text, part_names, rule_text, timed_text
+from dttui.planning import (
+    Advice,
+    CollectiveChoice,
+    Estimate,
+    amdahl_text,
+    common_gaps,
+    part_names,
+    rule_text,
+    timed_text,
+)
 
 SHOWN = 8
 """Recommendations shown to a person; a program gets all."""
@@ -57,10 +66,11 @@ def estimate_lines(result: Estimate) -> list[str]:
 
 def gap_lines(result: Estimate) -> list[str]:
     """Return what an estimate takes for granted, and what the job says that it does not count."""
-    return [
-        *(_("assumed: {what}").format(what=item) for item in result.assumes),
-        *(_("not counted of the job: {what}").format(what=item) for item in result.not_counted),
-    ]
+    return [*(_("assumed: {what}").format(what=item) for item in result.assumes), *_not_counted(result.not_counted)]
+
+
+def _not_counted(gaps: Iterable[str]) -> list[str]:
+    return [_("not counted of the job: {what}").format(what=item) for item in gaps]
 
 
 def _told_defaults(usual: Mapping[str, Any]) -> dict[str, str]:
@@ -91,7 +101,9 @@ def advice_lines(advice: Advice, gpus: int, gpu: str, global_batch: int, *, batc
         *([advice.guide] if advice.guide else []),
         "",
     ]
-    for place, item in enumerate(advice.candidates[:SHOWN], start=1):
+    shown = advice.candidates[:SHOWN]
+    common = common_gaps(shown)
+    for place, item in enumerate(shown, start=1):
         degrees = f"DP {item.data_parallel_size} × TP {item.tensor_parallel_size} × PP {item.pipeline_parallel_size}"
         extras = [f"ZeRO {item.zero_stage}", _("micro-batch {size}").format(size=item.micro_batch)]
         if item.virtual_stages > 1:
@@ -103,8 +115,10 @@ def advice_lines(advice: Advice, gpus: int, gpu: str, global_batch: int, *, batc
         rate = _("{tokens} tokens/s").format(tokens=f"{item.estimate.tokens_per_s:,.0f}")
         cost = f"{_short(item.estimate.step_time_s.value)} s  {rate}  {item.estimate.tflops_per_gpu:.0f} TFLOP/s"
         lines += [f"{place}. {degrees}  {cost}  ({', '.join(extras)})", f"   {'; '.join(item.reasons)}"]
-    if advice.candidates:
-        lines += gap_lines(advice.candidates[0].estimate)
+        # Of a row that takes another framework, that one's own.
+        lines += [f"   {line}" for line in _not_counted(gap for gap in item.estimate.not_counted if gap not in common)]
+    if shown:
+        lines += gap_lines(shown[0].estimate.model_copy(update={"not_counted": common}))
     rest = len(advice.candidates) - SHOWN
     if rest > 0:
         lines.append(_("{count} more with --output json").format(count=rest))

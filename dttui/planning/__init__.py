@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dttui.lazy import first_use
 
 if TYPE_CHECKING:
+    from dttui.planning.advising import common_gaps as common_gaps
     from dttui.planning.advising import framework_of as framework_of
     from dttui.planning.aggregate import Choice as Choice
     from dttui.planning.compose import ComposeState as ComposeState

@@ -14,6 +14,7 @@ from dttui.planning.cost.recommend import Advice, Recommendation, recommend, usu
 from dttui.planning.cost.search import Wish
 from dttui.planning.costing import cost
 from dttui.planning.roster import Member
+from dttui.planning.uncounted import not_counted
 from dttui.spec.entry_points import COMMAND
 from dttui.spec.findings import Finding
 from dttui.spec.models import DataParallel, Job, ModelParallel, PipelineParallel, Section, Strategy
@@ -65,20 +66,30 @@ def advise_job(
     inputs = {name: item for name, item in costing.estimate.inputs.items() if not name.startswith("layout.")}
     wish = wish or Wish(precision=job.model.precision if job.model is not None else None)
     advice = recommend(costing.shape, costing.hardware, batch, inputs, wish, batch_is_given=given is not None)
-    advice = _with_gaps(advice, costing.estimate.not_counted)
+    advice = _with_gaps(advice, bare)
     hardware = costing.hardware
     known = [inputs[f"model.{name}"].source for name in ("layers", "hidden_size")]
     shape_is_given = all(source == "declared" for source in known)
     return JobAdvice(advice, hardware.gpus, hardware.gpu.name, batch, given is not None, shape_is_given), []
 
 
-def _with_gaps(advice: Advice, gaps: list[str]) -> Advice:
-    """Name in each candidate what the job says that no estimate counts."""
-    told = [
-        item.model_copy(update={"estimate": item.estimate.model_copy(update={"not_counted": gaps})})
-        for item in advice.candidates
-    ]
+def _with_gaps(advice: Advice, job: Job) -> Advice:
+    """Name in each candidate what is not counted of the job as it would be then; another framework has its own."""
+    known: dict[str | None, list[str]] = {job.framework: not_counted(job)}
+    told = []
+    for item in advice.candidates:
+        framework = framework_of(job.framework, item)
+        if framework not in known:
+            known[framework] = not_counted(job.model_copy(update={"framework": framework, "framework_options": {}}))
+        estimate = item.estimate.model_copy(update={"not_counted": known[framework]})
+        told.append(item.model_copy(update={"estimate": estimate}))
     return advice.model_copy(update={"candidates": told})
+
+
+def common_gaps(candidates: Sequence[Recommendation]) -> list[str]:
+    """Return what is not counted of any of some candidates."""
+    first, *others = (item.estimate.not_counted for item in candidates) if candidates else ([],)
+    return [gap for gap in first if all(gap in other for other in others)]
 
 
 def with_recommendation(strategy: Strategy, chosen: Recommendation) -> Strategy:

@@ -11,7 +11,7 @@ from textual.widgets import Button, OptionList, Static
 from dttui.compose import Offer
 from dttui.frameworks import get_framework
 from dttui.i18n import _
-from dttui.planning import Recommendation, framework_of
+from dttui.planning import Recommendation, common_gaps, framework_of
 from dttui.sanitize import clean
 from dttui.tui.cost_words import degrees_text, memory_range, seconds, verdict
 from dttui.tui.screens.dialogs import Dialog
@@ -58,7 +58,10 @@ class RecommendDialog(Dialog[Recommendation]):
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
         advice = self._offer.advice
         chosen = advice.candidates[event.option_index]
-        self.query_one("#layout-reasons", Prose).show(Content(clean("; ".join(chosen.reasons))))
+        common = common_gaps(advice.candidates)
+        # Of a row that takes another framework, that one's own.
+        own = [_not_counted(gap) for gap in chosen.estimate.not_counted if gap not in common]
+        self.query_one("#layout-reasons", Prose).show(Content(" · ".join([clean("; ".join(chosen.reasons)), *own])))
 
     @on(OptionList.OptionSelected)
     @on(Button.Pressed, "#ok")
@@ -84,15 +87,16 @@ def _question(offer: Offer) -> Content:
     guide = get_framework(offer.advice.framework)
     label = guide.label if guide is not None else offer.advice.framework
     told.append(_("by size alone: {framework}; {reason}").format(framework=label, reason=offer.advice.framework_reason))
-    gaps = offer.advice.candidates[0].estimate.not_counted if offer.advice.candidates else []
-    told.append(
-        " · ".join([_("attention keeps s²"), *(_("not counted: {what}").format(what=clean(each)) for each in gaps)])
-    )
+    told.append(" · ".join([_("attention keeps s²"), *map(_not_counted, common_gaps(offer.advice.candidates))]))
     if offer.advice.guide:
         told.append(offer.advice.guide)
     elif not offer.shape_is_given:
         told.append(_("Layers and hidden size are not given: those of a published model are taken."))
     return Content("\n").join(Content.styled(text, "" if index == 0 else "$muted") for index, text in enumerate(told))
+
+
+def _not_counted(gap: str) -> str:
+    return _("not counted: {what}").format(what=clean(gap))
 
 
 def _table(offer: Offer, gap: str) -> list[Content]:

@@ -9,13 +9,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from dttui.cli.estimate_text import advice_lines, estimate_lines
+from dttui.cli.estimate_text import SHOWN, advice_lines, estimate_lines
 from dttui.compose.estimates import DraftCost
 from dttui.frameworks import frameworks
 from dttui.frameworks.option_costs import COUNTED, Uncounted
-from dttui.planning.advising import advise_job
+from dttui.planning.advising import advise_job, edit_of, framework_of
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.hardware import gpu_table
+from dttui.planning.cost.recommend import Recommendation
 from dttui.planning.costing import cost
 from dttui.planning.roster import make_roster
 from dttui.planning.uncounted import SECTIONS, class_of, not_counted
@@ -251,9 +252,37 @@ def test_an_option_changes_the_estimate_or_is_named_as_not_counted(framework: An
     assert f"{count} option{'s' if count > 1 else ''} not counted" in shown["assumed"]
     advice, _findings = advise_job(told, members, gpu_table())
     assert advice is not None
-    assert all(item.estimate.not_counted == made.not_counted for item in advice.advice.candidates)
+    candidates = advice.advice.candidates
+    for item in candidates:
+        assert item.estimate.not_counted == not_counted(Job.model_validate(taken(told, item)))
+    lines = [line.strip() for line in advice_lines(advice.advice, 14, "A100", 14, batch_is_given=False)]
+    kept = [item for item in candidates[:SHOWN] if framework_of(framework.name, item) == framework.name]
+    assert (f"not counted of the job: {gap}" in lines) is bool(kept)
+
+
+def taken(told: Job, chosen: Recommendation) -> dict[str, Any]:
+    """Return a job that has taken the framework of a recommendation; its degrees say nothing of what is not counted."""
+    edit = {name: value for name, value in edit_of(told, chosen).items() if name != "strategy"}
+    return {**told.model_dump(mode="json", exclude_unset=True), **edit}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_a_row_that_takes_another_framework_names_what_that_does_uncounted(precision: str) -> None:
+    told = job(
+        framework="horovod",
+        framework_options={"fusion_threshold": 0},
+        model={"parameters": 1.3e9, "precision": precision},
+    )
+    advice, _findings = advise_job(told, make_roster(told, SEED, {}).members, gpu_table())
+    assert advice is not None
+    by_framework = {framework_of("horovod", item): item.estimate.not_counted for item in advice.advice.candidates}
+    fsdp = by_framework["pytorch-fsdp"]
+    assert any(gap.startswith("framework_options.reduce_dtype: ") for gap in fsdp) is (precision == "bf16")
+    assert not any("fusion_threshold" in gap for gap in fsdp)
     lines = advice_lines(advice.advice, 14, "A100", 14, batch_is_given=False)
-    assert f"not counted of the job: {gap}" in lines
+    shown = {framework_of("horovod", item) for item in advice.advice.candidates[:SHOWN]}
+    is_told = any("framework_options.reduce_dtype: " in line for line in lines)
+    assert is_told is ("pytorch-fsdp" in shown and precision == "bf16")
 
 
 @pytest.mark.parametrize("options", [{}, {"reduce_dtype": "fp32"}], ids=["by default", "as said"])
