@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dttui.fleet.live import Fleet as Fleet
     from dttui.fleet.states import EnvironmentState as EnvironmentState
     from dttui.fleet.states import environment_state_name as environment_state_name
+    from dttui.fleet.waiting import OnWait as OnWait
     from dttui.inventory.models import Environment
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.directory import JobDirectory
@@ -168,15 +169,19 @@ class App:
 
     @_for_caller
     async def survey(
-        self, environments: Sequence[Environment], prompter: Prompter, within_s: float
+        self,
+        environments: Sequence[Environment],
+        prompter: Prompter,
+        within_s: float,
+        on_wait: OnWait | None = None,
     ) -> tuple[list[EnvironmentStatus], set[str]]:
         """Return how environments are, and the names of those that have neither answered nor refused in time.
 
-        The time that a person takes to answer a question does not count.
+        The time that a person takes to answer a question does not count. `on_wait` is told meanwhile who is waited for.
         """
         from dttui.fleet.survey import survey
 
-        return await survey(environments, self._way, prompter, within_s)
+        return await survey(environments, self._way, prompter, within_s, on_wait)
 
     @_for_caller
     async def trust(self, environment: Environment, prompter: Prompter, fingerprint: str | None) -> str:
@@ -186,11 +191,13 @@ class App:
         return await trust_host(environment, self._routes, prompter, fingerprint)
 
     @_for_caller
-    async def agents(self, environments: Sequence[Environment], prompter: Prompter) -> list[AgentStatus | HostError]:
-        """Return how the agent is on each of the hosts."""
+    async def agents(
+        self, environments: Sequence[Environment], prompter: Prompter, on_wait: OnWait | None = None
+    ) -> list[AgentStatus | HostError]:
+        """Return how the agent is on each of the hosts; `on_wait` is told meanwhile who is waited for."""
         from dttui.fleet.deployment.status import status_all
 
-        return await status_all(environments, self._way, prompter)
+        return await status_all(environments, self._way, prompter, on_wait=on_wait)
 
     @_for_caller
     async def deploy_agents(

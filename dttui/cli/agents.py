@@ -13,7 +13,7 @@ from typing import Any
 import dtagent
 
 from dttui.app import AgentStatus, App, Deployment, Removal
-from dttui.cli.printing import one_line, print_hints, print_rows, table_text
+from dttui.cli.printing import Printer, one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
 from dttui.errors import REFUSALS, CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
@@ -36,7 +36,7 @@ async def agents(options: Namespace) -> int:
     results: Sequence[Deployment | AgentStatus | Removal | HostError]
     async with App() as app:
         if options.action == "status":
-            results = await app.agents(environments, prompter)
+            results = await app.agents(environments, prompter, Printer(options.output).waits)
         elif options.action == "remove":
             results = await app.remove_agents(
                 environments,

@@ -187,6 +187,7 @@ async def _show(
     alive = follower.directory.has_controller()
     new = follower.poll()
     printer.events(in_order(new))
+    printer.waits(*follower.view.stop_awaits())
     if until() or (follower.is_over and not past_the_end):
         return True
     if not alive and not new:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dttui import inventory as inventories
 from dttui import locations
 from dttui.app import App, EnvironmentState, environment_state_name
-from dttui.cli.printing import one_line, print_document, print_hints, print_rows
+from dttui.cli.printing import Printer, one_line, print_document, print_hints, print_rows
 from dttui.cli.sources import choose, inventory_path, read_inventory
 from dttui.errors import ExitCode, HostError, UsageError
 from dttui.i18n import _, ngettext
@@ -47,7 +47,7 @@ async def _list(environments: Sequence[Environment], options: Namespace) -> int:
     from dttui.cli.prompting import TerminalPrompter
 
     async with App() as app:
-        found, pending = await app.survey(environments, TerminalPrompter(), SETTLE_S)
+        found, pending = await app.survey(environments, TerminalPrompter(), SETTLE_S, Printer(options.output).waits)
     statuses = [_unsettled(status) if status.environment.name in pending else status for status in found]
     if options.output == "human":
         for status in statuses:

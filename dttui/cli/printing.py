@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,7 +20,7 @@ from dttui.i18n import _
 from dttui.planning import Saying, merge
 from dttui.sanitize import clean
 from dttui.spec import Severity, text_width
-from dttui.words import state_name, told_node_state, told_state
+from dttui.words import listed, state_name, told_node_state, told_state
 
 if TYPE_CHECKING:
     from dttui.diagnosis import Diagnosis, Section
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 METRIC_INTERVAL_S = 1.0
 PROGRESS_INTERVAL_S = 10.0
 """Between two lines about how far a launch is, where no line can be written over."""
+PATIENCE_S = 2.0
+"""How long a wait goes without a word."""
+MAX_NAMES = 4
+"""Hosts that a line names; the others are counted."""
 MOST_LINE_CHARS = 4000
 BAR_WIDTH = 24
 _MARKS = {"error": "✗", "warning": "⚠", "info": "·"}
@@ -51,6 +56,8 @@ class Printer:
         self._progress_at = 0.0
         self._can_rewrite = can_rewrite(sys.stderr)
         self._has_open_line = False
+        self._waits_since: float | None = None
+        """By the monotonic clock; infinite once that was said."""
         self._errors: set[str] = set()
         """What findings said: the job's reason to fail, and not to be said in full each time it is told."""
 
@@ -58,6 +65,22 @@ class Printer:
         """Say something to the person, not to the reader of results."""
         self.close_line()
         sys.stderr.write(f"{text}\n")
+
+    def waits(self, names: Collection[str], until: float) -> None:
+        """Say once for whom one waits, and until which Unix time at the latest, where that takes longer than a moment.
+
+        To be called again and again; without names nobody is waited for.
+        """
+        if self._output != "human" or not names:
+            self._waits_since = None
+            return
+        now = time.monotonic()
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if now - self._waits_since >= PATIENCE_S:
+            self._waits_since = math.inf
+            moment = time.strftime("%H:%M:%S", time.localtime(until))
+            told = _("waiting for {hosts}, until {time} at the latest")
+            self.note(one_line(told.format(hosts=listed(list(names), MAX_NAMES), time=moment)))
 
     def events(self, events: Iterable[Event]) -> None:
         """Show events that came together; findings that are alike on several nodes are told once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -167,15 +168,19 @@ class GangWatch:
         else:
             self._end_services()
         if is_ending or self._has_left_some_behind(followers):
-            grace_s = FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
-            if all(node.is_over or node.agent_gone for node in self._nodes):
-                grace_s = GONE_STOP_DEADLINE_S
             now = asyncio.get_running_loop().time
-            self._stop_deadline = min(self._stop_deadline or math.inf, now() + grace_s)
+            self._stop_deadline = min(self._stop_deadline or math.inf, now() + self._grace_s)
             if now() > self._stop_deadline:
                 self._give_up_rest(followers)
                 self._stop_deadline = None  # It was for none of those of whom now only logs are still to come.
         return is_ending
+
+    @property
+    def _grace_s(self) -> float:
+        """How long those who are told to end are waited for."""
+        if all(node.is_over or node.agent_gone for node in self._nodes):
+            return GONE_STOP_DEADLINE_S
+        return FORCED_STOP_DEADLINE_S if self._force else STOP_DEADLINE_S
 
     def _members(self) -> Sequence[NodeRun]:
         """The nodes whose ranks are to train together."""
@@ -252,9 +257,9 @@ class GangWatch:
         if not look.cancelled() and (look.exception() is not None or look.result() is not None):
             self._changed.set()
 
-    def _enter(self, state: JobState, message: str) -> None:
+    def _enter(self, state: JobState, message: str, **data: object) -> None:
         self._state, self._awaited = state, None
-        self._log.enter(state, message)
+        self._log.enter(state, message, **data)
 
     async def _wait_for_change(self, wait_s: float | None) -> None:
         deadline = self._stop_deadline
@@ -274,7 +279,7 @@ class GangWatch:
             failed = next((node.name for node in needed if self._has_failed(node)), None)
             why = msg("a failure on {host} ends all", host=failed) if failed else msg("stopping on request")
             over = self._membership.end if self._membership is not None else None
-            self._enter(JobState.STOPPING, self._late or over or why)
+            self._enter(JobState.STOPPING, self._late or over or why, until=time.time() + self._grace_s)
             self._cancelled = failed is None and over is None and self._late is None
         for node in self._nodes:
             order = self._orders[node.name]

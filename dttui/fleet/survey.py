@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from dttui.fleet.live import EnvironmentStatus, Fleet
+from dttui.fleet.waiting import Asking, OnWait, saying
 from dttui.inventory.models import Environment
 from dttui.transport.base import Prompt, Prompter, Transport
 from dttui.transport.deadline import Deadline
@@ -26,7 +27,11 @@ class Unhurried:
 
 
 async def survey(
-    environments: Sequence[Environment], transport: Transport, prompter: Prompter, within_s: float
+    environments: Sequence[Environment],
+    transport: Transport,
+    prompter: Prompter,
+    within_s: float,
+    on_wait: OnWait | None = None,
 ) -> tuple[list[EnvironmentStatus], set[str]]:
     """Return how environments are, and the names of those that have neither answered nor refused in time.
 
@@ -35,13 +40,20 @@ async def survey(
         transport: how they are reached.
         prompter: who is asked for what it takes to log in; the time that takes does not count.
         within_s: how long to wait.
+        on_wait: told meanwhile who is waited for.
     """
     deadline = Deadline(within_s)
-    fleet = Fleet(environments, transport, Unhurried(prompter, deadline))
+    asking = Asking(prompter)
+    fleet = Fleet(environments, transport, Unhurried(asking, deadline))
+
+    def look() -> tuple[list[str], float]:
+        return [name for name in fleet.statuses if name in fleet.pending], deadline.left_s
+
     fleet.start()
     try:
-        with contextlib.suppress(TimeoutError):
-            await deadline.run(fleet.settle(math.inf))
+        async with saying(on_wait, asking, look):
+            with contextlib.suppress(TimeoutError):
+                await deadline.run(fleet.settle(math.inf))
     finally:
         pending = set(fleet.pending)
         await fleet.close()

@@ -158,6 +158,8 @@ class JobView:
     """Whether all that the controller of a job that is over still does is to write and fetch what is late."""
     apart: str = ""
     """That the ranks do not train together, while that is so; empty where nothing speaks for it."""
+    stop_until: float = 0.0
+    """Unix time by which a job that is being stopped gives up the hosts that have not ended it."""
     attempt: int = 0
     started_at: float | None = None
     """Unix time of the first event."""
@@ -229,6 +231,8 @@ class JobView:
     def _take_state(self, event: Event) -> None:
         self.state = JobState(event.data.get("state"))
         self.reason, self.progress = event.message, ""
+        until = event.data.get("until")
+        self.stop_until = until if isinstance(until, (int, float)) else 0.0
         for node in self.nodes.values():
             node.absence = None
         self.has_started = self.has_started or self.state in (JobState.RENDEZVOUS, JobState.RUNNING)
@@ -343,6 +347,12 @@ class JobView:
         if self.state.is_final:
             return {}
         return {name: seconds for name, node in self.nodes.items() if (seconds := node.silence_s(now)) is not None}
+
+    def stop_awaits(self) -> tuple[list[str], float]:
+        """Return the nodes that a stop waits for, and until which Unix time; none where it waits for nobody."""
+        if self.state is not JobState.STOPPING or not self.stop_until:
+            return [], 0.0
+        return [name for name, node in self.nodes.items() if not node.is_over], self.stop_until
 
     def headline(self, now: float) -> str:
         """Return what there is to say at Unix time `now`: who has fallen silent, else why the job is in its state."""

@@ -46,6 +46,12 @@ class Deadline:
             raise TimeoutError(self.stage)
         return task.result()
 
+    @property
+    def left_s(self) -> float:
+        """Seconds of the time that are left; the operation may be paused."""
+        running_s = asyncio.get_running_loop().time() - self._resumed_at if self._timer is not None else 0.0
+        return max(0.0, self._left_s - running_s)
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """The clock stands still inside. May be nested, and used by several coroutines of the operation at once."""

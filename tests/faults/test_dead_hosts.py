@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -22,9 +23,10 @@ from dttui.fleet.live import Fleet
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Environment
 from dttui.transport import sockets, ssh
+from dttui.transport.base import CONNECT_TIMEOUT_S
 from dttui.transport.ssh import SshTransport
 from dttui.transport.ssh_config import Target
-from tests.integration.headless import dttui_here
+from tests.integration.headless import dttui_here, start_dttui
 from tests.integration.ssh_fixtures import NOBODY
 from tests.integration.sshd import USER, Sshd, free_port
 
@@ -169,6 +171,45 @@ def test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach(
     assert rows["drop1"]["state"] == "connecting"
     assert rows["drop1"]["reason"] == "not settled: it has neither answered nor refused within 2 s"
     assert shown.stderr.count("Ask about it alone") == 1
+
+
+@pytest.mark.parametrize(("verb", "language"), [(["envs"], "en"), (["agents", "status"], "en"), (["envs"], "zh")])
+def test_who_is_waited_for_and_until_when_is_said_after_a_moment(
+    tmp_path: Path, verb: list[str], language: str
+) -> None:
+    """While the live ones are known long since; nothing is left."""
+    inventory = tmp_path / "inventory.yaml"
+    with listening(drops=True) as port:
+        environments = [far("drop", 1, port), far("refuse", 2, free_port()), far("drop", 3, port)]
+        inventory.write_text(
+            json.dumps({"environments": [item.model_dump(exclude_unset=True) for item in environments]})
+        )
+        began = time.time()
+        running = start_dttui(*verb, "--inventory", inventory, "--lang", language)
+        assert running.stderr is not None
+        said = running.stderr.readline()
+        took_s = time.time() - began
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=DEADLINE_S)
+    waiting = {"en": "waiting for drop1, drop3, until ", "zh": "正在等待 drop1、drop3，最迟到 "}
+    assert said.startswith(waiting[language])
+    assert took_s < CONNECT_TIMEOUT_S
+
+
+def test_who_reads_data_is_told_nothing_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `SETTLE_S`; nothing is left."""
+    monkeypatch.setattr(hosts, "SETTLE_S", 3.0)
+    inventory = tmp_path / "inventory.yaml"
+    with listening(drops=True) as port:
+        environments = [far("drop", 1, port)]
+        inventory.write_text(
+            json.dumps({"environments": [item.model_dump(exclude_unset=True) for item in environments]})
+        )
+        done = dttui_here("envs", "--inventory", inventory, "--output", "json")
+        shown = dttui_here("envs", "--inventory", inventory)
+    assert (len(json.loads(done.stdout)), done.stderr) == (1, "")
+    assert shown.stderr.startswith("waiting for drop1, until ")
+    assert "waiting" not in shown.stdout
 
 
 def test_what_many_hosts_have_made_is_not_looked_through_for_garbage_again_and_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,7 +158,9 @@ def test_a_host_whose_sshd_freezes_keeps_no_stop_from_the_others(deployed: Lab, 
         began = time.time()
         forced = dttui("stop", directory.job_id, "--force")
         took_s = time.time() - began
-        stopping.communicate(timeout=DEADLINE_S)
+        _out, told = stopping.communicate(timeout=DEADLINE_S)
+    assert re.search(r"\nwaiting for gpu1(, gpu2)?, until \d\d:\d\d:\d\d at the latest\n", told), told
+    assert "\nwaiting for gpu1, until " in forced.stderr
     assert (forced.returncode, stopping.returncode) == (4, 4)
     assert "✗ not known to be stopped on gpu1, which could not be reached" in forced.stderr
     assert took_s < FORCED_STOP_S, forced.stderr

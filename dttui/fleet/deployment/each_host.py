@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
+from dttui.fleet.waiting import Asking, OnWait, saying
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.transport.base import CONNECT_TIMEOUT_S, Connection, Prompter, Transport
@@ -42,6 +43,29 @@ class Visit:
         return self.connection.environment.name
 
 
+class _Due:
+    """By when each of the hosts that are not done yet is done or given up, as far as that is known."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._ends: dict[str, float | None] = dict.fromkeys(names)
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts that are not done yet."""
+        return list(self._ends)
+
+    def begin(self, name: str, limit_s: float) -> None:
+        self._ends[name] = asyncio.get_running_loop().time() + limit_s
+
+    def end(self, name: str) -> None:
+        self._ends.pop(name, None)
+
+    def left_s(self) -> float:
+        """Return the seconds until the last of them; one whose turn is still to come counts as if it came now."""
+        now = asyncio.get_running_loop().time()
+        return max((now + CONNECT_TIMEOUT_S if end is None else end for end in self._ends.values()), default=now) - now
+
+
 async def on_each(
     environments: Sequence[Environment],
     transport: Transport,
@@ -51,6 +75,7 @@ async def on_each(
     on_progress: Callable[[str, str], None] = lambda host, message: None,
     deadline_s: float = DEADLINE_S,
     concurrency: int = CONCURRENCY,
+    on_wait: OnWait | None = None,
 ) -> list[Result | HostError]:
     """Connect to hosts and act on each; return what came of it, in their order.
 
@@ -62,7 +87,9 @@ async def on_each(
         on_progress: told a host's name and what is being done there.
         deadline_s: for each host, from the connection on; connecting has its own.
         concurrency: how many hosts at a time.
+        on_wait: told meanwhile who is waited for.
     """
+    asking, due = Asking(prompter), _Due([environment.name for environment in environments])
     slots = asyncio.Semaphore(concurrency)
     connecting = Turns(concurrency * AHEAD, ANSWER_S)
 
@@ -70,11 +97,13 @@ async def on_each(
         name = environment.name
         async with connecting.turn() as keep_turn:
             on_progress(name, _("connecting"))
+            due.begin(name, CONNECT_TIMEOUT_S)
             # It has a deadline of its own, which stands still while a person is asked or others' questions are open.
-            connection = await transport.connect(environment, prompter, CONNECT_TIMEOUT_S)
+            connection = await transport.connect(environment, asking, CONNECT_TIMEOUT_S)
             keep_turn()
             try:
                 async with slots:
+                    due.begin(name, deadline_s)
                     deadline = Deadline(deadline_s)
                     return await deadline.run(act(Visit(connection, deadline, partial(on_progress, name))))
             finally:
@@ -91,10 +120,13 @@ async def on_each(
             return error
         except DttuiError as error:
             return AgentError(name, f"{name}: {error.message}", error.hint)
+        finally:
+            due.end(name)
 
     tasks = [asyncio.create_task(one(environment)) for environment in environments]
     try:
-        return list(await asyncio.gather(*tasks))
+        async with saying(on_wait, asking, lambda: (due.names, due.left_s() + asking.took_s)):
+            return list(await asyncio.gather(*tasks))
     finally:
         for task in tasks:
             task.cancel()

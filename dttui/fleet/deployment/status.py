@@ -14,6 +14,7 @@ from dttui.fleet.deployment.channel import Program, ask_host
 from dttui.fleet.deployment.deploy import HostProbe, agent_digest, decode
 from dttui.fleet.deployment.each_host import Visit, on_each
 from dttui.fleet.deployment.wheel_source import WheelSource
+from dttui.fleet.waiting import OnWait
 from dttui.inventory.models import Environment
 from dttui.sanitize import clean
 from dttui.transport.base import Prompter, Transport
@@ -138,6 +139,7 @@ async def status_all(
     prompter: Prompter,
     *,
     source: WheelSource | None = None,
+    on_wait: OnWait | None = None,
 ) -> list[AgentStatus | HostError]:
     """Ask hosts, many at a time; return what each told, in their order.
 
@@ -146,6 +148,7 @@ async def status_all(
         transport: how to reach them.
         prompter: asked for passwords and new host keys while connecting.
         source: what this dttui would install; nothing is fetched.
+        on_wait: told meanwhile who is waited for.
     """
     ours = source or WheelSource()
 
@@ -153,4 +156,4 @@ async def status_all(
         seen = await inspect(visit)
         return AgentStatus(visit.host, seen, seen.probe.current == agent_digest(ours, seen.probe.architecture))
 
-    return await on_each(environments, transport, prompter, act, deadline_s=DEADLINE_S)
+    return await on_each(environments, transport, prompter, act, deadline_s=DEADLINE_S, on_wait=on_wait)
