@@ -160,9 +160,8 @@ def make_parser() -> ArgumentParser:
     add_arguments(recommend, recommends=True)
 
     ps_columns = _(
-        "The columns are the job's id, state, start, how long it took, nodes, ranks, GPUs (`sim` marks simulated "
-        "ones) and the reason of its state. Where the output is no terminal there is no header, and a tab between two "
-        "of them."
+        "The columns are the job's id, state, start, how long it took, nodes, ranks (`sim`: on simulated GPUs) and the "
+        "reason of its state. Where the output is no terminal there is no header, and a tab between two of them."
     )
     ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"), description=ps_columns)
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))

@@ -23,7 +23,7 @@ def ps(options: Namespace) -> int:
     if not found:
         sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
     if found:
-        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("GPUS"), _("REASON"))
+        header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
         print_table(header, [_cells(job) for job in found])
     return ExitCode.OK
 
@@ -31,16 +31,16 @@ def ps(options: Namespace) -> int:
 def _cells(job: jobs.JobSummary) -> tuple[str, ...]:
     started = time.strftime("%F %H:%M", time.localtime(job.started_at)) if job.started_at else "–"
     lasted = elapsed_s(job.started_at, job.ended_at) if job.started_at else 0.0
-    numbers = job_duration(lasted), str(job.nodes), str(job.world_size), _gpus(job)
+    numbers = job_duration(lasted), str(job.nodes), _ranks(job)
     return (job.job_id, state_name(job.state), started, *numbers, job.reason)
 
 
-def _gpus(job: jobs.JobSummary) -> str:
+def _ranks(job: jobs.JobSummary) -> str:
+    """Return how many it has, and whether they run on simulated GPUs."""
     if not job.simulated_gpus:
-        return str(job.gpus)
-    if job.simulated_gpus == job.gpus:
-        return _("{count} sim").format(count=job.gpus)
-    return _("{count}, {simulated} sim").format(count=job.gpus, simulated=job.simulated_gpus)
+        return str(job.world_size)
+    told = _("{count} sim") if job.simulated_gpus == job.gpus else _("{count}, partly sim")
+    return told.format(count=job.world_size)
 
 
 def job_duration(seconds: float) -> str:

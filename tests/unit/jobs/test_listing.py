@@ -44,17 +44,17 @@ def test_jobs_on_simulated_gpus_are_marked(capsys: pytest.CaptureFixture[str], i
     made("demo", "pytorch-dev-env", "llm-training-env", inventory=demo, indent=indent)
     made("real", "pytorch-dev-env", inventory=make_inventory(), indent=indent)
     found = listed(capsys)
-    assert [found[name][4:7] for name in ("demo", "real")] == [["2", "6", "6 sim"], ["1", "2", "2"]]
-    assert listed(capsys, "--lang", "zh")["demo"][6] == "6 模拟"
+    assert [found[name][4:6] for name in ("demo", "real")] == [["2", "6 sim"], ["1", "2"]]
+    assert listed(capsys, "--lang", "zh")["demo"][5] == "6 模拟"
     assert main(["ps", "--output", "json"]) == 0
     rows = {row["name"]: (row["gpus"], row["simulated_gpus"]) for row in json.loads(capsys.readouterr().out)}
     assert rows == {"demo": (6, 6), "real": (2, 0)}
 
 
-def test_of_gpus_of_which_some_are_simulated_both_numbers_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_of_which_some_gpus_are_simulated_is_marked_as_that(capsys: pytest.CaptureFixture[str]) -> None:
     demo = demo_inventory(demo_root(), shipped("examples"), "python3").find("llm-training-env")
     real = make_inventory().find("pytorch-dev-env")
     assert demo is not None
     assert real is not None
     made("mixed", demo.name, real.name, inventory=Inventory(environments=(demo, real)))
-    assert listed(capsys)["mixed"][6] == "6, 4 sim"
+    assert listed(capsys)["mixed"][5] == "6, partly sim"
