@@ -55,7 +55,8 @@ def read_submission(options: Namespace, file: str) -> Submission:
     path = Path(file)
     text = decode(read_bytes(path, file), file)
     loaded = parse_document(text, file)
-    return Submission(loaded.job, read_inventory(options), path.resolve().parent, text, file, loaded.notes)
+    base = path.resolve().parent
+    return Submission(loaded.job, read_inventory(options), base, text, file, loaded.notes, source=loaded.source)
 
 
 def choose(inventory: Inventory, names: Sequence[str], actions: Sequence[str] = ()) -> list[Environment]:

@@ -21,7 +21,7 @@ def validate(options: Namespace) -> int:
     needed = check_open_points(job, path.parent)
     mistakes = [finding for finding in needed if finding.severity is Severity.ERROR]
     if mistakes:
-        raise DocumentError(as_problem(finding, file) for finding in with_places(mistakes, text, file))
+        raise DocumentError(as_problem(finding, file) for finding in with_places(mistakes, text, file, loaded.source))
     if options.output == "human":
         nodes = ", ".join(node.id for node in job.cluster.nodes)
         print(_("{file}: valid; job {name}, nodes: {nodes}").format(file=file, name=job.name, nodes=nodes or "–"))

@@ -295,7 +295,7 @@ class Controller:
         def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
             read = loaded or self._read_document(launch)
             text = self._directory.document.read_text(encoding="utf-8")
-            submission = Submission(read.job, known, launch.base, text, launch.file, read.notes)
+            submission = Submission(read.job, known, launch.base, text, launch.file, read.notes, source=read.source)
             return make_local_plan(submission, facts, hardware.with_links(links))
 
         return JobContext(

@@ -91,7 +91,7 @@ def plan_to_export(submission: Submission) -> Plan:
 def told_of(submission: Submission, plan: Plan, findings: Sequence[Finding]) -> Plan:
     """Return a plan with what a target has to say of it, at its place in the job's file."""
     if submission.text is not None and submission.file is not None:
-        findings = with_places(findings, submission.text, submission.file)
+        findings = with_places(findings, submission.text, submission.file, submission.source)
     return plan.model_copy(update={"findings": errors_first([*plan.findings, *findings])})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from dttui.workdir.sending import make_bundle
 
 START_S = 30.0
 """How long after its submission a job counts as running that has no controller yet."""
+MOST_KEPT = 16
+"""Job files of jobs that run, which are compared with the one to be launched in two ways."""
 
 
 def find_running(job: Job, inventory: Inventory, base: Path) -> JobDirectory | None:
@@ -45,7 +48,7 @@ def find_running(job: Job, inventory: Inventory, base: Path) -> JobDirectory | N
     for directory, launch in _running():
         if launch is None or launch.base.resolve() != base.resolve() or launch.inventory != inventory:
             continue
-        if _document(directory, launch.file) == job:
+        if _document(directory) == job:
             return directory
     return None
 
@@ -65,17 +68,23 @@ def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[st
             launch.file is None or launch.base != base or Path(launch.file).name != Path(file).name
         ):
             continue
-        before = _document(directory, file)
+        before = _document(directory)
         if before is not None and (launch is not None or before == job):
             return directory, sorted(_differing(before.model_dump(mode="json"), job.model_dump(mode="json")))
     return None
 
 
-def _document(directory: JobDirectory, file: str | None) -> Job | None:
+def _document(directory: JobDirectory) -> Job | None:
     """Return what the job file of a job says; `None` where it cannot be read any more."""
     with contextlib.suppress(OSError, UsageError):
-        return parse_document(directory.document.read_text(encoding="utf-8"), file or str(directory.document)).job
+        return _parsed(directory.document)
     return None
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _parsed(document: Path) -> Job:
+    """Return the job in the directory of one that runs; nobody writes there again. Raises OSError or UsageError."""
+    return parse_document(document.read_text(encoding="utf-8"), str(document)).job
 
 
 def _differing(one: object, other: object, path: str = "") -> Iterator[str]:

@@ -110,7 +110,7 @@ def make_local_plan(
     found.extend(_check_program(submission))
     findings = errors_first(found)
     if submission.text is not None and submission.file is not None:
-        findings = with_places(findings, submission.text, submission.file)
+        findings = with_places(findings, submission.text, submission.file, submission.source)
     return plan.model_copy(update={"findings": findings})
 
 

@@ -42,6 +42,8 @@ class Loaded:
     """A document that was read."""
 
     job: Job
+    source: Source
+    """The document as it stands, with its places."""
     notes: tuple[Finding, ...] = ()
     """What a document of another form says and the job has no place for, each with its place."""
     dialect: str | None = None
@@ -81,14 +83,14 @@ def _dialect(source: Source) -> Loaded | None:
     if dialect is None or ROOT_KEY in source.data:
         return None
     translated = dialect.translate(source)
-    return Loaded(translated.job(), translated.all_notes, dialect.name)
+    return Loaded(translated.job(), source, translated.all_notes, dialect.name)
 
 
 def _job_file(source: Source) -> Loaded:
     problem = _top_problem(source)
     if problem:
         raise DocumentError([problem])
-    return Loaded(validate(migrated(source), JobDocument).distributed_training, note_commas(source))
+    return Loaded(validate(migrated(source), JobDocument).distributed_training, source, note_commas(source))
 
 
 def _merged(of_yaml: tuple[Problem, ...], of_job: tuple[Problem, ...]) -> list[Problem]:

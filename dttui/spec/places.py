@@ -16,15 +16,16 @@ from dttui.spec.yaml_source import Source
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-def with_places(findings: Iterable[Finding], text: str, name: str) -> tuple[Finding, ...]:
+def with_places(findings: Iterable[Finding], text: str, name: str, source: Source | None = None) -> tuple[Finding, ...]:
     """Return the findings with the place of each whose key is known.
 
     Args:
         findings: of the job in `text`.
         text: a job file that was read before.
         name: what the person calls that file.
+        source: the same as it was parsed, where that is at hand.
     """
-    source = parse_yaml(text, name)
+    source = source or parse_yaml(text, name)
     dialect = recognise(source) if ROOT_KEY not in source.data else None
     translated = dialect.translate(source) if dialect is not None else None
     # A document of another form is looked at as the job file that it amounts to, with the places it has itself.

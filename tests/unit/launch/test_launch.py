@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui import jobs
+from dttui.cli.sources import read_submission
 from dttui.errors import UsageError
 from dttui.files import write_atomic
 from dttui.frameworks.bundle import PlannedProcess
@@ -24,7 +27,9 @@ from dttui.launch.starting import SpareController
 from dttui.launch.submit import find_same, make_local_plan, submit
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
-from dttui.spec import parse_job
+from dttui.spec import loader, parse_job, yaml_reader
+from dttui.spec.yaml_composer import DOCUMENT, Limits, compose
+from dttui.spec.yaml_source import Source
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
 JOB = """\
@@ -265,6 +270,34 @@ def test_a_job_that_runs_from_the_same_file_as_it_was_before_is_found_with_what_
     data = {"state": "CANCELLED", "exit_code": 103}
     EventLog(directory.events).add(EventKind.OUTCOME, "", data=data)
     assert find_earlier(edited.job, base, "job.yaml") is None
+
+
+def test_a_job_file_is_parsed_once_for_its_plan_its_places_and_what_runs_already(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
+    parsed: list[str] = []
+
+    def counted(text: str, name: str, limits: Limits = DOCUMENT) -> Source:
+        parsed.append(name)
+        return compose(text, name, limits)
+
+    for module in (loader, yaml_reader):
+        monkeypatch.setattr(module, "compose", counted)
+    file = base / "job.yaml"
+    file.write_text(JOB.format(run="{script: train.py, secrets: [NONE_SUCH]}"))
+    wanted = replace(read_submission(Namespace(demo=True), str(file)), inventory=INVENTORY)
+    (missing,) = [item for item in make_local_plan(wanted).findings if item.code == "secret-missing"]
+    assert missing.place is not None
+    assert parsed == [str(file)]
+    file.write_text(JOB.format(run="{script: train.py}"))
+    wanted = replace(read_submission(Namespace(demo=True), str(file)), inventory=INVENTORY)
+    plan = make_local_plan(wanted)
+    directory = submit(wanted, plan, expects_client=False)
+    parsed.clear()
+    assert find_same(wanted, plan) == directory
+    assert find_earlier(wanted.job, base, "job.yaml") == (directory, [])
+    assert parsed == [str(directory.document)]
 
 
 @pytest.mark.parametrize("version", ["older", "newer"])
