@@ -13,7 +13,7 @@ from pathlib import Path
 from dtagent.errors import RootError
 from dtagent.names import ERROR_LOG, SOCKET
 from dtagent.protocol import sentences
-from dtagent.protocol.places import is_network_file_system
+from dtagent.protocol.places import is_network_file_system, lets_exchange
 from dtagent.system import mounts
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -37,15 +37,15 @@ def secure_root(root: Path) -> Path:
     try:
         make_private(root)
         info = root.lstat()
-        parent = root.parent.stat()
+        open_parent = _find_open_parent(root)
     except OSError as error:
         raise RootError(sentences.ROOT_NOT_MADE(root=str(root), error=str(error.strerror))) from error
     if not stat.S_ISDIR(info.st_mode):
         raise RootError(sentences.ROOT_NO_DIRECTORY(root=str(root), elsewhere=_ELSEWHERE))
     if info.st_uid != os.getuid():
         raise RootError(sentences.ROOT_OF_ANOTHER(root=str(root), owner=info.st_uid, elsewhere=_ELSEWHERE))
-    if parent.st_uid not in (0, os.getuid()) or (parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX):
-        raise RootError(sentences.ROOT_EXCHANGEABLE(root=str(root), parent=str(root.parent), elsewhere=_ELSEWHERE))
+    if open_parent is not None:
+        raise RootError(sentences.ROOT_EXCHANGEABLE(root=str(root), parent=str(open_parent), elsewhere=_ELSEWHERE))
     if info.st_mode & 0o022:
         raise RootError(sentences.ROOT_WRITABLE(root=str(root), elsewhere=_ELSEWHERE))
     if info.st_mode & 0o077:
@@ -60,6 +60,18 @@ def secure_root(root: Path) -> Path:
     if is_network_file_system(kind):
         raise RootError(sentences.ROOT_ON_NETWORK(root=str(root), kind=kind))
     return root
+
+
+def _find_open_parent(root: Path) -> Path | None:
+    """Return a directory above, on the way that the root is named by or where it is, in which others can exchange it.
+
+    A link on the way counts as whose it is.
+    """
+    for path in (root.absolute(), root.resolve()):
+        for part in (path, *path.parents[:-1]):
+            if lets_exchange(part.parent.stat(), part.lstat().st_uid):
+                return part.parent
+    return None
 
 
 def make_private(directory: Path) -> None:

@@ -35,6 +35,8 @@ def _port_range(text: str) -> str:
 
 _MOST_ROOT_BYTES = 1024
 """What lies below has names too, and a path may have 4,096 bytes."""
+_MOST_NAME_BYTES = 255
+"""As Linux has it."""
 
 
 def _agent_root(text: str) -> str:
@@ -44,6 +46,9 @@ def _agent_root(text: str) -> str:
         )
     if len(text.encode()) > _MOST_ROOT_BYTES:
         raise ValueError(_("expected a path of at most {count:,} bytes").format(count=_MOST_ROOT_BYTES))
+    if max(len(name.encode()) for name in text.split("/")) > _MOST_NAME_BYTES:
+        message = _("expected a path whose names have at most {count} bytes each")
+        raise ValueError(message.format(count=_MOST_NAME_BYTES))
     return posixpath.normpath(f"/{text.lstrip('/')}")
 
 

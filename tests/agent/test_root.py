@@ -75,6 +75,29 @@ def test_a_root_below_a_directory_of_everybodys_is_refused(tmp_path: Path) -> No
     secure_root(tmp_path / "root")
 
 
+def test_a_root_anywhere_below_a_directory_of_everybodys_is_refused_and_that_one_named(tmp_path: Path) -> None:
+    secure_root(tmp_path / "open/mine/root")
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(RootError, match=f"because {tmp_path}/open is open to them"):
+        secure_root(tmp_path / "open/mine/root")
+    (tmp_path / "way").symlink_to("open/mine")
+    with pytest.raises(RootError, match=f"because {tmp_path}/open is open to them"):
+        secure_root(tmp_path / "way/root")
+
+
+@pytest.mark.lab
+def test_a_root_by_way_of_another_users_link_is_refused(can_have_lab: None, open_directory: Path) -> None:
+    secure_root(open_directory / "mine" / "root")
+    for owner, led in (
+        (0, contextlib.nullcontext()),
+        (USERS[0], pytest.raises(RootError, match="others can exchange")),
+    ):
+        (open_directory / f"way{owner}").symlink_to("mine")
+        os.chown(open_directory / f"way{owner}", owner, owner, follow_symlinks=False)
+        with led:
+            secure_root(open_directory / f"way{owner}" / "root")
+
+
 def test_a_file_in_place_of_the_root_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").touch()
     done = connect(tmp_path / "root")

@@ -68,6 +68,17 @@ def take_root() -> str:
     return found
 
 
+def lets_exchange(directory: os.stat_result, owner: int = 0) -> bool:
+    """Whether somebody else could put another thing in the place of what a directory holds.
+
+    Args:
+        directory: where that is.
+        owner: uid that it belongs to; a directory as /tmp is protects what root and this user have in it.
+    """
+    protects = directory.st_mode & stat.S_ISVTX and _is_trusted(owner)
+    return not _is_trusted(directory.st_uid) or bool(directory.st_mode & 0o022 and not protects)
+
+
 def is_own(path: str) -> bool:
     """Whether a directory is this user's, is no link, and can be written by nobody else."""
     mode = _owned_mode(path)
@@ -114,6 +125,22 @@ def forget(path: str) -> None:
         for emptied in (directory, os.path.dirname(directory)):
             if not os.listdir(emptied):
                 os.rmdir(emptied)
+
+
+def _is_trusted(uid: int) -> bool:
+    return uid in (0, os.getuid()) or uid == _unmapped_user()
+
+
+def _unmapped_user() -> int:
+    """Return who owns what root does outside, in a container that has users of its own; else root."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as stream:
+            if stream.read().split() == ["0", "0", str(2**32 - 1)]:
+                return 0
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as stream:
+            return int(stream.read())
+    except (OSError, ValueError):
+        return 0
 
 
 def _owned_mode(path: str) -> int | None:

@@ -11,11 +11,12 @@ import re
 import stat
 from pathlib import Path
 
-from dtagent.protocol.places import is_network_file_system
+from dtagent.protocol.places import is_network_file_system, lets_exchange
 
 OWN_NAMES = frozenset({"agents", "current", "agent.sock", "daemon.err", "jobs", "store"})
 """What makes a directory with something in it known as an agent's."""
-MAX_STEPS = 256
+MAX_STEPS = 2048
+"""Of which a directory that is made takes two: the longest root of an inventory has 512."""
 _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _names: dict[str, str] = {}
 """Directories that are held open, as `/proc` has them, and what they are called."""
@@ -99,18 +100,8 @@ def _open(root: Path, *, makes: bool) -> tuple[int, list[str]]:
 
 def _refuse_exchangeable(root: Path, info: os.stat_result, owner: int = 0) -> None:
     """Refuse a root where others can exchange what a directory holds, or have put a link of theirs into it."""
-    trusted = (0, os.getuid(), _unmapped_user())
-    is_open = bool(info.st_mode & 0o022)
-    if info.st_uid not in trusted or (is_open and not (info.st_mode & stat.S_ISVTX and owner in trusted)):
+    if lets_exchange(info, owner):
         raise Refusal("root-exchangeable", path=str(root))
-
-
-def _unmapped_user() -> int:
-    """Return who owns what root does outside, in a container that has users of its own; else root."""
-    with contextlib.suppress(OSError, ValueError):
-        if Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]:
-            return int(Path("/proc/sys/kernel/overflowuid").read_text())
-    return 0
 
 
 def by_name(text: str) -> str:

@@ -54,6 +54,9 @@ def test_the_documented_inventory_loads(tmp_path: Path) -> None:
 def test_the_agents_own_directory_has_one_spelling() -> None:
     text = "environments: [{name: a, host: h, agent_root: //scratch/./me//a..b/}]"
     assert parse_inventory(text, "x").environments[0].agent_root == "/scratch/me/a..b"
+    longest = "/srv/" + "/".join(["d" * 254, "e" * 255, "空" * 85, "f" * 252])
+    text = f"environments: [{{name: a, host: h, agent_root: {longest}}}]"
+    assert parse_inventory(text, "x").environments[0].agent_root == longest
 
 
 @pytest.mark.parametrize("text", ["", "# none yet\n", "environments:\n", "environments: []\ndatasets:\n", "{}"])
@@ -111,6 +114,7 @@ def test_two_environments_on_one_host_and_port_are_the_planners_affair() -> None
         (f"host: h, agent_root: /{'x' * 5000}", "at most 1,024 bytes"),
         ('host: h, agent_root: "/a\\nb"', "absolute path of a directory on the host"),
         ('host: h, agent_root: "/a\\u202eb"', "absolute path of a directory on the host"),
+        pytest.param(f"host: h, agent_root: /{'空' * 86}", "names have at most 255 bytes each", id="long name"),
         ("host: h, resources: {gpu: {count: -1}}", "expected a number of at least 0"),
         ("host: h, resources: {gpus: 2}", "unknown key"),
         ("host: h, zone: 'a\\b'", ""),
