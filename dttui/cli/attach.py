@@ -34,7 +34,7 @@ async def attach(options: Namespace) -> int:
     printer = RankPrinter(options.output, chosen_ranks(options), is_raw=options.raw)
     interrupts = Interrupts(printer, TerminalPrompter(), stops=False)
     interrupts.install()
-    follower = JobFollower(directory)
+    follower = JobFollower(directory, reads_samples=False)
     earlier = list(in_order(follower.catch_up()))
     if options.output != "jsonl":
         earlier = recent([event for event in earlier if event.kind is not EventKind.METRIC])

@@ -18,7 +18,7 @@ from dttui.words import state_name
 def diagnose_job(options: Namespace) -> int:
     """Tell why a job failed; return its outcome, or 101 while it is not over."""
     directory = jobs.find(options.job)
-    follower = JobFollower(directory)
+    follower = JobFollower(directory, reads_samples=False)
     follower.catch_up()
     found = App().diagnose(directory, follower.view)
     if options.output != "human":

@@ -14,7 +14,7 @@ from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.jobs.board import forbidding
 from dttui.launch.submit import make_local_plan
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.costing import Costed
 from dttui.planning.merged_findings import folded
 from dttui.planning.models import Finding, Plan, Severity

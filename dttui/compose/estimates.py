@@ -12,7 +12,7 @@ from dttui.fleet.live import EnvironmentStatus
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 from dttui.planning.advising import JobAdvice, advise_job, framework_of, given_fields, with_recommendation
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.recommend import Recommendation
 from dttui.planning.costing import Costed, cost

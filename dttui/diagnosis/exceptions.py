@@ -34,7 +34,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Place:
+class ScriptLine:
     """Where in the script."""
 
     file: str
@@ -104,16 +104,16 @@ def headline(error: str) -> str:
     return next((head for head in heads if head.partition(":")[2].strip()), (heads or [error.strip()])[0])
 
 
-def raised_at(traceback: str | None) -> Place | None:
+def raised_at(traceback: str | None) -> ScriptLine | None:
     """Return the innermost place of a traceback that is the person's own code and no library's."""
     frames = [match for line in (traceback or "").splitlines() if (match := _FRAME.match(without_prefix(line)))]
     own = [frame for frame in frames if not _LIBRARY.search(frame["file"])]
     if not own:
         return None
-    return Place(own[-1]["file"], int(own[-1]["line"]), own[-1]["function"])
+    return ScriptLine(own[-1]["file"], int(own[-1]["line"]), own[-1]["function"])
 
 
-def crash_in(lines: Sequence[str]) -> tuple[bool, Place | None]:
+def crash_in(lines: Sequence[str]) -> tuple[bool, ScriptLine | None]:
     """Tell whether Python printed where it was when compiled code crashed, and the innermost place of the script."""
     plain = [without_prefix(line) for line in lines]
     heads = [index for index, line in enumerate(plain) if _CRASHED.match(line)]
@@ -124,7 +124,7 @@ def crash_in(lines: Sequence[str]) -> tuple[bool, Place | None]:
         if frame is None:
             break
         if not _LIBRARY.search(frame["file"]):
-            return True, Place(frame["file"], int(frame["line"]), frame["function"])
+            return True, ScriptLine(frame["file"], int(frame["line"]), frame["function"])
     return True, None
 
 

@@ -14,7 +14,7 @@ from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
 from dttui.jobs.event_log import NO_ROOM
-from dttui.jobs.readings import Readings
+from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
@@ -179,7 +179,7 @@ class JobView:
     """Node → what the preflight has come to there."""
     metrics: list[Metric] = field(default_factory=list)
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
-    readings: Readings = field(default_factory=Readings)
+    host_curves: HostCurves = field(default_factory=HostCurves)
     """What its hosts have read, of what is drawn."""
     reported: dict[int, Metric] = field(default_factory=dict)
     """Rank → its newest report, with its last step and loss; of the newest attempt that has reported."""
@@ -331,11 +331,11 @@ class JobView:
             for name, node in self.nodes.items()
             if node.sample is not None and (before or (not node.is_over and node.heard_at is None))
         ]
-        self.readings.take(told, self.job_id)
+        self.host_curves.take(told, self.job_id)
 
     def curves(self) -> tuple[Curve, ...]:
         """Return all that is drawn of it: what its ranks report, and what its hosts read."""
-        return (*curves(self.metrics), *self.readings.curves())
+        return (*curves(self.metrics), *self.host_curves.curves())
 
     @property
     def newest_metric(self) -> Metric | None:

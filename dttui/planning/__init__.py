@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from dttui.planning.advising import common_gaps as common_gaps
     from dttui.planning.advising import framework_of as framework_of
     from dttui.planning.aggregate import Choice as Choice
-    from dttui.planning.compose import ComposeState as ComposeState
-    from dttui.planning.compose import ProgramKind as ProgramKind
+    from dttui.planning.compose_state import ComposeState as ComposeState
+    from dttui.planning.compose_state import ProgramKind as ProgramKind
     from dttui.planning.cost.assumptions import HardwareClaim as HardwareClaim
     from dttui.planning.cost.assumptions import Input as Input
     from dttui.planning.cost.assumptions import ModelClaim as ModelClaim

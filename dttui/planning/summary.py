@@ -5,9 +5,9 @@ from __future__ import annotations
 from dttui.frameworks import get_framework
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Inventory
-from dttui.planning.compose import ComposeState
-from dttui.planning.estimate import ONE_NODE_S
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Aggregate
+from dttui.planning.start_time import ONE_NODE_S
 
 
 def success_message(state: ComposeState, inventory: Inventory, aggregate: Aggregate) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from dttui.compose.estimates import DraftCost
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.models import Inventory
 from dttui.planning import costing
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.cost.assumptions import Inputs
 from dttui.planning.cost.estimate import Estimate, estimate
 from dttui.planning.cost.hardware import Hardware

@@ -11,7 +11,7 @@ from dttui.frameworks import frameworks
 from dttui.frameworks.command import Command
 from dttui.frameworks.unavailable import Unavailable
 from dttui.i18n import set_language
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.spec.models import Container, Job, Run
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens import frameworks as frameworks_screen

@@ -31,7 +31,7 @@ LOOK_BACK_REPORTS = 2 * max(WINDOW, QUIET_REPORTS)
 
 
 @dataclass(frozen=True)
-class Alert:
+class Anomaly:
     """One thing to look at."""
 
     metric: str
@@ -73,7 +73,7 @@ class MetricWatch:
         self._told_at: dict[str, int] = {}
         """Code → how many reports the rank that was told of had made by then."""
 
-    def feed(self, metric: Metric) -> list[Alert]:
+    def feed(self, metric: Metric) -> list[Anomaly]:
         """Take one report; return what there is to tell."""
         found = []
         for name in MIN_RISE:
@@ -86,7 +86,7 @@ class MetricWatch:
             series.reports += 1
             if _is_new(series, name, value):
                 before = list(series.values)[-RECENT:]
-                alert = Alert(name, metric.rank, metric.step, value, median(before) if before else None)
+                alert = Anomaly(name, metric.rank, metric.step, value, median(before) if before else None)
                 if series.reports >= self._told_at.get(alert.code, -QUIET_REPORTS) + QUIET_REPORTS:
                     self._told_at[alert.code] = series.reports
                     found.append(alert)
@@ -96,7 +96,7 @@ class MetricWatch:
         return found
 
 
-def alert_message(host: str, alert: Alert) -> str:
+def anomaly_message(host: str, alert: Anomaly) -> str:
     """Return in words what was noticed in a report from a host."""
     where = msg("rank {rank} on {host}", rank=alert.rank, host=host)
     if alert.step is not None:

@@ -35,7 +35,7 @@ _METRIC = TypeAdapter(Metric)
 
 
 @dataclass(frozen=True)
-class Place:
+class ReportPlace:
     """Where a stream of reports is."""
 
     attempt: int
@@ -47,9 +47,9 @@ class Place:
 class MetricsSoFar:
     """What a controller finds that comes after another one."""
 
-    cursors: dict[Place, Cursor] = field(default_factory=dict)
+    cursors: dict[ReportPlace, Cursor] = field(default_factory=dict)
     """Behind the last report that was kept of each stream."""
-    metrics: list[tuple[Place, Metric]] = field(default_factory=list)
+    metrics: list[tuple[ReportPlace, Metric]] = field(default_factory=list)
     """In order, of each rank as many as a watch looks back at."""
 
 
@@ -59,7 +59,7 @@ def takes_metrics(directory: JobDirectory, backlog: Backlog) -> bool:
 
 
 def append_metric(
-    directory: JobDirectory, metric: Metric, place: Place, cursor: Cursor, backlog: Backlog | None = None
+    directory: JobDirectory, metric: Metric, place: ReportPlace, cursor: Cursor, backlog: Backlog | None = None
 ) -> None:
     """Keep a report, together with where its line ends on the host: neither is there without the other."""
     source = [place.attempt, place.node, place.stream, cursor.offset, cursor.inode]
@@ -76,11 +76,13 @@ def read_metrics(directory: JobDirectory, attempt: int) -> MetricsSoFar:
     """Return what was kept of an attempt; a line that a crash left unfinished is cut off."""
     cut_torn_line(directory.metrics)
     found = MetricsSoFar()
-    recent: defaultdict[int, deque[tuple[int, Place, Metric]]] = defaultdict(lambda: deque(maxlen=LOOK_BACK_REPORTS))
+    recent: defaultdict[int, deque[tuple[int, ReportPlace, Metric]]] = defaultdict(
+        lambda: deque(maxlen=LOOK_BACK_REPORTS)
+    )
     for index, body in enumerate(_bodies(directory)):
         with contextlib.suppress(ValidationError, KeyError, ValueError, TypeError):
             number, node, stream, offset, inode = body.pop(SOURCE)
-            place = Place(number, node, stream)
+            place = ReportPlace(number, node, stream)
             if number == attempt:
                 metric = _METRIC.validate_python(body)
                 recent[metric.rank].append((index, place, metric))

@@ -17,10 +17,10 @@ from dtagent.protocol.logs import FollowReply, LogChunk
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.engine.alerts.matching import AlertWatch
-from dttui.engine.alerts.metric_watch import Alert, MetricWatch
+from dttui.engine.alerts.metric_watch import Anomaly, MetricWatch
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import Cursor, LogCopy
-from dttui.engine.copies.metric_copy import MetricsSoFar, Place, append_metric, takes_metrics
+from dttui.engine.copies.metric_copy import MetricsSoFar, ReportPlace, append_metric, takes_metrics
 from dttui.engine.copies.sample_copy import SampleCopy
 from dttui.errors import AgentError
 from dttui.i18n import _
@@ -102,7 +102,7 @@ class NodeRecord:
         """Whether a rank has reported a step or another measure."""
         self.reports = 0
         """How many have come."""
-        self.alerts: list[Alert] = []
+        self.alerts: list[Anomaly] = []
         """What is alarming of it, until that is told."""
         self.is_catching_up = False
         """Whether what comes may be from before this controller, too old for an alert."""
@@ -110,7 +110,7 @@ class NodeRecord:
     def resume(self, so_far: MetricsSoFar) -> None:
         """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
         for stream in (METRICS_STREAM, TRAINER_STREAM):
-            cursor = so_far.cursors.get(Place(self._key.attempt, self._name, stream))
+            cursor = so_far.cursors.get(ReportPlace(self._key.attempt, self._name, stream))
             if cursor is not None:
                 self.logs.skip(stream, cursor)
         self.last_sample = self._samples.resume()
@@ -206,7 +206,7 @@ class NodeRecord:
     def _store_metrics(self, name: str, data: bytes) -> None:
         stream = self.metrics if name == METRICS_STREAM else self.trainer
         before = (stream.unreadable > 0, stream.skipped_bytes > 0)
-        place, cursor = Place(self._key.attempt, self._name, name), self.logs.place(name)
+        place, cursor = ReportPlace(self._key.attempt, self._name, name), self.logs.place(name)
         lowest = min(self._ranks(), default=0)
         for end, metric in stream.feed_placed(data, lowest, time.time(), self._shared.world_size):
             with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dttui.agent_words import agent_texts
-from dttui.engine.alerts.metric_watch import alert_message
+from dttui.engine.alerts.metric_watch import anomaly_message
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg, nmsg
@@ -34,7 +34,7 @@ class NodeWarnings:
         alerts, node.record.alerts = node.record.alerts, []
         for alert in alerts:
             data = {**alert.data, "severity": Severity.WARNING.value}
-            message = alert_message(node.name, alert)
+            message = anomaly_message(node.name, alert)
             self._log.alert(node.name, alert.rank, message, **data)
         metrics = node.record.metrics
         found = {}

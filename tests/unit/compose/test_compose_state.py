@@ -12,7 +12,7 @@ import pytest
 from dttui.errors import UsageError
 from dttui.inventory import demo_inventory
 from dttui.planning.aggregate import aggregate
-from dttui.planning.compose import ComposeState, ProgramKind
+from dttui.planning.compose_state import ComposeState, ProgramKind
 from dttui.planning.planner import plan
 from dttui.planning.summary import estimate_text, network_note, success_message
 from dttui.spec import Job, dump_job, parse_job

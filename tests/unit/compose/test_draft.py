@@ -7,7 +7,7 @@ from pathlib import Path
 from dttui.compose.draft import preview_draft
 from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Severity
 from tests.unit.seed_cluster import SEED
 

@@ -10,7 +10,7 @@ import pytest
 from dtagent.protocol.events import Event, EventKind, Metric
 
 from dttui.engine.alerts import metric_watch
-from dttui.engine.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Alert, MetricWatch, alert_message
+from dttui.engine.alerts.metric_watch import MIN_REPORTS, QUIET_REPORTS, Anomaly, MetricWatch, anomaly_message
 from dttui.jobs import JobDirectory
 from dttui.jobs.decoding import taken
 from dttui.jobs.event_log import EventLog
@@ -25,7 +25,7 @@ def reports(losses: list[float], rank: int = 0, first_step: int = 0) -> list[Met
     ]
 
 
-def feed(watch: MetricWatch, metrics: list[Metric]) -> list[Alert]:
+def feed(watch: MetricWatch, metrics: list[Metric]) -> list[Anomaly]:
     return [alert for metric in metrics for alert in watch.feed(metric)]
 
 
@@ -101,7 +101,7 @@ def test_gradient_norms_are_watched_too() -> None:
 def test_what_has_no_step_and_what_is_not_reported_does_no_harm() -> None:
     assert feed(MetricWatch(), [Metric(0), Metric(0, epoch=0.5, extra={"eval_loss": 2.0})]) == []
     (alert,) = feed(MetricWatch(), [Metric(3, not_finite=["loss"])])
-    assert alert_message("gpu1", alert) == "the loss is not a number any more: rank 3 on gpu1"
+    assert anomaly_message("gpu1", alert) == "the loss is not a number any more: rank 3 on gpu1"
 
 
 def test_ranks_without_end_are_not_all_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +113,8 @@ def test_ranks_without_end_are_not_all_watched(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_alert_is_an_event_that_reads_back_from_disk(tmp_path: object) -> None:
-    alert = Alert("loss", 2, 1240, 9.5, 2.125)
-    message = alert_message("gpu1", alert)
+    alert = Anomaly("loss", 2, 1240, 9.5, 2.125)
+    message = anomaly_message("gpu1", alert)
     assert message == "the loss jumped to 9.5 from about 2.125: rank 2 on gpu1, step 1,240"
     directory = JobDirectory(tmp_path)  # type: ignore[arg-type]  # pytest's Path
     event = EventLog(directory.events).add(EventKind.METRIC_ALERT, message, rank=2, node="gpu1", data=alert.data)

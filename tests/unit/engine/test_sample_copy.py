@@ -15,7 +15,7 @@ from dtagent.protocol.telemetry import HostSample
 from dttui import jobs
 from dttui.engine.copies import metric_copy, sample_copy
 from dttui.engine.copies.log_copy import Cursor
-from dttui.engine.copies.metric_copy import Place, append_metric, read_metrics
+from dttui.engine.copies.metric_copy import ReportPlace, append_metric, read_metrics
 from dttui.engine.copies.sample_copy import SampleCopy
 from dttui.files import thin_out, write_atomic
 from dttui.jobs.curves import curves
@@ -139,7 +139,7 @@ def test_a_later_controller_goes_on_behind_the_newest_whole_sample(tmp_path: Pat
 
 def test_of_metrics_a_later_controller_holds_every_cursor_and_so_many_reports_of_a_rank() -> None:
     directory = jobs.create("long")
-    place, idle = Place(0, "a", "metrics"), Place(0, "b", "metrics")
+    place, idle = ReportPlace(0, "a", "metrics"), ReportPlace(0, "b", "metrics")
     append_metric(directory, Metric(1, step=0), idle, Cursor(5, 7))
     for step in range(1_000):
         append_metric(directory, Metric(0, step=step), place, Cursor(10 * step, 8))
@@ -162,7 +162,7 @@ def few_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_reports")
 def test_reports_stay_within_their_bound_and_curves_go_from_the_first_step_to_the_last() -> None:
     directory = jobs.create("long")
-    quiet, noisy = Place(0, "b", "metrics"), Place(0, "a", "metrics")
+    quiet, noisy = ReportPlace(0, "b", "metrics"), ReportPlace(0, "a", "metrics")
     append_metric(directory, Metric(1, step=0, loss=9.0), quiet, Cursor(5, 7))
     largest = 0
     for step in range(6_000):
@@ -192,7 +192,7 @@ def test_who_follows_reports_sees_each_once_while_older_ones_are_thinned() -> No
     write_atomic(directory.plan, plan_for("a").model_dump_json())
     follower, steps = JobFollower(directory), []
     for step in range(3_000):
-        append_metric(directory, Metric(step % 2, step=step), Place(0, "a", "metrics"), Cursor(step, 8))
+        append_metric(directory, Metric(step % 2, step=step), ReportPlace(0, "a", "metrics"), Cursor(step, 8))
         if step % 20 == 0:
             steps += [event.data["step"] for event in follower.poll()]
     steps += [event.data["step"] for event in follower.poll()]
@@ -205,5 +205,5 @@ def test_where_no_room_is_for_thinning_reports_all_are_kept() -> None:
     directory = jobs.create("long")
     directory.metrics.with_suffix(".tmp").mkdir()
     for step in range(2_500):
-        append_metric(directory, Metric(0, step=step, loss=0.5), Place(0, "a", "metrics"), Cursor(step, 8))
+        append_metric(directory, Metric(0, step=step, loss=0.5), ReportPlace(0, "a", "metrics"), Cursor(step, 8))
     assert len(directory.metrics.read_text().splitlines()) == 2_500

@@ -12,7 +12,7 @@ from dttui.fleet.live import EnvironmentStatus
 from dttui.fleet.states import EnvironmentState
 from dttui.i18n import Message, retell, set_language, speaking
 from dttui.inventory.models import GpuResources, Inventory, Resources
-from dttui.planning.compose import ComposeState
+from dttui.planning.compose_state import ComposeState
 from dttui.planning.models import Finding, Severity
 from dttui.planning.planner import plan
 from dttui.preflight.occupation import check_room

@@ -17,7 +17,7 @@ STEP_S = 1.0
 _MINUTE_S = 60.0
 
 
-class Readings:
+class HostCurves:
     """Keeps the points, the older the fewer."""
 
     def __init__(self) -> None:

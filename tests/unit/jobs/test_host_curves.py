@@ -15,7 +15,7 @@ from dttui.files import append_line
 from dttui.jobs.curves import HISTORY, Axis
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower, lines_throughout
-from dttui.jobs.readings import Readings
+from dttui.jobs.host_curves import HostCurves
 from tests.unit.jobs.test_follow import plan_for
 
 
@@ -25,37 +25,37 @@ def reading(seconds: float, *loads: int | None, clock: float = 1e9) -> HostSampl
 
 
 def test_a_curve_is_of_all_gpus_of_the_job_and_of_no_others() -> None:
-    readings = Readings()
+    found = HostCurves()
     for minute in range(3):
         first, second = reading(60 * minute, 90, 60), reading(60 * minute, 5, 30 * minute)
-        readings.take([("a", first, (0, 1)), ("b", second, (1,))], "x")
-    (curve,) = readings.curves()
+        found.take([("a", first, (0, 1)), ("b", second, (1,))], "x")
+    (curve,) = found.curves()
     assert (curve.name, curve.axis, curve.declared.plot) == ("utilization_percent", Axis.MINUTE, "utilisation")
     assert curve.points == ((0, 50), (1, 60), (2, 70))
 
 
 def test_what_no_gpu_tells_is_no_point() -> None:
-    readings = Readings()
-    readings.take([("a", reading(0, None), (0,))], "x")
-    readings.take([], "x")
-    assert readings.curves() == ()
+    found = HostCurves()
+    found.take([("a", reading(0, None), (0,))], "x")
+    found.take([], "x")
+    assert found.curves() == ()
 
 
 def test_clocks_that_differ_or_are_set_back_leave_the_time_since_the_first_reading() -> None:
-    readings = Readings()
+    found = HostCurves()
     for second in range(0, 240, 30):
         early = reading(second, 40, clock=1e9 if second < 120 else 0.9e9)
         late = reading(second, 60, clock=1.5e9)
-        readings.take([("a", early, (0,)), ("b", late, (0,))], "x")
-    (curve,) = readings.curves()
+        found.take([("a", early, (0,)), ("b", late, (0,))], "x")
+    (curve,) = found.curves()
     assert [position for position, _value in curve.points] == [second / 60 for second in range(0, 240, 30)]
 
 
 def test_a_curve_of_weeks_stays_short_and_goes_from_its_beginning_to_its_end() -> None:
-    readings = Readings()
+    found = HostCurves()
     for second in range(3 * HISTORY):
-        readings.take([("a", reading(second, second % 100), (0,))], "x")
-    (curve,) = readings.curves()
+        found.take([("a", reading(second, second % 100), (0,))], "x")
+    (curve,) = found.curves()
     places = [position for position, _value in curve.points]
     assert HISTORY // 4 <= len(places) <= HISTORY
     assert (places[0], places[-1]) == (0, (3 * HISTORY - 1) / 60)
