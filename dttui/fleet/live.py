@@ -137,9 +137,9 @@ class Fleet:
             while True:
                 samples = await client.telemetry(after, TELEMETRY_WAIT_S)
                 if samples:
-                    after = samples[-1].seq
-                    state, reason = _judge(samples[-1])
-                    self._set(key, state, reason=reason, hint="", sample=samples[-1])
+                    after, sample = samples[-1].seq, samples[-1].sample
+                    state, reason = _judge(sample)
+                    self._set(key, state, reason=reason, hint="", sample=sample)
         finally:
             with contextlib.suppress(HostError):
                 await client.close()

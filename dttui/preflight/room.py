@@ -39,7 +39,7 @@ async def read_sample(client: AgentClient, facts: HostFacts, after: int | None) 
     deadline = time.monotonic() + GPU_WAIT_S
     while True:
         samples = await client.telemetry(after, SAMPLE_WAIT_S)
-        sample = samples[-1] if samples else None
+        sample = samples[-1].sample if samples else None
         is_late = time.monotonic() > deadline
         # A daemon that is only just starting has not heard from the GPUs' driver yet.
         if sample is not None and (sample.gpus or not facts.gpus or is_late):

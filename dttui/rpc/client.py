@@ -12,7 +12,6 @@ from dtagent.protocol import rpc, sentences
 from dtagent.protocol.greeting import HelloReply, HelloRequest
 from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.said import said_at_end
-from dtagent.protocol.telemetry import HostSample, TelemetryRequest
 from pydantic import TypeAdapter, ValidationError
 
 from dttui import __version__
@@ -23,7 +22,7 @@ from dttui.inventory.models import Environment
 from dttui.rpc.answers import Answers
 from dttui.rpc.bounds import cut
 from dttui.rpc.flow_control import FlowControl
-from dttui.rpc.sample_rows import MOST_SAMPLES, WATCHED
+from dttui.rpc.sample_rows import MOST_SAMPLES, WATCHED, ReceivedSample
 from dttui.rpc.token_bucket import TokenBucket
 from dttui.sanitize import clean
 from dttui.timestamps import timestamp_or
@@ -126,7 +125,7 @@ class AgentClient:
 
         Args:
             method: a method of the agent.
-            request: a dataclass of dtagent.protocol, or `None`.
+            request: a dataclass of dtagent.protocol, or what it is encoded to; or `None`.
             reply: what the answer is decoded to.
             timeout_s: how long to ask and to wait for the answer.
             brings: bytes that come along with the request, where the agent takes such.
@@ -139,8 +138,8 @@ class AgentClient:
             raise self._lost
         await self._take_turn(method)
         number = next(self._numbers)
-        params = {} if request is None else rpc.to_wire(request)
-        message = rpc.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, brings)
+        params = request if isinstance(request, str) else rpc.encode_value(rpc.to_wire(request or {}))
+        message = rpc.encode_call(number, method, params, brings)
         was_sent = False
 
         async def exchange() -> tuple[dict[str, Any], int]:
@@ -169,7 +168,7 @@ class AgentClient:
                 _("{host}: the agent's answer to {method} makes no sense").format(host=self.name, method=method),
             ) from error
 
-    async def telemetry(self, after_seq: int | None, wait_s: float) -> list[HostSample]:
+    async def telemetry(self, after_seq: int | None, wait_s: float) -> list[ReceivedSample]:
         """Wait for samples after a number, with the fields of `WATCHED`; empty where none came in time.
 
         Raises:
@@ -177,8 +176,8 @@ class AgentClient:
             AgentError: the agent refused.
         """
         most = min(max(1, self.flow_control.grant_bytes // SAMPLE_BYTES), MOST_SAMPLES)
-        request = TelemetryRequest(after_seq, wait_s, most, select=WATCHED.fields)
-        samples = WATCHED.samples(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
+        request = WATCHED.request(after_seq, wait_s, most)
+        samples = WATCHED.received(await self.call("telemetry", request, WATCHED.reply, wait_s + 20))
         self._delay("telemetry", self._samples.spend(len(samples)))
         return samples
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import field, make_dataclass
 from typing import Annotated, Any, get_type_hints
 
 from dtagent.protocol import rpc
-from dtagent.protocol.columns import unpack
+from dtagent.protocol.columns import as_told, unpack
 from dtagent.protocol.metric_fields import watched_fields
-from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetrySelection
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample, TelemetryRequest, TelemetrySelection
 from pydantic import Field
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 MOST_SAMPLES = 60
 """Asked for at once. Where more come nothing is taken: to check thousands holds up all that this process follows."""
@@ -20,6 +21,46 @@ _AT_MOST = Field(max_length=MOST_SAMPLES)
 _TUPLE: Any = tuple
 _LIST: Any = list
 _DICT: Any = dict
+
+
+class ReceivedSample:
+    """A sample as it came and was checked: it can be written down without an object being made of it.
+
+    Args:
+        row: of the fields.
+        fields: that were asked for.
+    """
+
+    def __init__(self, row: Sequence[Any], fields: TelemetrySelection) -> None:
+        self.seq: int = row[0]
+        self.time: float = row[1]
+        self._row = row
+        self._fields = fields
+
+    @property
+    def sample(self) -> HostSample:
+        """What it says, for whoever looks at it."""
+        return unpack(self._row, self._fields)
+
+    def line(self) -> str:
+        """Return it as a job's directory keeps it."""
+        return to_json(as_told(self._row, self._fields), exclude_none=True).decode()
+
+
+class WholeSample(ReceivedSample):
+    """One of an agent that knows no selection."""
+
+    def __init__(self, sample: HostSample) -> None:
+        self.seq, self.time, self._sample = sample.seq, sample.time, sample
+
+    @property
+    def sample(self) -> HostSample:
+        """What it says."""
+        return self._sample
+
+    def line(self) -> str:
+        """Return it as a job's directory keeps it."""
+        return json.dumps(rpc.to_wire(self._sample))
 
 
 class Selection:
@@ -33,6 +74,7 @@ class Selection:
 
     def __init__(self, host: Sequence[str], gpu: Sequence[str], rank: Sequence[str]) -> None:
         self.fields = TelemetrySelection(list(host), list(gpu), list(rank))
+        self._encoded = rpc.encode_value(rpc.to_wire(self.fields))
         ranks: Any = _DICT[str, _columns(RankSample, rank)]
         row = _TUPLE[int, float, _TUPLE[_types(HostSample, host)], _columns(GpuSample, gpu), ranks]
         self.reply: type[Any] = make_dataclass(
@@ -45,9 +87,20 @@ class Selection:
             frozen=True,
         )
 
+    def received(self, reply: Any) -> list[ReceivedSample]:
+        """Return the samples in an answer, as they came."""
+        if reply.rows is None:
+            return [WholeSample(sample) for sample in reply.samples]
+        return [ReceivedSample(row, self.fields) for row in reply.rows]
+
     def samples(self, reply: Any) -> list[HostSample]:
         """Return the samples in an answer."""
-        return list(reply.samples) if reply.rows is None else [unpack(row, self.fields) for row in reply.rows]
+        return [item.sample for item in self.received(reply)]
+
+    def request(self, after_seq: int | None, wait_s: float, most: int) -> str:
+        """Return the parameters of a request for samples after a number, encoded; the fields were, once and for all."""
+        params = rpc.encode_value(rpc.to_wire(TelemetryRequest(after_seq, wait_s, most)))
+        return f'{params[:-1]},"select":{self._encoded}}}'
 
 
 def _types(kind: type, names: Sequence[str]) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from dtagent.protocol.attempt_key import AttemptKey
-from dtagent.protocol.telemetry import HostSample
 
 from dttui import jobs
 from dttui.engine.attempt_log import AttemptLog
@@ -25,6 +24,7 @@ from dttui.errors import HostError
 from dttui.inventory.models import Environment
 from dttui.jobs.event_log import EventLog
 from dttui.rpc.client import AgentClient
+from dttui.rpc.sample_rows import ReceivedSample
 from dttui.transport.local import LocalTransport
 from dttui.transport.questions import Nobody
 from tests.agent.conversation import Conversation, processes_with
@@ -185,7 +185,7 @@ async def test_samples_that_leap_keep_nobody_busy(
     asked: list[float] = []
     ask = AgentClient.telemetry
 
-    async def noted(client: AgentClient, *arguments: Any) -> list[HostSample]:
+    async def noted(client: AgentClient, *arguments: Any) -> list[ReceivedSample]:
         asked.append(asyncio.get_running_loop().time())
         return await ask(client, *arguments)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from dtagent.protocol.notices import Notice
@@ -45,6 +46,9 @@ _PARTS: dict[str, type] = {
 }
 """Fields whose values are lists of dataclasses."""
 
+_OBJECTS = frozenset((*_PARTS, *(name for name in (*EVERYTHING.host, *EVERYTHING.gpu) if name.endswith(NOTICE))))
+"""Fields whose values are made of plain ones."""
+
 _DICTIONARIES = ("network_receive_bytes_per_s", "network_transmit_bytes_per_s")
 """Host fields that are empty, not `None`, where nothing is known."""
 
@@ -80,18 +84,25 @@ def unpack(row: Sequence[Any], selection: TelemetrySelection) -> HostSample:
 
     A row without GPU indices counts the GPUs from 0; ranks need `rank` and `pid` to be told.
     """
+    told = as_told(row, selection)
+    told["gpus"] = [GpuSample(**_built(cells)) for cells in told["gpus"]]
+    told["ranks"] = {job: [RankSample(**cells) for cells in items] for job, items in told["ranks"].items()}
+    return HostSample(**_built(told))
+
+
+def as_told(row: Sequence[Any], selection: TelemetrySelection) -> dict[str, Any]:
+    """Return what `to_wire` makes of the sample in a row, but that the values are as they stand in the row."""
     seq, time, host, gpus, ranks = row
-    values = {name: _build(name, value) for name, value in zip(selection.host, host, strict=True) if value is not None}
-    return HostSample(
-        seq=seq,
-        time=time,
-        **values,
-        gpus=[GpuSample(**{"index": index, **cells}) for index, cells in enumerate(_cells(gpus, selection.gpu))],
-        ranks={
-            job: [RankSample(**cells) for cells in _cells(columns, selection.rank) if {"rank", "pid"} <= cells.keys()]
+    return {
+        "seq": seq,
+        "time": time,
+        **{name: value for name, value in zip(selection.host, host, strict=True) if value is not None},
+        "gpus": [{"index": index, **cells} for index, cells in enumerate(_cells(gpus, selection.gpu))],
+        "ranks": {
+            job: [cells for cells in _cells(columns, selection.rank) if "rank" in cells and "pid" in cells]
             for job, columns in ranks.items()
         },
-    )
+    }
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -122,12 +133,17 @@ def _pick(values: Sequence[Any], positions: Sequence[int | None]) -> list[Any]:
 
 def _cells(columns: Sequence[Sequence[Any] | None], names: Sequence[str]) -> list[dict[str, Any]]:
     """Turn columns into a dictionary an item, without what is `None`."""
-    count = max((len(column) for column in columns if column is not None), default=0)
-    cells: list[dict[str, Any]] = [{} for _ in range(count)]
-    for name, column in zip(names, columns, strict=True):
-        for item, value in zip(cells, column or (), strict=False):
-            if value is not None:
-                item[name] = _build(name, value)
+    told = [(name, column) for name, column in zip(names, columns, strict=True) if column is not None]
+    kept = [name for name, _column in told]
+    items = zip_longest(*(column for _name, column in told))
+    if not any(None in column for _name, column in told) and len({len(column) for _name, column in told}) == 1:
+        return [dict(zip(kept, item, strict=True)) for item in items]
+    return [{name: value for name, value in zip(kept, item, strict=True) if value is not None} for item in items]
+
+
+def _built(cells: dict[str, Any]) -> dict[str, Any]:
+    for name in _OBJECTS & cells.keys():
+        cells[name] = _build(name, cells[name])
     return cells
 
 

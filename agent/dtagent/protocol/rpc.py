@@ -151,7 +151,20 @@ class RequestReader:
 
 def encode(message: dict[str, Any], brings: bytes = b"") -> bytes:
     """Return one frame, newline included, with the bytes it brings. Raises ValueError for NaN, which JSON lacks."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _framed(encode_value(message), brings)
+
+
+def encode_call(number: int, method: str, params: str, brings: bytes = b"") -> bytes:
+    """Return the frame of a request whose parameters are encoded already, as `encode` does."""
+    return _framed(f'{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}', brings)
+
+
+def encode_value(value: Any) -> str:
+    """Return plain JSON values as they stand in a frame. Raises ValueError for NaN, which JSON lacks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _framed(text: str, brings: bytes) -> bytes:
     # A name that was no UTF-8 comes as lone surrogates, which UTF-8 cannot carry either.
     line = text.encode(errors="replace") + b"\n"
     return b"+%d %b%b" % (len(brings), line, brings) if brings else line

@@ -117,6 +117,9 @@ class AlertWatch:
         self._node_states: dict[str, str] = {}
         self._gpu_ids: dict[str, Sequence[int]] = {}
         """Node → GPUs that the job has there; others are somebody else's."""
+        readings = (*_HOST_READINGS, *_GPU_READINGS)
+        self.watches_samples = any(rule.metric is not None and rule.metric.metric in readings for rule in self._rules)
+        """Whether any of them is about what hosts read."""
         self._timers: dict[str, list[asyncio.TimerHandle]] = {}
         """Of the states of each node that have to last."""
 

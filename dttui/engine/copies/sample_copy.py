@@ -7,12 +7,12 @@ import json
 import random
 from pathlib import Path
 
-from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import HostSample
 
 from dttui.files import cut_torn_line, thin_out
 from dttui.jobs.backlog import Backlog
 from dttui.jobs.following import newest_line
+from dttui.rpc.sample_rows import ReceivedSample, WholeSample
 
 MOST_BYTES = 32 << 20
 """Of one host; eight GPUs fill it in about five hours."""
@@ -46,10 +46,10 @@ class SampleCopy:
             return int(json.loads(newest_line(self._path) or b"")["seq"])
         return None
 
-    def append(self, sample: HostSample) -> None:
+    def append(self, sample: HostSample | ReceivedSample) -> None:
         """Keep a sample."""
-        line = json.dumps(to_wire(sample))
-        if not self._backlog.append(self._path, line, most_bytes=MOST_UNWRITTEN_BYTES):
+        kept = WholeSample(sample) if isinstance(sample, HostSample) else sample
+        if not self._backlog.append(self._path, kept.line(), most_bytes=MOST_UNWRITTEN_BYTES):
             return
         size = self._path.stat().st_size
         if size > self._due_bytes:

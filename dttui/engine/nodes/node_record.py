@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.logs import FollowReply, LogChunk
-from dtagent.protocol.telemetry import HostSample
 
 from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.alerts.metric_watch import Anomaly, MetricWatch
@@ -29,6 +28,7 @@ from dttui.jobs.backlog import Backlog
 from dttui.jobs.metrics import MetricStream
 from dttui.planning.models import PlannedNode
 from dttui.redaction import Redaction
+from dttui.rpc.sample_rows import ReceivedSample
 
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
@@ -157,7 +157,9 @@ class NodeRecord:
             if not self.is_catching_up:
                 self._shared.alerts.see_log(self._name, chunk.stream, data)
 
-    def keep_samples(self, samples: Sequence[HostSample], clock_offset_s: float, *, is_over: bool) -> HostSample | None:
+    def keep_samples(
+        self, samples: Sequence[ReceivedSample], clock_offset_s: float, *, is_over: bool
+    ) -> ReceivedSample | None:
         """Keep those that are new; return the newest, `None` where none is.
 
         Args:
@@ -174,8 +176,8 @@ class NodeRecord:
             newest = sample
             with contextlib.suppress(OSError):  # It was removed in this moment.
                 self._samples.append(sample)
-            if not (self.is_catching_up or is_over):
-                self._shared.alerts.see_sample(self._name, sample, clock_offset_s)
+            if self._shared.alerts.watches_samples and not (self.is_catching_up or is_over):
+                self._shared.alerts.see_sample(self._name, sample.sample, clock_offset_s)
         return newest
 
     def finish(self) -> None:

@@ -15,7 +15,6 @@ from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
 from dtagent.protocol.logs import FollowReply, FollowRequest
 from dtagent.protocol.meeting import Numbering
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.telemetry import HostSample
 
 from dttui.engine.awake import has_just_woken
 from dttui.engine.nodes.node_record import NodeRecord, Shared
@@ -33,6 +32,7 @@ from dttui.inventory.models import Environment
 from dttui.jobs import JobDirectory
 from dttui.planning.models import PlannedNode
 from dttui.rpc.client import AgentClient
+from dttui.rpc.sample_rows import ReceivedSample
 from dttui.timestamps import timestamp_or
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
@@ -348,7 +348,7 @@ class NodeRun:
         while (newest := await self._take_samples(0.0)) and newest.time < until:
             pass
 
-    async def _take_samples(self, wait_s: float) -> HostSample | None:
+    async def _take_samples(self, wait_s: float) -> ReceivedSample | None:
         samples = await (await self.connect()).telemetry(self.record.last_sample, wait_s)
         if self.silent_since is None:  # It is `follow` that ends a silence.
             self.heard_at = time.time()

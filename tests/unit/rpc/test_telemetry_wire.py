@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dtagent.protocol import rpc
 from dtagent.protocol.columns import Picker, pack
-from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample, RankSample, TelemetryReply
+from dtagent.protocol.notices import Notice
+from dtagent.protocol.telemetry import (
+    DeviceRate,
+    GpuProcess,
+    GpuSample,
+    HostSample,
+    RankSample,
+    TelemetryReply,
+    TelemetryRequest,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from dttui.engine.copies.sample_copy import SampleCopy
+from dttui.rpc import sample_rows
 from dttui.rpc.sample_rows import WATCHED, Selection, decode_frame
 
 TEN_FIELDS = (
@@ -53,6 +65,74 @@ def test_what_is_watched_comes_over_whole() -> None:
     assert received.gpus[1] == GpuSample(1, error="GPU is lost")
     assert received.gpus[0].processes == [GpuProcess(4711, "li", 70000)]
     assert (received.seq, received.cpu_percent, received.memory_total_mib) == (5, 3.5, 10)
+
+
+counts = st.none() | st.integers(0, 10**19)
+shares = st.none() | st.floats(-1e19, 1e19)
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+gpus = st.builds(
+    GpuSample,
+    st.integers(0, 99),
+    counts,
+    power_w=shares,
+    throttle_reasons=st.none() | st.lists(words, max_size=2),
+    processes=st.none() | st.lists(st.builds(GpuProcess, st.integers(0, 9), st.none() | words, counts), max_size=2),
+    error=st.none() | words,
+    error_notice=st.none() | st.builds(Notice, words, st.dictionaries(words, words, max_size=2)),
+)
+ranks = st.builds(RankSample, st.integers(0, 99), st.integers(1, 9), shares, counts, state=st.none() | words)
+samples = st.builds(
+    HostSample,
+    st.integers(0, 10**19),
+    st.floats(0, 1e12),
+    shares,
+    network_receive_bytes_per_s=st.dictionaries(words, st.floats(0, 1e12), max_size=2),
+    gpus=st.lists(gpus, max_size=3),
+    ranks=st.dictionaries(words, st.lists(ranks, min_size=1, max_size=3), max_size=2),
+    network_errors=st.none() | st.dictionaries(words, st.integers(0, 9), max_size=2),
+    rdma=st.none() | st.lists(st.builds(DeviceRate, words, st.integers(0, 9), st.integers(0, 9), counts), max_size=2),
+)
+
+
+@given(samples, st.booleans())
+def test_a_sample_that_is_kept_as_it_came_reads_as_what_it_says(sample: HostSample, is_whole: bool) -> None:
+    line = (
+        rpc.encode({"id": 7, "result": rpc.to_wire(TelemetryReply([sample]))}) if is_whole else frame(sample, WATCHED)
+    )
+    reply = TypeAdapter(WATCHED.reply).validate_python(json.loads(line)["result"])
+    (received,) = WATCHED.received(reply)
+    kept = TypeAdapter(HostSample).validate_json(received.line())
+    assert kept == received.sample == TypeAdapter(HostSample).validate_python(rpc.to_wire(received.sample))
+    assert (received.seq, received.time) == (kept.seq, kept.time) == (sample.seq, sample.time)
+
+
+def test_a_sample_is_kept_without_an_object_being_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = HostSample(5, 1.5, 3.5, gpus=[gpu(0), gpu(1)], ranks={"job": [RankSample(4, 99)]})
+    reply = TypeAdapter(WATCHED.reply).validate_python(decode_frame(frame(sample, WATCHED))["result"])
+    made: list[object] = []
+    monkeypatch.setattr(sample_rows, "unpack", made.append)
+    (received,) = WATCHED.received(reply)
+    SampleCopy(tmp_path / "gpu1.jsonl").append(received)
+    assert made == []
+    (line,) = (tmp_path / "gpu1.jsonl").read_text().splitlines()
+    assert [item["temperature_c"] for item in json.loads(line)["gpus"]] == [64, 65]
+
+
+def test_the_fields_are_encoded_once_for_all_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    selection = Selection(("cpu_percent",), TEN_FIELDS, ("rank",))
+    encoded: list[object] = []
+    encode = rpc.encode_value
+
+    def counted(value: object) -> str:
+        encoded.append(value)
+        return encode(value)
+
+    monkeypatch.setattr(rpc, "encode_value", counted)
+    for after in (None, 7):
+        told = json.loads(rpc.encode_call(3, "telemetry", selection.request(after, 10.0, 60)))
+        wanted = rpc.to_wire(TelemetryRequest(after, 10.0, 60, select=selection.fields))
+        assert told == {"jsonrpc": "2.0", "id": 3, "method": "telemetry", "params": wanted}
+    assert "select" not in str(encoded)
 
 
 def test_an_older_agent_that_sends_whole_samples_is_understood() -> None:
