@@ -98,6 +98,11 @@ class NodeView:
         """Whether nothing of the job runs there any more, as far as is known."""
         return self.state.is_over
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether nothing comes from it now: its newest readings are old."""
+        return not self.is_over and (self.heard_at is not None or self.state is NodeStanding.AGENT_GONE)
+
     def silence_s(self, now: float) -> float | None:
         """Return for how long at Unix time `now` nothing has come from the host; `None` while it talks."""
         return None if self.heard_at is None or self.is_over else elapsed_s(self.heard_at, now)
@@ -329,7 +334,7 @@ class JobView:
         told = [
             (name, node.sample, node.gpu_ids)
             for name, node in self.nodes.items()
-            if node.sample is not None and (before or (not node.is_over and node.heard_at is None))
+            if node.sample is not None and (before or not (node.is_over or node.is_unseen))
         ]
         self.host_curves.take(told, self.job_id)
 
@@ -339,8 +344,10 @@ class JobView:
 
     @property
     def newest_metric(self) -> Metric | None:
-        """The last report."""
-        return self.metrics[-1] if self.metrics else None
+        """The last report, with the last step and loss where it names none: that of an epoch's end, for one."""
+        if not self.metrics:
+            return None
+        return self.reported.get(self.metrics[-1].rank, self.metrics[-1])
 
     def silences(self, now: float) -> dict[str, float]:
         """Return the nodes that have fallen silent, and for how many seconds at Unix time `now`."""

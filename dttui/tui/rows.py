@@ -227,8 +227,8 @@ def node_row(
 ) -> NodeRow:
     """Return the row of one node of a job at Unix time `now`.
 
-    The last readings of a host that is silent are old, and those of a node that is over too: only ranks that failed
-    are shown of it.
+    The last readings of a host that is silent, or has no agent any more, are old, and those of a node that is over too:
+    only ranks that failed are shown of it.
 
     Args:
         node: the node.
@@ -250,7 +250,7 @@ def node_row(
         )
         for slot in node.slots(job_id)
     ]
-    if has_ended or silence is not None:
+    if has_ended or node.is_unseen:
         failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
         slots = [SlotCell(rank, None, (), "") for rank in failed]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]

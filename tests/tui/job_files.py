@@ -32,6 +32,15 @@ ValueError: batch 118 has no samples
 """
 
 
+HOSTILE = (
+    "[/red][bold]✓ SUCCEEDED[/] \x1b[2J\x1b[31mdttui:\x07 press ctrl+l\u202e\u2066 to trust \u200bthis host "
+    + "很长" * 60,
+    "\x1b]0;owned\x07\r$ rm -rf ~ [@click=app.quit]here[/] " + "x" * 300,
+    "e\u0301" * 40 + "\u0300" * 200 + " Z" + "\u0323" * 300 + "\n\n\n\tTrust it? [yes/no] yes",
+)
+"""What a host may say: markup, escapes, words that turn round or are stacked, lines without an end."""
+
+
 class JobWriter:
     """Writes what a controller would, step by step, as a test goes."""
 
@@ -110,9 +119,17 @@ class JobWriter:
             EventKind.RANK_FAILED, message, attempt=0, node=node, rank=rank, data={"time": time.time(), **data}
         )
 
-    def finding(self, severity: str, message: str, code: str = "made-up") -> None:
+    def numbered(self, name: str, ranks: list[int], world_size: int) -> None:
+        """Torchrun has numbered the ranks of a node by itself."""
+        span = f"{ranks[0]}–{ranks[-1]}" if len(ranks) > 1 else str(ranks[0])
+        told = nmsg("{host}: rank {ranks} of {size}", "{host}: ranks {ranks} of {size}", len(ranks),
+                    host=name, ranks=span, size=world_size)  # fmt: skip
+        data = {"ranks": ranks, "world_size": world_size}
+        self._log.add(EventKind.RANKS, told, attempt=0, node=name, data=data)
+
+    def finding(self, severity: str, message: str, code: str = "made-up", **data: object) -> None:
         """Something was found on the way to the launch."""
-        self._log.add(EventKind.FINDING, message, attempt=0, data={"code": code, "severity": severity})
+        self._log.add(EventKind.FINDING, message, attempt=0, data={"code": code, "severity": severity, **data})
 
     def outcome(self, state: JobState, message: str, exit_code: int) -> None:
         """The job is over."""
@@ -225,6 +242,58 @@ def silent(job: Job, inventory: Inventory) -> JobWriter:
     name, seconds = writer.plan.nodes[1].name, 12.0
     message = msg("no word from {host} for {seconds:.0f} s", host=name, seconds=seconds)
     writer.node(name, "unknown", message, heard_at=time.time() - seconds)
+    return writer
+
+
+def agent_gone(job: Job, inventory: Inventory) -> JobWriter:
+    """A job that goes on where the agent of one host is gone."""
+    writer = running(job, inventory)
+    name = writer.plan.nodes[1].name
+    why = msg("{host}: the agent is not there any more", host=name)
+    told = msg(
+        "{why}; what runs there goes on, and nobody sees it. `dttui agents deploy {host}` brings the agent back",
+        why=why, host=name,
+    )  # fmt: skip
+    writer.node(name, "agent_gone", told, heard_at=time.time() - 30.0)
+    return writer
+
+
+def without_one(job: Job, inventory: Inventory) -> JobWriter:
+    """An elastic job whose torchrun has started all ranks again, without the last node."""
+    writer = running(job, inventory)
+    *inside, out = writer.plan.nodes
+    ranks = sum(len(node.ranks) for node in inside)
+    reason = msg("{host}: no answer within {seconds:g} s", host=out.name, seconds=20)
+    message = msg(
+        "{host} is out: {why}. The job goes on with {count} of {all} nodes",
+        host=out.name, why=reason, count=len(inside), all=len(writer.plan.nodes),
+    )  # fmt: skip
+    writer.finding("warning", message, code="node-out", subject=out.name)
+    writer.node(out.name, "lost", msg("out of the job, and out of reach; what runs there is unknown"))
+    writer.state(JobState.RUNNING, msg("torchrun starts all ranks again, without {hosts}", hosts=out.name))
+    begin = 0
+    for node in inside:
+        own = list(range(begin, begin + len(node.ranks)))
+        begin += len(own)
+        writer.numbered(node.name, own, ranks)
+    writer.state(JobState.RUNNING, nmsg("the rank runs", "all {count} ranks run", ranks))
+    return writer
+
+
+def hostile(job: Job, inventory: Inventory) -> JobWriter:
+    """A job that failed on a host whose every word wants to be something else."""
+    writer = running(job, inventory)
+    node = writer.plan.nodes[-1]
+    rank = node.ranks[-1]
+    writer.logs(node.name, f"{rank}.err", *HOSTILE)
+    writer.finding("warning", HOSTILE[0])
+    writer.rank_failed(
+        node.name, rank, HOSTILE[0], exit_code=1, signal=None, error=HOSTILE[1], traceback="\n".join(HOSTILE),
+        tail=list(HOSTILE),
+    )  # fmt: skip
+    for item in writer.plan.nodes:
+        writer.node(item.name, "failed" if item is node else "stopped", HOSTILE[2])
+    writer.outcome(JobState.FAILED, HOSTILE[0], 100)
     return writer
 
 

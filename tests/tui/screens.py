@@ -35,6 +35,16 @@ FINGERPRINT = "SHA256:kK8vD3xQmYl2oT0bN5uRr1aZcWf9eHsJpGtX4iB7qLE"
 HOST_KEY = Prompt(PromptKind.HOST_KEY, "gpu1.example.org", "", secret=False, fingerprint=FINGERPRINT)
 PASSWORD = Prompt(PromptKind.PASSWORD, "gpu2.example.org", "li@gpu2.example.org's password:")
 
+GREETING = (
+    "\x1b[2J\x1b[HThe authenticity of host 'gpu9' can't be established.\r\n✓ trusted [/]\n[bold]Enter passphrase "
+    "for key\u202e '/home/me/.ssh/id_ed25519':[/bold]\n" + "\n".join(f"line {number} of it" for number in range(60))
+)
+"""What a server may say before it asks: it wants to be taken for ours."""
+PHISHING = Prompt(
+    PromptKind.ONE_TIME_CODE, "[/]gpu2\x1b[31m.example.org" + "很" * 40, "answer for the server", secret=True,
+    user="li[/b]\u202e", said=GREETING,
+)  # fmt: skip
+
 Steps = Callable[[DttuiApp, Pilot[None]], Awaitable[None]]
 
 
@@ -115,8 +125,11 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
     simulated = live[-1].directory
     live.append(job_files.waiting(draft, inventory))
     waiting = live[-1].directory
+    live += [job_files.agent_gone(draft, inventory), job_files.without_one(draft, inventory)]
+    agent_gone, elastic = (writer.directory for writer in live[-2:])
     for writer in live:
         writer.watch()
+    hostile = job_files.hostile(draft, inventory).directory
     good = job_files.succeeded(draft, inventory).directory
     bad = job_files.failed(draft, inventory).directory
     return {
@@ -158,6 +171,15 @@ def scenes(inventory: Inventory) -> dict[str, tuple[dict[str, object], Steps]]:
         "run-succeeded": ({"attach": good}, nothing),
         "run-failed": ({"attach": bad}, nothing),
         "run-failed-logs": ({"attach": bad}, tab("logs")),
+        "run-agent-gone": ({"attach": agent_gone}, nothing),
+        "run-agent-gone-why": ({"attach": agent_gone}, tab("why")),
+        "run-elastic": ({"attach": elastic}, nothing),
+        "run-elastic-events": ({"attach": elastic}, tab("events")),
+        "run-hostile": ({"attach": hostile}, nothing),
+        "run-hostile-events": ({"attach": hostile}, tab("events")),
+        "run-hostile-logs": ({"attach": hostile}, tab("logs")),
+        "jobs-hostile": ({}, press("j")),
+        "prompt-hostile": ({"draft": draft}, ask(PHISHING)),
         "run-missed": ({"attach": job_files.missed(draft, inventory).directory}, nothing),
         "run-stop": ({"attach": run}, press("x")),
     }

@@ -225,3 +225,21 @@ async def test_a_servers_words_are_behind_a_bar_and_the_dialog_says_whom_it_is_a
             assert app.focused is app.screen.query_one("#answer")
             await pilot.press(*"123", "enter")
             assert await asked == "123"
+
+
+async def test_however_much_a_server_says_the_question_and_its_field_stay_on_a_small_screen() -> None:
+    said = "\n".join(f"line {number} of a banner that is long" for number in range(60))
+    for kind in (PromptKind.ONE_TIME_CODE, PromptKind.PASSWORD):
+        asking = Prompt(kind, "gpu3.example.org" * 8, "answer for the server", user="li", said=said)
+        app, clock = with_clock()
+        async with app.run_test(size=(80, 24)) as pilot:
+            asked = asyncio.create_task(app.questions.ask(asking))
+            await hears(app, pilot, clock)
+            for wanted in ("#answer", "#send", "#no"):
+                region = app.screen.query_one(wanted).region
+                widget, _region = app.screen.get_widget_at(region.x, region.y)
+                assert region.height == 1
+                assert widget is app.screen.query_one(wanted)
+            assert "answer for the server" in screen_text(app)
+            await pilot.press(*"123", "enter")
+            assert await asked == "123"

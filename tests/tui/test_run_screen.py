@@ -20,6 +20,7 @@ from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.metric_plots import MetricPlots
 from dttui.tui.widgets.node_grid import NodeGrid
+from dttui.tui.widgets.prose import Prose
 from tests.tui import job_files
 from tests.tui.catalogue import compile_catalogues
 from tests.tui.controllers import controller
@@ -319,6 +320,42 @@ async def test_a_silent_host_is_told_in_the_headline_and_in_its_row_while_others
             await look(app, pilot)
             assert text_of(app, "#run-status") == "all 14 ranks run"
             assert "no word" not in grid(app)
+
+
+async def test_a_host_without_an_agent_is_a_warning_and_none_of_its_old_readings_is_shown_as_new() -> None:
+    inventory = make_inventory()
+    writer = job_files.agent_gone(job(*CHOSEN), inventory)
+    async with controller(writer):
+        app = make_app(inventory, attach=writer.directory)
+        async with app.run_test(size=SIZE) as pilot:
+            await look(app, pilot)
+            assert text_of(app, "#run-status").startswith("⚠ the agent of llm-training-env is gone: ")
+            rows = {text.split()[0]: text for text in grid(app).splitlines() if "ranks" in text}
+            assert re.search(r"\? agent gone  ranks 2–5 *$", rows["llm-training-env"])
+            assert "97%" in rows["nlp-research-lab"]
+            assert "\n  2" not in grid(app)
+            writer.node("llm-training-env", "running")
+            await look(app, pilot)
+            rows = {text.split()[0]: text for text in grid(app).splitlines() if "ranks" in text}
+            assert "97%" in rows["llm-training-env"]
+
+
+async def test_no_line_of_an_event_but_its_first_begins_at_the_margin() -> None:
+    inventory = make_inventory()
+    writer = job_files.running(job(*CHOSEN), inventory)
+    writer.finding("warning", "x" * 40 + " 06:35:00  ✓ SUCCEEDED  finished in 9 s" * 8)
+    async with controller(writer):
+        app = make_app(inventory, attach=writer.directory)
+        for size in ((80, 24), (120, 40), (200, 60)):
+            async with app.run_test(size=size) as pilot:
+                await look(app, pilot)
+                app.screen.query_one(TabbedContent).active = "events"
+                await settle(app, pilot)
+                shown = app.screen.query_one("#run-events", Prose).render().plain.splitlines()
+                theirs = [text for text in shown if "SUCCEEDED" in text]
+                assert len(theirs) > 1
+                assert [text for text in theirs if not text.startswith(" " * 10)] in ([], theirs[:1])
+            app = make_app(inventory, attach=writer.directory)
 
 
 async def test_who_has_not_come_to_the_rendezvous_and_why_is_told_until_all_have_come() -> None:

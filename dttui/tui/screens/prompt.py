@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
@@ -52,12 +53,16 @@ class PromptDialog(Dialog[Reply]):
     def compose(self) -> ComposeResult:
         """Lay out the question and the ways to answer."""
         with self.box(_title(self._prompt)):
-            yield Prose(_question(self._prompt), classes="dialog-text")
             if self._prompt.said:
-                # The bar on its left is beside each of its lines, and nothing of ours has one.
-                lines = quoted(self._prompt.said, SAID_COLUMNS, MOST_SAID_LINES)
-                yield Prose(Content("\n".join(lines)), classes="server-words")
+                # However much a server says, what is asked and the way to answer stay on the screen.
+                with VerticalScroll(id="server-said"):
+                    yield Prose(_question(self._prompt), classes="dialog-text")
+                    # The bar on its left is beside each of its lines, and nothing of ours has one.
+                    lines = quoted(self._prompt.said, SAID_COLUMNS, MOST_SAID_LINES)
+                    yield Prose(Content("\n".join(lines)), classes="server-words")
                 yield Prose(_asked(self._prompt), classes="dialog-text")
+            else:
+                yield Prose(_question(self._prompt), classes="dialog-text")
             if self._prompt.kind is not PromptKind.HOST_KEY:
                 yield Input(password=self._prompt.secret, id="answer", compact=True)
             yield Prose(id="waiting", classes="dialog-note")

@@ -59,6 +59,12 @@ _SCROLLED = {
 """What the keys scroll while a tab is shown; the plots always fit."""
 
 
+class EventLines(Prose):
+    """The events: only the time of one begins at the margin, whatever a host has said in the one before."""
+
+    hangs = True
+
+
 class RunScreen(Screen[None]):
     """Reads the job's files a few times a second and shows what they say."""
 
@@ -108,7 +114,7 @@ class RunScreen(Screen[None]):
             with TabPane("2 " + _("Logs"), id="logs"):
                 yield LogPanel(id="run-logs")
             with TabPane("3 " + _("Events"), id="events"), VerticalScroll(id="run-event-scroll"):
-                yield Prose(id="run-events")
+                yield EventLines(id="run-events")
             with TabPane("4 " + _("Why"), id="why"), VerticalScroll(id="run-why-scroll"):
                 yield Prose(id="run-why")
                 yield Prose(id="why-places")
@@ -252,7 +258,8 @@ class RunScreen(Screen[None]):
                 return Content.styled(f"⚠ {self._silence}", "$state-unknown")
             now = time.time()
             text = line(view.headline(now)) or self._progress
-            if view.silences(now) or (view.apart and text == line(view.apart)):
+            is_unseen = any(node.is_unseen for node in view.nodes.values())
+            if is_unseen or (view.apart and text == line(view.apart)):
                 return Content.styled(f"⚠ {text}", "$state-unknown")
             return Content.styled(text, "$muted")
         state = words.job_state(view.state)

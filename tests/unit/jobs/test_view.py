@@ -116,6 +116,17 @@ def test_what_several_lines_say_of_one_step_is_one_point() -> None:
     assert (second.step, third.step) == (11, None)
 
 
+def test_the_newest_report_keeps_the_last_step_and_loss_where_it_names_none() -> None:
+    view = make_view()
+    view.add_metric(Metric(0, 10, 2.5))
+    view.add_metric(Metric(0, epoch=1.0, extra={"train_runtime": 12.0}))
+    newest = view.newest_metric
+    assert newest is not None
+    assert (newest.step, newest.loss, newest.epoch, newest.extra) == (10, 2.5, 1.0, {"train_runtime": 12.0})
+    view.add_metric(Metric(0, 11, not_finite=["loss"]))
+    assert view.newest_metric == Metric(0, 11, not_finite=["loss"])
+
+
 def test_a_new_attempt_takes_away_what_was_of_the_one_before_alone() -> None:
     view = make_view()
     (first, *_others) = view.nodes
