@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from dtagent.protocol.metric_fields import Declared, aggregated, plotted_of
+from dtagent.protocol.metric_fields import aggregated, plotted_of
 
 from dttui.jobs.curves import HISTORY, Axis, Curve, to_keep
 
@@ -23,7 +23,8 @@ class HostCurves:
     def __init__(self) -> None:
         self._clocks: dict[str, tuple[float, float]] = {}
         """Node → time of its newest reading, by a clock that may be wrong and set back; seconds since its first."""
-        self._curves: dict[tuple[type, str], tuple[Declared, list[tuple[float, float]]]] = {}
+        self._points: dict[tuple[type, str], list[tuple[float, float]]] = {}
+        """Kind of sample and field → position in minutes, and value."""
         self._elapsed_s = -STEP_S
 
     def take(self, newest: Iterable[tuple[str, HostSample, Collection[int]]], job_id: str) -> None:
@@ -49,14 +50,17 @@ class HostCurves:
         for name, declared in plotted_of(kind).items():
             value = aggregated(items, name)
             if value is not None:
-                _declared, points = self._curves.setdefault((kind, name), (declared, []))
+                points = self._points.setdefault((kind, name), [])
                 points.append((minutes, value * declared.unit.factor))
                 if len(points) > HISTORY:
                     points[:] = [points[index] for index in to_keep([position for position, _value in points])]
 
     def curves(self) -> tuple[Curve, ...]:
-        """Return the curves, in the order in which they were told of first."""
-        return tuple(
-            Curve(name, declared, Axis.MINUTE, tuple(points))
-            for (_kind, name), (declared, points) in self._curves.items()
-        )
+        """Return the curves, one a plot."""
+        found: dict[str | None, Curve] = {}
+        for kind in dict.fromkeys(kind for kind, _name in self._points):
+            for name, declared in plotted_of(kind).items():
+                if (kind, name) in self._points:
+                    points = tuple(self._points[kind, name])
+                    found.setdefault(declared.plot, Curve(name, declared, Axis.MINUTE, points))
+        return tuple(found.values())

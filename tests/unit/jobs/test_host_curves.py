@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
 from dtagent.protocol.events import EventKind, NodeStanding
+from dtagent.protocol.metric_fields import PERCENT, metric
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
@@ -39,6 +41,22 @@ def test_what_no_gpu_tells_is_no_point() -> None:
     found.take([("a", reading(0, None), (0,))], "x")
     found.take([], "x")
     assert found.curves() == ()
+
+
+@dataclass(frozen=True)
+class Fans(GpuSample):
+    """A GPU of which two fans are declared to be drawn in one plot."""
+
+    front_percent: int | None = metric(PERCENT, "Speed of the first fan.", plot="fan")
+    back_percent: int | None = metric(PERCENT, "Speed of the second fan.", plot="fan")
+
+
+def test_of_readings_that_share_a_plot_the_one_that_is_declared_first_is_drawn_once_it_is_told() -> None:
+    found = HostCurves()
+    for minute, front in enumerate((None, 30)):
+        sample = HostSample(minute, 60.0 * minute, gpus=[Fans(0, front_percent=front, back_percent=70)])
+        found.take([("a", sample, (0,))], "x")
+        assert [curve.name for curve in found.curves()] == ["back_percent" if front is None else "front_percent"]
 
 
 def test_clocks_that_differ_or_are_set_back_leave_the_time_since_the_first_reading() -> None:
