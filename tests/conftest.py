@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,12 +48,26 @@ def in_turns(groups: Sequence[str]) -> list[str]:
     return sorted(places, key=places.__getitem__)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each worker begin elsewhere: what one has compiled with its assertions, the others find in its file."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker is not None and isinstance(collector, pytest.Directory):
+        start = int(worker["workerid"].removeprefix("gw")) * len(report.result) // worker["workercount"]
+        report.result = report.result[start:] + report.result[:start]
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)  # As xdist reads the marks in this same hook.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep on one worker what shares a fixture: the tests of a file, and all those of the shared isolated hosts.
 
     A file may name another group: its worker then has isolated hosts of its own.
     """
+    items.sort(key=lambda item: item.path)  # As each worker has begun elsewhere, and all have to be of one order.
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         if named := item.get_closest_marker("xdist_group"):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,22 +19,41 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is not installed: pip install .[torch]", allow_module_level=True)
 
 import psutil
-from dtagent.payload import listening, sealed_rendezvous
-from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
-from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
-from torch.distributed.elastic.utils.store import barrier
+from dtagent.payload import listening
 
-from tests.faults.store_attacker import Bomb
 from tests.integration.sshd import free_port
 from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from dtagent.payload import sealed_rendezvous
+    from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
+    from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+    from torch.distributed.elastic.utils.store import barrier
+
+    from tests.faults.store_attacker import Bomb
 
 pytestmark = pytest.mark.torch
 FLOOD_DEADLINE_S = 60.0
 KEY = b"k" * 32
 RUN = "job-0"
 STATE = f"torch.rendezvous.{RUN}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Import torch where these tests run, and not in every worker that collects them."""
+    global sealed_rendezvous, Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    global PrefixStore, TCPStore, RendezvousConnectionError, RendezvousParameters, create_handler, barrier, Bomb
+    from dtagent.payload import sealed_rendezvous
+    from dtagent.payload.sealed_rendezvous import Handler, Seal, SealedBackend, SealedStore, State, Table, TamperedError
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch's stubs lack them
+    from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+    from torch.distributed.elastic.utils.store import barrier
+
+    from tests.faults.store_attacker import Bomb
 
 
 @pytest.fixture(autouse=True)
