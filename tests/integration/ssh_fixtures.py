@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -62,6 +63,29 @@ async def read_all(stream: ByteStream) -> bytes:
     while part := await stream.read():
         data += part
     return data
+
+
+ECHO = """
+import os
+while data := stdin.read(65536):
+    while data:
+        data = data[os.write(1, data):]
+"""
+"""A program for the bootstrap that writes what it reads."""
+
+
+async def echoed(stream: ByteStream, data: bytes) -> bytes:
+    """Return what `ECHO` makes of the data, which is written while that is read, and that it has ended well."""
+
+    async def send() -> None:
+        await stream.write(data)
+        await stream.write_eof()
+
+    sending = asyncio.create_task(send())
+    received = await read_all(stream)
+    await sending
+    assert (await stream.wait())[0] == 0
+    return received
 
 
 def configure(config: Path, *lines: str) -> None:

@@ -23,7 +23,7 @@ from dttui.transport.commands import bootstrap_input
 from dttui.transport.exec import ExecConnection, ExecStream, ExecTransport
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
-from tests.integration.ssh_fixtures import read_all
+from tests.integration.ssh_fixtures import ECHO, echoed, read_all
 from tests.waiting import until, wait_until
 
 END_S = 10.0
@@ -121,18 +121,10 @@ LOGIN_SHELLS = [*SHELLS, ("csh", "-f"), ("tcsh", "-f"), ("fish",)]
 @pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell[0])], ids=" ".join)
 async def test_megabytes_go_through_unchanged_whatever_sh_is(shell: tuple[str, ...], reaches: Reaches) -> None:
     connection = await connected(reaches(f"exec {shlex.join(shell)}"))
-    program = "import os\nwhile d := stdin.read(65536):\n while d: d = d[os.write(1, d):]"
-    stream = await started(connection, program)
+    stream = await started(connection, ECHO)
     data = os.urandom(3_000_000)
 
-    async def send() -> None:
-        await stream.write(data)
-        await stream.write_eof()
-
-    sending = asyncio.create_task(send())
-    assert await read_all(stream) == data
-    await sending
-    assert (await stream.wait())[0] == 0
+    assert await echoed(stream, data) == data
     await connection.close()
 
 

@@ -21,7 +21,7 @@ from dttui.transport.commands import COMMANDS, NO_PYTHON_EXIT_STATUS, TRUNCATED_
 from dttui.transport.local import LocalConnection, LocalTransport
 from dttui.transport.process_stream import ProcessStream
 from dttui.transport.routes import Transports
-from tests.integration.ssh_fixtures import read_all
+from tests.integration.ssh_fixtures import ECHO, echoed, read_all
 from tests.waiting import wait_until
 
 HERE = Environment(name="here", host="localhost", local=True)
@@ -60,18 +60,10 @@ async def test_a_program_runs_and_its_output_status_and_stderr_come_back(connect
 
 
 async def test_megabytes_go_through_unchanged(connection: LocalConnection) -> None:
-    program = "import os\nwhile d := stdin.read(65536):\n while d: d = d[os.write(1, d):]"
-    stream = await started(connection, program)
+    stream = await started(connection, ECHO)
     data = os.urandom(5_000_000)
 
-    async def send() -> None:
-        await stream.write(data)
-        await stream.write_eof()
-
-    sending = asyncio.create_task(send())
-    assert await read_all(stream) == data
-    await sending
-    assert (await stream.wait())[0] == 0
+    assert await echoed(stream, data) == data
 
 
 async def test_a_command_that_a_signal_ends_has_no_status(connection: LocalConnection) -> None:

@@ -24,18 +24,12 @@ from dttui.transport.connection import SshConnection
 from dttui.transport.packets import BoundedPacketizer
 from dttui.transport.ssh import SshTransport
 from dttui.transport.threads import TRAFFIC_AT_ONCE
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
+from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd, running_sshd
 from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
 
-ECHO = b"""
-import os
-while data := stdin.read(65536):
-    while data:
-        data = data[os.write(1, data):]
-"""
 HOSTILE_BLOCK = b"\x7f\xff\xff\xff" + bytes(12)
 
 
@@ -91,7 +85,7 @@ async def echoed(connection: SshConnection, data: bytes) -> bytes:
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
 
     async def send() -> None:
-        await stream.write(bootstrap_input(ECHO, None) + data)
+        await stream.write(bootstrap_input(ECHO.encode(), None) + data)
         await stream.write_eof()
 
     sending = asyncio.create_task(send())

@@ -20,18 +20,11 @@ from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
-from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure, read_all
+from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S, Person, configure, echoed, read_all
 from tests.integration.sshd import Sshd, fingerprint, make_key, running_sshd
 from tests.waiting import until
 
 pytestmark = pytest.mark.sshd
-
-ECHO = b"""
-while data := stdin.read(65536):
-    import os
-    while data:
-        data = data[os.write(1, data):]
-"""
 
 COUNT_AFTER_SIGNAL = b"""
 import os, signal
@@ -71,17 +64,9 @@ async def test_megabytes_go_there_and_back_unchanged_on_several_channels(sshd: S
 
     async def echo(data: bytes) -> bytes:
         stream = await connection.run(RemoteCommand.BOOTSTRAP)
-        await start(stream, ECHO)
+        await start(stream, ECHO.encode())
 
-        async def send() -> None:
-            await stream.write(data)
-            await stream.write_eof()
-
-        sending = asyncio.create_task(send())
-        received = await read_all(stream)
-        await sending
-        assert (await stream.wait())[0] == 0
-        return received
+        return await echoed(stream, data)
 
     blocks = [os.urandom(6_000_000), os.urandom(3_000_001), b"x"]
     assert await asyncio.gather(*map(echo, blocks)) == blocks
@@ -122,7 +107,7 @@ async def test_writing_waits_for_a_host_that_does_not_read(sshd: Sshd, transport
 async def test_a_read_that_is_cancelled_loses_nothing(sshd: Sshd, transport: SshTransport) -> None:
     connection = await transport.connect(sshd.environment(), NOBODY, TIMEOUT_S)
     stream = await connection.run(RemoteCommand.BOOTSTRAP)
-    await start(stream, ECHO)
+    await start(stream, ECHO.encode())
     sent = received = b""
     for number in range(60):
         reading = asyncio.create_task(stream.read())

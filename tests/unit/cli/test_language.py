@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dttui.cli import main
-from dttui.i18n import set_language
 from dttui.spec.json_schema import job_schema
-from tests.tui.catalogue import compile_catalogues
+
+pytestmark = pytest.mark.usefixtures("english")
 
 WRONG = "distributed_training:\n  name: a\n  name: b\n  run:\n    args: [训练, ~]\n    scrpt: x\n"
 UNORDERED = "distributed_training:\n  framework: command # f\n  name: a\n"
 ORDERED = "distributed_training:\n  name: a\n  framework: command # f\n"
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    yield
-    set_language("en")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 from dtagent.protocol.events import Event, EventKind, JobState
@@ -20,27 +19,19 @@ from dttui.diagnosis.models import LogLine
 from dttui.diagnosis.report import sections, short_sections
 from dttui.diagnosis.rounds import Rounds
 from dttui.frameworks.bundle import PlannedProcess
-from dttui.i18n import set_language
 from dttui.jobs import JobDirectory
 from dttui.jobs.view import NODE_OUT
-from tests.tui.catalogue import compile_catalogues
 from tests.unit.diagnosis.test_diagnosis import evidence, failed, node, text_of
 from tests.unit.diagnosis.test_evidence import read
 from tests.unit.engine.test_elastic import Attempt
 from tests.unit.jobs.test_follow import plan_for
 
+pytestmark = pytest.mark.usefixtures("english")
+
 BEGIN = time.mktime((2026, 11, 21, 21, 36, 0, 0, 0, -1))
 LOST, AGAIN, END = BEGIN + 115, BEGIN + 125, BEGIN + 173
 OUT = "b is out: the launcher on b was ended by signal SIGKILL. The job goes on with 2 of 3 nodes"
 STALE = "E1121 21:37:55.123000 42 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 143)"
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    set_language("en")
-    yield
-    set_language("en")
 
 
 @pytest.fixture

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from dtagent.payload import rank
 
 from dttui.i18n import set_language
 from dttui.jobs.log_following import shown_line
 from dttui.jobs.log_marks import retold
-from tests.tui.catalogue import compile_catalogues
+
+pytestmark = pytest.mark.usefixtures("english")
 
 GAP = "… 1,000,000 bytes of this log were not kept on the host …"
 GAP_ZH = "… 此日志有 1,000,000 字节未在主机上保留 …"
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    set_language("en")
-    yield
-    set_language("en")
 
 
 def test_a_mark_is_told_in_the_language_of_its_reader_whatever_it_was_written_in() -> None:

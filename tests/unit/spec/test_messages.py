@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -13,7 +12,8 @@ from dttui.i18n import set_language
 from dttui.spec import DocumentError, Problem, parse_document, yaml_composer
 from dttui.spec.entry_points import OWN_FRAMEWORKS
 from dttui.spec.problems import format_path
-from tests.tui.catalogue import compile_catalogues
+
+pytestmark = pytest.mark.usefixtures("english")
 
 HEAD = "distributed_training:\n  name: a\n"
 BYTES = "expected a number with a unit (B, KB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB), such as 16GB"
@@ -144,13 +144,6 @@ REQUESTS = [
         '1:52 expected true or false, found "true"; write enabled: true',
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    yield
-    set_language("en")
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,10 @@ from dttui.agent_words import MOST_CHARACTERS, agent_term, agent_text, agent_tex
 from dttui.engine.failures import ending
 from dttui.i18n import Message, msg, retell, set_language
 from dttui.jobs.event_log import EventLog
-from tests.tui.catalogue import compile_catalogues
+
+pytestmark = pytest.mark.usefixtures("english")
 
 DEADLINE_S = 10.0
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    set_language("en")
-    yield
-    set_language("en")
 
 
 def notice_of(said: Said) -> Notice:

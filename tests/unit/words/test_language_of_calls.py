@@ -8,19 +8,14 @@ import threading
 
 import pytest
 
-from dttui.i18n import _, language, set_language, speaking
+from dttui.i18n import _, language, speaking
 from dttui.redaction import MARK, Redaction
 from dttui.transport.threads import Threads
 from dttui.variables import bringing, for_a_process, variables
-from tests.tui.catalogue import compile_catalogues
+
+pytestmark = pytest.mark.usefixtures("english")
 
 ENGLISH, CHINESE = "connecting", "正在连接"
-
-
-@pytest.fixture(autouse=True)
-def catalogues() -> None:
-    compile_catalogues()
-    set_language("en")
 
 
 def test_tasks_in_two_languages_at_once_do_not_mix() -> None:

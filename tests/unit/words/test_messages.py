@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,8 @@ from dttui.jobs.checks import Check, cells_to_data
 from dttui.jobs.event_log import EventLog
 from dttui.spec.findings import error
 from dttui.words import listed
-from tests.tui.catalogue import compile_catalogues
 
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    compile_catalogues()
-    set_language("en")
-    yield
-    set_language("en")
+pytestmark = pytest.mark.usefixtures("english")
 
 
 def test_a_message_is_said_in_the_language_of_the_moment_and_again_in_another() -> None:
