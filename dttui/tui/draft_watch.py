@@ -37,7 +37,7 @@ class DraftWatch:
         self._fleet = fleet
         self._on_cost = on_cost
         self._changes = 0
-        self._costed = -1
+        self.costed = -1
         """The change that `cost` is of."""
         self._costing = asyncio.Lock()
         self._ignored: tuple[ComposeState, frozenset[str]] = (state, frozenset())
@@ -59,7 +59,7 @@ class DraftWatch:
     @property
     def is_costed(self) -> bool:
         """Whether `cost` is that of the draft as it is now."""
-        return self._costed == self._changes
+        return self.costed == self._changes
 
     @property
     def estimate(self) -> Estimate | None:
@@ -87,7 +87,7 @@ class DraftWatch:
             while True:
                 changes, statuses = self._changes, dict(self._fleet.statuses)
                 cost = self.cost = await asyncio.to_thread(cost_of_draft, self.state, self._inventory, statuses)
-                self._costed = changes
+                self.costed = changes
                 if self.is_costed:
                     self._on_cost()
                     return cost

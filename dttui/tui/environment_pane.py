@@ -47,7 +47,8 @@ class EnvironmentPane(Vertical):
         super().__init__(id=id)
         self._fleet = fleet
         self._rows: dict[str, EnvironmentRow] = {}
-        self._seen: dict[str, EnvironmentStatus] = {}
+        self.seen: dict[str, EnvironmentStatus] = {}
+        """What is shown of the fleet, which may be further."""
         self._strangers: tuple[str, ...] = ()
         self._gpus_asked: Mapping[str, int | None] = {}
         self._sort = 0
@@ -61,8 +62,8 @@ class EnvironmentPane(Vertical):
 
     def on_mount(self) -> None:
         """Show the fleet as it is, and follow it."""
-        self._seen = dict(self._fleet.statuses)
-        self._renew(self._seen)
+        self.seen = dict(self._fleet.statuses)
+        self._renew(self.seen)
         self._list.set_rows(self._rows)
         self._arrange()
         self.set_interval(REFRESH_S, self._follow)
@@ -147,11 +148,11 @@ class EnvironmentPane(Vertical):
         self._list.focus()
 
     def _follow(self) -> None:
-        before = self._seen
+        before = self.seen
         changed = {key: status for key, status in self._fleet.statuses.items() if before.get(key) is not status}
         if not changed:
             return
-        self._seen = dict(self._fleet.statuses)
+        self.seen = dict(self._fleet.statuses)
         self._renew(changed)
         if self._list.highlighted in changed:
             self._show_detail()

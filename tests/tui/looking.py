@@ -50,7 +50,7 @@ async def settle(app: DttuiApp, pilot: Pilot[None], timeout_s: float = 10.0) -> 
 async def follow(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Wait until the list shows the fleet as it now is, and all that follows from it."""
     pane = app.screen.query_one(EnvironmentPane)
-    await until(pilot, lambda: pane._seen == app.fleet.statuses, "the list has followed the fleet")
+    await until(pilot, lambda: pane.seen == app.fleet.statuses, "the list has followed the fleet")
     await settle(app, pilot)
 
 
@@ -89,6 +89,6 @@ async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Let the screen read the job's files to their end, and show what they say."""
     await settle(app, pilot)
     if isinstance(app.screen, RunScreen):
-        app.screen._poll()
-        app.screen._poll()
+        app.screen.poll()
+        app.screen.poll()
     await settle(app, pilot)

@@ -16,7 +16,7 @@ from dttui.tui.widgets.check_board import CheckBoard
 from dttui.tui.widgets.prose import Prose
 from tests.tui.fake_checks import trouble
 from tests.tui.fake_fleet import job, make_app
-from tests.tui.looking import settle, until
+from tests.tui.looking import settle, toasts, until
 
 NODES = ("pytorch-dev-env", "llm-training-env", "nlp-research-lab")
 
@@ -33,7 +33,7 @@ async def shown(app: DttuiApp, pilot: Pilot[None]) -> ChecksScreen:
 
 
 def title(screen: ChecksScreen) -> str:
-    return screen._verdict().plain
+    return screen.verdict().plain
 
 
 async def test_what_is_ignored_on_the_board_is_ignored_at_the_launch_of_the_same_job() -> None:
@@ -53,7 +53,7 @@ async def test_what_is_ignored_on_the_board_is_ignored_at_the_launch_of_the_same
         screen = await shown(app, pilot)
         assert "llm-training-env" in screen.query_one(CheckBoard).render().plain
         notes = screen.query_one("#checks-notes", Prose)
-        said = screen._notes().plain
+        said = screen.notes().plain
         assert "master-unreachable: llm-training-env → pytorch-dev-env:29517 timed out" in said
         assert "i ignores, at the launch too: master-unreachable" in said
         assert notes.size.height > 3
@@ -78,7 +78,7 @@ async def test_a_job_that_lacks_something_is_not_checked() -> None:
         await pilot.press("c")
         await settle(app, pilot)
         assert isinstance(app.screen, ComposeScreen)
-        assert app._notifications
+        assert toasts(app)
 
 
 async def test_a_check_that_cannot_be_made_says_why_and_can_be_made_again() -> None:
@@ -94,7 +94,7 @@ async def test_a_check_that_cannot_be_made_says_why_and_can_be_made_again() -> N
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
         await pilot.press("c")
-        await until(pilot, lambda: bool(app._notifications), "the reason is told")
+        await until(pilot, lambda: bool(toasts(app)), "the reason is told")
         screen = app.screen
         assert isinstance(screen, ChecksScreen)
         await until(pilot, lambda: bool(screen.check_action("again", ())), "it may be tried again")

@@ -109,11 +109,11 @@ async def test_what_is_missing_is_said_in_order_and_one_at_a_time() -> None:
         assert toasts(app)[-1] == "error: Tick at least one environment"
         await tick(pilot, 0, 1)
         screen = screen_of(app)
-        screen._set_state(screen.state.choose_master("nowhere"))
+        screen.set_state(screen.state.choose_master("nowhere"))
         await pilot.press("ctrl+l")
         await settle(app, pilot)
         assert toasts(app)[-1] == "error: Choose a valid master"
-        screen._set_state(screen.state.choose_master("llm-training-env"))
+        screen.set_state(screen.state.choose_master("llm-training-env"))
         await pilot.press("ctrl+l")
         await settle(app, pilot)
         assert toasts(app)[-1] == "error: Enter the script to run"

@@ -133,11 +133,11 @@ async def test_typing_into_the_form_does_not_estimate_anew() -> None:
     app = make_app(draft=job("a100-17", model=SEVEN))
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        before = screen_of(app).draft._costed
+        before = screen_of(app).draft.costed
         app.screen.query_one("#arguments", Input).focus()
         await pilot.press("quotation_mark")
         await settle(app, pilot)
-        assert screen_of(app).draft._costed == before
+        assert screen_of(app).draft.costed == before
         assert "step time" in told(app, "#summary")
 
 
@@ -232,7 +232,7 @@ async def test_chosen_degrees_are_in_the_job_the_estimate_and_the_saved_file(tmp
         await until(
             pilot, lambda: "slower than the fastest" in text_of(app, "#layout-reasons"), "it says what is against"
         )
-        wanted = offer._offer.advice.candidates[2]
+        wanted = offer.offer.advice.candidates[2]
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ComposeScreen), "the dialog is closed")
         await settle(app, pilot)
@@ -450,7 +450,7 @@ async def test_a_tick_among_thousands_is_shown_without_waiting_for_its_estimate(
     app = make_app(many, draft=draft)
     async with app.run_test(size=SIZE) as pilot:
         await settle(app, pilot)
-        screen_of(app)._set_state(screen_of(app).state.toggle("node-0063"))
+        screen_of(app).set_state(screen_of(app).state.toggle("node-0063"))
         assert "64 of 5000 ticked · 512 GPUs" in text_of(app, "#title-right")
         await settle(app, pilot)
         assert "degrees DP 512" in told(app, "#summary")

@@ -36,7 +36,7 @@ async def open_dialog(app: DttuiApp, pilot: Pilot[None], key: str, kind: type) -
 def field(app: DttuiApp, name: str) -> Input | Select[str]:
     dialog = app.screen
     assert isinstance(dialog, SectionDialog)
-    index = [item.name for item in dialog._form.fields].index(name)
+    index = [item.name for item in dialog.form.fields].index(name)
     found = dialog.query_one(f"#field-{index}")
     assert isinstance(found, (Input, Select))
     return found
@@ -166,7 +166,7 @@ async def test_what_a_field_is_for_is_told_in_chinese_and_nothing_of_it_is_cut(k
         dialog = app.screen
         assert isinstance(dialog, SectionDialog)
         about = dialog.query_one("#section-about", Prose)
-        for item in dialog._form.fields:
+        for item in dialog.form.fields:
             field(app, item.name).focus()
             await pilot.pause()
             name, *said = text_of(app, "#section-about").splitlines()

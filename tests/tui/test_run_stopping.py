@@ -113,9 +113,9 @@ async def test_a_question_below_another_one_says_once_that_the_job_is_over_and_o
         app.push_screen(ChoiceDialog("Another", "question", [("ok", "OK", "default")]))
         await settle(app, pilot)
         writer.outcome(JobState.CANCELLED, "stopped on request", 103)
-        await until(pilot, lambda: run._follower.is_over, "the job is over")
+        await until(pilot, lambda: run.follower.is_over, "the job is over")
         for _turn in range(2):
-            asked._ask_anew()
+            asked.ask_anew()
             await settle(app, pilot)
         assert "The job is over already." not in toasts(app)
         await pilot.press("escape")

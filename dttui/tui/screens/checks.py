@@ -109,18 +109,20 @@ class ChecksScreen(Screen[frozenset[str]]):
             return
         self._has_news = False
         show_checks(self.query_one(CheckBoard), self._view)
-        self.query_one("#checks-notes", Prose).show(self._notes())
-        self.query_one(TitleBar).show(self._title, self._verdict())
+        self.query_one("#checks-notes", Prose).show(self.notes())
+        self.query_one(TitleBar).show(self._title, self.verdict())
         self.refresh_bindings()
 
-    def _notes(self) -> Content:
+    def notes(self) -> Content:
+        """What is beside the board."""
         notes = check_notes(self._view)
         if not self._ignorable:
             return notes
         hint = _("i ignores, at the launch too: {codes}").format(codes=", ".join(sorted(self._ignorable)))
         return Content("\n").join([notes, Content(""), Content.styled(hint, "$muted")])
 
-    def _verdict(self) -> Content:
+    def verdict(self) -> Content:
+        """What the checks come to."""
         if self._board is None:
             return Content.styled(_("checking…") if self._is_checking else _("not checked"), "$muted")
         count = len(self._board.errors)

@@ -71,7 +71,7 @@ _FIELDS = {
 
 
 class ComposeScreen(Screen[None]):
-    """Holds one ComposeState; every change goes through `_set_state`."""
+    """Holds one ComposeState; every change goes through `set_state`."""
 
     AUTO_FOCUS = "#environments, EmptyInventory Button"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -179,7 +179,7 @@ class ComposeScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show the draft, and follow the fleet."""
         self._show_page("page-environments")
-        self._set_state(self.state)
+        self.set_state(self.state)
         self.query_one(Tabs).can_focus = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -197,12 +197,12 @@ class ComposeScreen(Screen[None]):
 
     @on(EnvironmentToggled)
     def _toggled(self, event: EnvironmentToggled) -> None:
-        self._set_state(self.state.toggle(event.key))
+        self.set_state(self.state.toggle(event.key))
 
     @on(MasterChosen)
     def _master_chosen(self, event: MasterChosen) -> None:
         if event.key in self.state.selected:
-            self._set_state(self.state.choose_master(event.key))
+            self.set_state(self.state.choose_master(event.key))
         else:
             self.notify(_("Tick the environment first; the master is one of those ticked."), markup=False)
 
@@ -210,23 +210,23 @@ class ComposeScreen(Screen[None]):
     def _gpus_stepped(self, event: GpusStepped) -> None:
         choice = next((item for item in self.draft.choices if item.environment.name == event.key), None)
         if choice is not None:
-            self._set_state(self.state.step_gpus(choice, event.step))
+            self.set_state(self.state.step_gpus(choice, event.step))
         elif event.key not in self.state.selected:
             self.notify(_("Tick the environment first; all its GPUs are used unless you ask for fewer."), markup=False)
 
     @on(FrameworkChosen)
     def _framework_chosen(self, event: FrameworkChosen) -> None:
         if event.name != self.state.framework:
-            self._set_state(self.state.choose_framework(event.name))
+            self.set_state(self.state.choose_framework(event.name))
 
     @on(FormEdited)
     def _form_edited(self) -> None:
-        self._set_state(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
+        self.set_state(replace(self.state, **vars(self.query_one(JobForm).values)), from_form=True)
 
     @on(EnvironmentsChanged)
     def _environments_changed(self, event: EnvironmentsChanged) -> None:
         if any(key in self.state.selected for key in event.keys):
-            self._set_state(self.state)
+            self.set_state(self.state)
 
     @on(Tabs.TabActivated, "#pages")
     def _page_chosen(self, event: Tabs.TabActivated) -> None:
@@ -309,29 +309,29 @@ class ComposeScreen(Screen[None]):
     @work(exclusive=True, group="run")
     async def action_options(self) -> None:
         """Ask what the framework is told."""
-        self._set_state(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
+        self.set_state(await run_dialogs.ask_for_options(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="run")
     async def action_container(self) -> None:
         """Ask for the image to run in."""
-        self._set_state(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
+        self.set_state(await run_dialogs.ask_for_container(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_model(self) -> None:
         """Ask for the model."""
-        self._set_state(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
+        self.set_state(await cost_dialogs.ask_for_model(self.app, self.state) or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_recommend(self) -> None:
         """Offer degrees; the model is asked for first where it is not known."""
-        if await cost_dialogs.has_model(self.app, self.draft, self._set_state):
+        if await cost_dialogs.has_model(self.app, self.draft, self.set_state):
             state = await cost_dialogs.offer_layouts(self.app, self.state, self._inventory, dict(self._fleet.statuses))
-            self._set_state(state or self.state)
+            self.set_state(state or self.state)
 
     @work(exclusive=True, group="costs")
     async def action_estimate(self) -> None:
         """Show what the job costs; the model is asked for first where it is not known."""
-        if not await cost_dialogs.has_model(self.app, self.draft, self._set_state):
+        if not await cost_dialogs.has_model(self.app, self.draft, self.set_state):
             return
         outlook = await self._looked_ahead()
         if outlook.plan is not None and outlook.plan.estimate is not None:
@@ -386,7 +386,8 @@ class ComposeScreen(Screen[None]):
 
     # --- what follows from it -----------------------------------------------------------------------------------------
 
-    def _set_state(self, state: ComposeState, *, from_form: bool = False) -> None:
+    def set_state(self, state: ComposeState, *, from_form: bool = False) -> None:
+        """Take another state, and show it."""
         self.draft.become(state, is_cost_kept=from_form)  # Nothing that the form holds is part of the cost.
         for pane in self.query(EnvironmentPane):
             asked = {choice.environment.name: choice.gpus_asked for choice in self.draft.choices}
@@ -460,7 +461,7 @@ class ComposeScreen(Screen[None]):
         """Take the job as its file has it now; `None` where nothing was saved or opened."""
         if state is not None:
             self._kept = state
-            self._set_state(state)
+            self.set_state(state)
 
     def _go_to(self, selector: str) -> None:
         """Show the page that a widget is on, and put the focus there."""

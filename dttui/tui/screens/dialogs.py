@@ -108,7 +108,7 @@ class ChoiceDialog(Dialog[str]):
         """Begin at the first button."""
         self.query(Button).first().focus()
         if self._follow is not None:
-            self.set_interval(FOLLOW_S, self._ask_anew)
+            self.set_interval(FOLLOW_S, self.ask_anew)
 
     @on(Button.Pressed)
     def _chosen(self, event: Button.Pressed) -> None:
@@ -119,7 +119,8 @@ class ChoiceDialog(Dialog[str]):
             yield Button(Content(label), id=value, variant=variant, compact=True)
 
     @work(exclusive=True)
-    async def _ask_anew(self) -> None:
+    async def ask_anew(self) -> None:
+        """Show the question as it now is, or go where nobody has to answer it any more."""
         if self._follow is None or not self.is_active:  # A question on top of it is the current screen as well.
             return
         question = await self._follow()

@@ -30,19 +30,19 @@ class RecommendDialog(Dialog[Recommendation]):
 
     def __init__(self, offer: Offer) -> None:
         super().__init__()
-        self._offer = offer
+        self.offer = offer
 
     def compose(self) -> ComposeResult:
         """Lay out what was searched for, the layouts and the reasons."""
         gap = "  " if self.app.size.width >= ROOM_FOR_GAPS else " "
-        rows = _table(self._offer, gap)
-        advice = self._offer.advice
+        rows = _table(self.offer, gap)
+        advice = self.offer.advice
         count = _("{tried} layouts compared, {large} of them too large").format(
             tried=f"{advice.tried:,}", large=f"{advice.too_large:,}"
         )
         title = " · ".join((_("Recommended degrees"), count))
         with self.box(title, "-wide", subtitle=_("enter takes one · esc changes nothing")):
-            yield Prose(_question(self._offer), id="layouts-for")
+            yield Prose(_question(self.offer), id="layouts-for")
             yield Static(rows[0], id="layouts-head")
             yield OptionList(*rows[1:], id="layouts", compact=True)
             yield Prose(id="layout-reasons", classes="dialog-note")
@@ -56,7 +56,7 @@ class RecommendDialog(Dialog[Recommendation]):
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        advice = self._offer.advice
+        advice = self.offer.advice
         chosen = advice.candidates[event.option_index]
         common = common_gaps(advice.candidates)
         # Of a row that takes another framework, that one's own.
@@ -67,7 +67,7 @@ class RecommendDialog(Dialog[Recommendation]):
     @on(Button.Pressed, "#ok")
     def _done(self) -> None:
         chosen = self.query_one(OptionList).highlighted
-        self.dismiss(self._offer.advice.candidates[chosen] if chosen is not None else None)
+        self.dismiss(self.offer.advice.candidates[chosen] if chosen is not None else None)
 
 
 def _question(offer: Offer) -> Content:

@@ -85,7 +85,7 @@ class RunScreen(Screen[None]):
         self._face = face
         self._attachments = attachments
         self._just_launched = just_launched
-        self._follower = JobFollower(directory)
+        self.follower = JobFollower(directory)
         self._logs: LogFollower | None = None
         self._log_choice: tuple[str, str | None] | None = None
         self._progress = ""
@@ -100,7 +100,7 @@ class RunScreen(Screen[None]):
     @property
     def view(self) -> JobView:
         """What is known of the job."""
-        return self._follower.view
+        return self.follower.view
 
     def compose(self) -> ComposeResult:
         """Lay out head, nodes and tabs."""
@@ -126,16 +126,16 @@ class RunScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to follow."""
         self.query_one("#run-event-scroll").anchor()
-        self._poll()
-        self._timer = self.set_interval(POLL_S, self._poll)
+        self.poll()
+        self._timer = self.set_interval(POLL_S, self.poll)
         self._plot_timer = self.set_interval(PLOT_S, self._draw_plots)
         self.set_interval(WHY_S, self._refresh_why)
-        if not self._follower.is_over:
+        if not self.follower.is_over:
             self._listen()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to stop only what has not ended."""
-        return not self._follower.is_over if action == "stop" else True
+        return not self.follower.is_over if action == "stop" else True
 
     def action_tab(self, name: str) -> None:
         """Show a tab, and let the keys scroll what is in it."""
@@ -149,7 +149,7 @@ class RunScreen(Screen[None]):
     @work
     async def action_stop(self) -> None:
         """Ask how, and stop the job."""
-        if self._follower.is_over:
+        if self.follower.is_over:
             self.notify(_("The job is over already."), markup=False)
             return
         question = self._stop_question()
@@ -169,7 +169,7 @@ class RunScreen(Screen[None]):
 
     async def _still_stoppable(self) -> Question | str:
         """Return what to ask by now, or that the job has ended meanwhile."""
-        return _("The job is over already.") if self._follower.is_over else self._stop_question()
+        return _("The job is over already.") if self.follower.is_over else self._stop_question()
 
     def _stop_question(self) -> Question:
         choices: list[tuple[str, str, ButtonVariant]] = [("force", _("Stop at once"), "error")]
@@ -185,20 +185,21 @@ class RunScreen(Screen[None]):
     async def _listen(self) -> None:
         """Be there for the controller's questions, also of one that takes over, and notice when there is none."""
         is_attached = False
-        while not self._follower.is_over:
+        while not self.follower.is_over:
             if not is_attached or not self.directory.has_controller():
                 try:
                     await self._attachments.attach(self.directory)
                     is_attached = True
                 except NotFinishedError as error:
-                    if self._just_launched and not is_attached and not self._follower.is_over:
+                    if self._just_launched and not is_attached and not self.follower.is_over:
                         self.notify(clean(f"{error.message}. {error.hint}"), severity="error", markup=False)
                         is_attached = True
             self._silence = self.directory.silence(time.time())
             await asyncio.sleep(CONTROLLER_POLL_S)
 
-    def _poll(self) -> None:
-        new = self._follower.poll()
+    def poll(self) -> None:
+        """Show what the job's files say that is new."""
+        new = self.follower.poll()
         view = self.view
         for event in new:
             if event.message and event.kind.value in ("progress", "finding"):
@@ -209,7 +210,7 @@ class RunScreen(Screen[None]):
             failed.setdefault(failure.node, set()).add(failure.rank)
         now = time.time()
         rows = tuple(
-            node_row(node, view.job_id, failed.get(name, ()), is_over=self._follower.is_over, now=now)
+            node_row(node, view.job_id, failed.get(name, ()), is_over=self.follower.is_over, now=now)
             for name, node in view.nodes.items()
         )
         self.query_one(NodeGrid).set_rows(rows)
@@ -220,7 +221,7 @@ class RunScreen(Screen[None]):
         self._read_log()
         if not self._has_plots:
             self._draw_plots()
-        if self._follower.is_over and not new:
+        if self.follower.is_over and not new:
             self._show_places()
             self._timer.pause()
             self.refresh_bindings()
@@ -243,9 +244,9 @@ class RunScreen(Screen[None]):
             left.append(Content(f"  {words.clock(elapsed_s(view.started_at, view.ended_at))}"))
         self.query_one(TitleBar).show(Content("").join(left), self._newest())
         status = self.query_one("#run-status", Static)
-        self.set_class(self._follower.is_over, "-over")
+        self.set_class(self.follower.is_over, "-over")
         for final in ("SUCCEEDED", "FAILED", "CANCELLED"):
-            status.set_class(self._follower.is_over and view.state.value == final, f"-{final.lower()}")
+            status.set_class(self.follower.is_over and view.state.value == final, f"-{final.lower()}")
         status.set_class(bool(view.apart), "-apart")
         text = self._status()
         if not text.is_same(status.content if isinstance(status.content, Content) else Content("")):
@@ -253,7 +254,7 @@ class RunScreen(Screen[None]):
 
     def _status(self) -> Content:
         view = self.view
-        if not self._follower.is_over:
+        if not self.follower.is_over:
             if self._silence:
                 return Content.styled(f"⚠ {self._silence}", "$state-unknown")
             now = time.time()
@@ -296,7 +297,7 @@ class RunScreen(Screen[None]):
 
     def _refresh_why(self) -> None:
         """Tell anew how a job stands that has not ended, while somebody looks."""
-        if self.has_class("-on-why") and not self._follower.is_over:
+        if self.has_class("-on-why") and not self.follower.is_over:
             self._show_why()
 
     def _show_checks(self) -> None:
@@ -308,7 +309,7 @@ class RunScreen(Screen[None]):
             self._is_checking = is_checking
             if is_checking:
                 self.action_tab("checks")
-            elif self.query_one(TabbedContent).active == "checks" and not self._follower.is_over:
+            elif self.query_one(TabbedContent).active == "checks" and not self.follower.is_over:
                 self.action_tab("loss")
 
     def _show_why(self) -> None:
@@ -332,7 +333,7 @@ class RunScreen(Screen[None]):
             self._is_diagnosing = False
 
     def _standing(self) -> tuple[object, ...]:
-        return self.view.state, self.view.attempt, len(self.view.failures), self._follower.is_over
+        return self.view.state, self.view.attempt, len(self.view.failures), self.follower.is_over
 
     def _tell_why(self, found: Diagnosis) -> None:
         self.query_one("#run-why", Prose).show(why(found))

@@ -43,17 +43,17 @@ class SectionDialog(Dialog[dict[str, Any]]):
         """
         super().__init__()
         self._title = title
-        self._form = form
+        self.form = form
         self._is_refused = bool(form.read(form.texts)[1])
         """Whether what is wrong is told: not before a person has tried, unless it was wrong from the beginning."""
 
     def compose(self) -> ComposeResult:
         """Lay out a line a field, and below what the model says of the one that has the focus."""
-        wanted = max(cell_len(field.name) for field in self._form.fields) + 2
+        wanted = max(cell_len(field.name) for field in self.form.fields) + 2
         width = min(wanted, self.app.size.width - LEAST_FIELD - BORDERS)
         with self.box(clean(self._title), "-wide", subtitle=_("tab next · enter takes it · esc changes nothing")):
             with VerticalScroll(id="section-fields", can_focus=False):
-                for index, field in enumerate(self._form.fields):
+                for index, field in enumerate(self.form.fields):
                     with Horizontal(classes="field"):
                         label = Label(Content(clean(field.name)), classes="field-label")
                         label.styles.width = width
@@ -75,7 +75,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
         """Say what the field is for."""
         index = _index(event.widget)
         if index is not None:
-            self.query_one("#section-about", Prose).show(_about(self._form.fields[index]))
+            self.query_one("#section-about", Prose).show(_about(self.form.fields[index]))
 
     def action_step(self, by: int) -> None:
         """Go to the field above or below a line of text; elsewhere the keys mean what they mean there."""
@@ -100,8 +100,8 @@ class SectionDialog(Dialog[dict[str, Any]]):
 
     def _read(self) -> dict[str, Any] | None:
         """Return the values; `None` where some are wrong, which is told at each once a person has tried."""
-        names = [field.name for field in self._form.fields]
-        values, faults = self._form.read({name: self._text(index) for index, name in enumerate(names)})
+        names = [field.name for field in self.form.fields]
+        values, faults = self.form.read({name: self._text(index) for index, name in enumerate(names)})
         if not self._is_refused:
             return values
         for index, name in enumerate(names):
@@ -113,7 +113,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
 
     def _go_to_fault(self) -> None:
         """Put the focus where something is wrong, if it is not there."""
-        wrong = [index for index in range(len(self._form.fields)) if self.query_one(f"#problem-{index}").display]
+        wrong = [index for index in range(len(self.form.fields)) if self.query_one(f"#problem-{index}").display]
         if wrong and _index(self.focused) not in wrong:
             self.query_one(f"#field-{wrong[0]}").focus()
 
@@ -125,7 +125,7 @@ class SectionDialog(Dialog[dict[str, Any]]):
         return value if isinstance(value, str) else ""
 
     def _widget(self, index: int, field: FormField) -> Input | Select[str]:
-        text, usual = self._form.texts[field.name], _usual(field)
+        text, usual = self.form.texts[field.name], _usual(field)
         if field.kind is not FieldKind.CHOICE:
             return Input(clean(text), id=f"field-{index}", compact=True, placeholder=clean(usual))
         known = [field.written(item) for item in field.choices]
