@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.integration.deploy_fixtures import agent, host, installed, newer, requirements, source, wheelhouse
 from tests.integration.ssh_fixtures import ssh_config, sshd, transport
+from tests.integration.trained import trained
 
 __all__ = [
     "agent",
@@ -14,6 +15,7 @@ __all__ = [
     "source",
     "ssh_config",
     "sshd",
+    "trained",
     "transport",
     "wheelhouse",
 ]

@@ -8,14 +8,14 @@ import signal
 from pathlib import Path
 
 from dttui import jobs
-from tests.integration.headless import dttui
+from tests.integration.headless import dttui_here
 
 WAIT = 'echo "runs $RANK"; while :; do sleep 0.1; done'
 
 
 def start(path: Path) -> str:
     """Start a job on the embedded cluster, and return its id."""
-    done = dttui("--demo", "--apply", path, "--detach")
+    done = dttui_here("--demo", "--apply", path, "--detach")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dttui import jobs
@@ -23,12 +25,24 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.models import BoundPlan
 from dttui.planning.planner import plan as make_plan
+from dttui.rpc.client import AgentClient
 from dttui.spec import parse_job
 from dttui.transport.questions import Nobody
 from dttui.transport.routes import Transports
 from tests.integration.headless import EXAMPLE, write_job
 
 ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+
+
+def have_older_agent(monkeypatch: pytest.MonkeyPatch, name: str, **lacks: bool) -> None:
+    """Have the agent of a host greet as one of a version before it had something: `takes_bytes=False`."""
+    call = AgentClient.call
+
+    async def call_older_one(client: AgentClient, method: str, *arguments: Any, **named: Any) -> Any:
+        reply = await call(client, method, *arguments, **named)
+        return replace(reply, **lacks) if (client.name, method) == (name, "hello") else reply
+
+    monkeypatch.setattr(AgentClient, "call", call_older_one)
 
 
 class TestGang:

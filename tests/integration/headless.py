@@ -38,7 +38,10 @@ def dttui(
 
 
 def dttui_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run dttui in this process, for what no terminal, signal or host has a part in: its start is most of its time."""
+    """Run dttui in this process, for what no terminal, signal or stream of its own has a part in.
+
+    Its start is most of its time; whatever acts for a job has processes of its own all the same. Not within a loop.
+    """
     output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:

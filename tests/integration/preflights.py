@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.headless import dttui, result_of, shell_job
+from tests.integration.headless import dttui_here, result_of, shell_job
 from tests.lab.commands import call, in_network_of
 from tests.lab.hosts import Lab
 
@@ -27,7 +27,7 @@ def check(deployed: Lab, tmp_path: Path) -> Iterator[Check]:
         hosts = deployed.inventory(tmp_path / "inventory.yaml", **inventory)
         wanted = job or shell_job(tmp_path, NODES, "true")
         began = time.monotonic()
-        done = dttui("preflight", wanted, "--inventory", hosts, "--output", "json", *options)
+        done = dttui_here("preflight", wanted, "--inventory", hosts, "--output", "json", *options)
         assert time.monotonic() - began < DEADLINE_S
         document = result_of(done)
         assert document["exit_code"] == done.returncode, done.stderr

@@ -25,7 +25,7 @@ from dttui.transport.local import LocalTransport
 from tests.agent.conversation import processes_with
 from tests.fake_transport import FakeTransport
 from tests.integration.deploy_fixtures import PROBE, Nobody, answering, deploy_far, here, is_gone, names
-from tests.integration.headless import dttui, shell_job
+from tests.integration.headless import dttui, dttui_here, shell_job
 from tests.processes import processes_like
 from tests.waiting import until, wait_until
 
@@ -38,11 +38,11 @@ def running_job(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "data.txt").write_text("sent")
     job_file = shell_job(tmp_path, {"pytorch-dev-env": 1}, "exec sleep 600", workdir="work")
-    started = dttui("--demo", "--apply", job_file, "--detach")
+    started = dttui_here("--demo", "--apply", job_file, "--detach")
     assert started.returncode == 0, started.stderr
     job = started.stdout.strip()
     yield job
-    dttui("stop", job, "--force")
+    dttui_here("stop", job, "--force")
     wait_until(lambda: processes_with(f"DTTUI_JOB_ID={job}") == [], "the job to be gone", 60)
 
 
@@ -55,11 +55,11 @@ def test_removal_by_force_stops_the_job_and_leaves_checkpoints_alone_until_told(
     assert any((root / "store").iterdir())
     (controller,) = processes_like("dttui.engine", str(jobs.find(running_job).path))
     os.kill(controller, signal.SIGKILL)  # It would bring the agent back, which is here whatever is removed.
-    unasked = dttui(*arguments)
-    refused = dttui(*arguments, "--yes", "--output", "jsonl")
-    forced = dttui(*arguments, "--yes", "--force", "--jobs", "--output", "jsonl")
+    unasked = dttui_here(*arguments)
+    refused = dttui_here(*arguments, "--yes", "--output", "jsonl")
+    forced = dttui_here(*arguments, "--yes", "--force", "--jobs", "--output", "jsonl")
     left = [path for path in root.rglob("*") if path.is_file()]
-    emptied = dttui(*arguments, "--yes", "--jobs", "--checkpoints", "--output", "jsonl")
+    emptied = dttui_here(*arguments, "--yes", "--jobs", "--checkpoints", "--output", "jsonl")
 
     assert (unasked.returncode, unasked.stdout) == (2, "")
     assert "--yes" in unasked.stderr
@@ -79,7 +79,7 @@ def test_status_starts_no_daemon_and_prints_a_row_a_host(host: Path, tmp_path: P
     empty = {**document, "name": "空的", "agent_root": str(tmp_path / "none")}
     down = {"name": "down", "host": "127.0.0.1", "port": 1}
     inventory.write_text(json.dumps({"environments": [document, empty, down]}))
-    done = dttui("agents", "status", "--inventory", inventory)
+    done = dttui_here("agents", "status", "--inventory", inventory)
     assert done.returncode == 4, done.stderr
     header, first, second, third, total = done.stdout.splitlines()
     assert third.split()[:7] == ["down", "unreachable", "–", "–", "–", "–", "down"]
@@ -110,7 +110,7 @@ async def test_what_is_kept_for_warm_starts_is_in_its_row_and_ends_with_upgrade_
 
     first = await keep()
     assert first in processes_like("/", str(Path(dtagent.__file__).parent / "payload/warm.py"))
-    row = dttui("agents", "status", "--inventory", inventory).stdout.splitlines()[1]
+    row = dttui("agents", "status", "--inventory", inventory).stdout.splitlines()[1]  # A loop runs here already.
     assert re.search(r"keeps torch imported for warm starts: \d+ MiB", row)
 
     (upgraded,) = await deploy_all([here(host)], LocalTransport(), Nobody(), source=newer, only_upgrade=True)
@@ -182,6 +182,6 @@ def test_the_digest_tells_whether_an_agent_is_the_one_of_this_dttui(source: Whee
 
 
 def test_checkpoints_are_removed_only_along_with_the_jobs() -> None:
-    done = dttui("agents", "remove", "--demo", "--yes", "--checkpoints")
+    done = dttui_here("agents", "remove", "--demo", "--yes", "--checkpoints")
     assert done.returncode == 2
     assert "--jobs" in done.stderr

@@ -7,18 +7,16 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dttui.errors import ExitCode
-from dttui.rpc.client import AgentClient
 from tests.fake_engine import Engine, engine
 from tests.integration.containers import WAIT, kill_a_supervisor, log_of, start
-from tests.integration.gangs import TestGang
-from tests.integration.headless import dttui, result_of, shell_job, write_job
+from tests.integration.gangs import TestGang, have_older_agent
+from tests.integration.headless import dttui_here, result_of, shell_job, write_job
 from tests.outcomes import ended_with
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
@@ -65,7 +63,7 @@ def test_ranks_of_torchrun_find_each_other_in_their_containers_and_secrets_stand
         "container": {"engine": "docker", "image": "torch:2"},
     }
     path = write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", framework_options=options, run=run)
-    done = dttui("--demo", "--apply", path, "--output", "json")
+    done = dttui_here("--demo", "--apply", path, "--output", "json")
     assert done.returncode == 0, done.stderr
     job = result_of(done)["job_id"]
     # An elastic job has its ranks in any order.
@@ -89,7 +87,7 @@ def test_ranks_of_torchrun_find_each_other_in_their_containers_and_secrets_stand
 def test_a_host_without_engine_or_image_is_named_before_anything_starts(
     docker: Engine, tmp_path: Path, container: dict[str, str], said: str
 ) -> None:
-    done = dttui("--demo", "preflight", shell_job(tmp_path, {ONE: 1}, "true", container=container))
+    done = dttui_here("--demo", "preflight", shell_job(tmp_path, {ONE: 1}, "true", container=container))
     assert done.returncode == 3
     assert f"{ONE}: {said}" in done.stdout + done.stderr
 
@@ -100,7 +98,7 @@ def test_what_runs_in_containers_ends_with_a_stop_and_with_a_supervisor_that_is_
     container = {"engine": "docker", "image": "hidden:1"}
     job = start(shell_job(tmp_path, {ONE: 1, TWO: 1}, WAIT, container=container))
     wait_until(lambda: len(docker.running()) == 2, "both to run")
-    done = dttui("stop", job)
+    done = dttui_here("stop", job)
     assert done.returncode == 0, done.stderr
     assert docker.running() == []
     job = start(shell_job(tmp_path, {ONE: 1, TWO: 1}, WAIT, container=container))
@@ -112,14 +110,7 @@ def test_what_runs_in_containers_ends_with_a_stop_and_with_a_supervisor_that_is_
 async def test_an_agent_that_would_leave_containers_behind_is_refused_before_anything_starts(
     docker: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greet = AgentClient._greet
-
-    async def greet_as_an_old_one(client: AgentClient) -> None:
-        await greet(client)
-        if client.name == TWO and client.hello is not None:
-            client.hello = replace(client.hello, removes_containers=False)
-
-    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    have_older_agent(monkeypatch, TWO, removes_containers=False)
     run = {"command": ["true"], "container": {"engine": "docker", "image": "torch:2"}}
     gang = TestGang(tmp_path / "job", {ONE: 1, TWO: 1}, run=run)
     caught = ended_with(await gang.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for containers: ")

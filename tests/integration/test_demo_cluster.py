@@ -55,11 +55,11 @@ def test_the_example_trains_on_one_plus_one_plus_two_and_its_loss_falls(tmp_path
 @pytest.mark.torch
 def test_a_warm_start_changes_neither_loss_nor_outcome(tmp_path: Path) -> None:
     job = example_job(tmp_path, {ONE: 2}, "--steps", "6", "--log-every", "1")
-    plain = dttui("--apply", job, "--demo", "--output", "json")
+    plain = dttui_here("--apply", job, "--demo", "--output", "json")
     job.write_text(job.read_text().replace("    script:", "    warm_start: true\n    script:"))
     told = []
     for _turn in range(2):
-        warm = dttui("--apply", job, "--demo", "--output", "json")
+        warm = dttui_here("--apply", job, "--demo", "--output", "json")
         assert (warm.returncode, plain.returncode) == (0, 0), warm.stderr
         told.append([_losses(result_of(done)["directory"]) for done in (plain, warm)])
     assert all(before == after for before, after in told)
@@ -76,7 +76,7 @@ def _losses(directory: str) -> list[float]:
 
 def test_a_rank_that_exits_with_3_is_named_with_its_last_words_and_nothing_is_left(tmp_path: Path) -> None:
     job = example_job(tmp_path, {TWO: 2}, "--fail-at-step", "3", "--fail-rank", "1", "--exit-code", "3")
-    done = dttui("--demo", "--apply", job, "--output", "json")
+    done = dttui_here("--demo", "--apply", job, "--output", "json")
     assert done.returncode == 100, done.stderr
     first = result_of(done)["failures"][0]
     assert (first["node"], first["rank"], first["exit_code"]) == (TWO, 1, 3)
@@ -90,7 +90,7 @@ def test_an_exception_comes_back_with_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "work/broken.py").write_text("def f():\n    raise ValueError('a bad thing')\nf()\n")
     run = {"script": "broken.py", "workdir": "work"}
     job = write_job(tmp_path, {ONE: 1}, framework="pytorch-ddp", run=run)
-    done = dttui("--demo", "--apply", job, "--output", "json")
+    done = dttui_here("--demo", "--apply", job, "--output", "json")
     assert done.returncode == 100, done.stderr
     first = result_of(done)["failures"][0]
     assert first["error"] == "ValueError: a bad thing"
@@ -99,7 +99,7 @@ def test_an_exception_comes_back_with_its_traceback(tmp_path: Path) -> None:
 
 
 def test_events_are_a_line_each_on_stdout_and_nothing_else_is(tmp_path: Path) -> None:
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, "echo hello"), "--output", "jsonl")
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, "echo hello"), "--output", "jsonl")
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     states = [event["data"]["state"] for event in events if event["kind"] == "job_state"]
@@ -110,7 +110,7 @@ def test_events_are_a_line_each_on_stdout_and_nothing_else_is(tmp_path: Path) ->
 
 def test_a_rank_that_something_else_ends_by_sigterm_is_a_failure(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 1, TWO: 1}, 'test "$RANK" = 1 && kill -TERM $$; sleep 60')
-    done = dttui("--demo", "--apply", job, "--output", "json")
+    done = dttui_here("--demo", "--apply", job, "--output", "json")
     assert done.returncode == 100, done.stderr
     first = result_of(done)["failures"][0]
     assert (first["node"], first["rank"], first["signal"]) == (TWO, 1, signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_a_stop_while_the_job_is_being_launched_leaves_nothing(tmp_path: Path) -
 def test_every_rank_of_a_command_gets_the_environment_torchrun_would_give(tmp_path: Path) -> None:
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR DTTUI_NODE_RANK DTTUI_NODE_COUNT"
     show = "; ".join(f"echo {name}=${name}" for name in names.split())
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, show), "--output", "json")
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 2}, show), "--output", "json")
     logs = Path(result_of(done)["directory"]) / "logs/0"
     told = dict(line.split("=") for line in (logs / TWO / "2.out").read_text().splitlines())
     assert told == {
@@ -177,23 +177,23 @@ def test_a_second_interrupt_forces_the_end(tmp_path: Path) -> None:
 
 def test_a_detached_job_is_followed_by_its_files(tmp_path: Path) -> None:
     command = "echo one; echo two >&2; sleep 1; printf 'no newline' >&2; exit 4"
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, command), "--detach")
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, command), "--detach")
     assert done.returncode == 0, done.stderr
     assert "RENDEZVOUS" in done.stderr
     job_id = done.stdout.strip()
     wait_for_state(job_id, "FAILED")
     assert dttui_here("status", job_id).returncode == 100
-    assert dttui("logs", job_id, "-f", "--stderr", "--rank", "0").stdout == "two\nno newline\n"
+    assert dttui_here("logs", job_id, "-f", "--stderr", "--rank", "0").stdout == "two\nno newline\n"
     assert job_id not in dttui_here("ps").stdout
     assert job_id in dttui_here("ps", "--all").stdout
 
 
 def test_a_detached_job_that_is_refused_has_the_exit_code_of_the_refusal(tmp_path: Path) -> None:
     python = shell_job(tmp_path, {ONE: 1}, "true", python="/no/such/python")
-    refused = dttui("--demo", "--apply", python, "--detach", "--output", "json")
+    refused = dttui_here("--demo", "--apply", python, "--detach", "--output", "json")
     assert refused.returncode == 3, refused.stderr
     assert result_of(refused)["state"] == "FAILED"
-    rolled_back = dttui(
+    rolled_back = dttui_here(
         *("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "true", workdir="/no/such/directory"), "--detach"),
         *("--ignore", "path-missing"),
     )
@@ -202,19 +202,19 @@ def test_a_detached_job_that_is_refused_has_the_exit_code_of_the_refusal(tmp_pat
 
 
 def test_a_job_onto_slots_that_another_job_holds_is_refused_with_that_job_s_name(tmp_path: Path) -> None:
-    first = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "sleep 60"), "--detach")
+    first = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "sleep 60"), "--detach")
     assert first.returncode == 0, first.stderr
     job_id = first.stdout.strip()
     wait_for_state(job_id, "RUNNING")
-    refused = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, "true"), "--output", "json")
+    refused = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, "true"), "--output", "json")
     assert refused.returncode == 3, refused.stderr
     assert f"{ONE} has 0 free GPUs" in result_of(refused)["reason"]
     assert job_id in result_of(refused)["reason"]
     # The refused job is the newest; a bare stop means the one that runs.
-    stopped = dttui("stop", "--force")
+    stopped = dttui_here("stop", "--force")
     assert stopped.returncode == 0, stopped.stderr
     assert job_id in stopped.stdout
-    assert dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "true")).returncode == 0
+    assert dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 2}, "true")).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_checkpoint_directory_is_there_when_the_script_starts(
     )
     run = {"command": ["sh", "-c", command], "workdir": "work"}
     job = write_job(tmp_path, {ONE: 1}, framework="command", run=run, **fields)
-    done = dttui("--demo", "--apply", job, "--output", "json")
+    done = dttui_here("--demo", "--apply", job, "--output", "json")
     assert done.returncode == 0, done.stderr
     result = result_of(done)
     attempt = Path(os.environ["DTTUI_DEMO_ROOT"]) / ONE / "jobs" / result["job_id"] / "0"
@@ -246,11 +246,11 @@ def test_the_checkpoint_directory_is_there_when_the_script_starts(
 
 def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = shell_job(tmp_path, {ONE: 1}, "test ${#MY_TOKEN} -eq 13", secrets=["MY_TOKEN"])
-    refused = dttui("--demo", "--apply", job)
+    refused = dttui_here("--demo", "--apply", job)
     assert refused.returncode == 2
     assert "MY_TOKEN" in refused.stderr
     monkeypatch.setenv("MY_TOKEN", "sesame-opens!")
-    done = dttui("--demo", "--apply", job)
+    done = dttui_here("--demo", "--apply", job)
     assert done.returncode == 0, done.stderr
     roots = [Path(os.environ["XDG_STATE_HOME"]), Path(os.environ["DTTUI_DEMO_ROOT"])]
     files = [path for root in roots for path in root.rglob("*") if path.is_file()]
@@ -259,7 +259,7 @@ def test_a_secret_reaches_the_rank_and_no_file(tmp_path: Path, monkeypatch: pyte
 
 
 def test_environments_are_listed_with_their_state() -> None:
-    done = dttui("--demo", "envs", "--output", "json")
+    done = dttui_here("--demo", "envs", "--output", "json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [(row["name"], row["state"], row["zone"]) for row in rows] == [
@@ -272,7 +272,7 @@ def test_environments_are_listed_with_their_state() -> None:
 
 def test_a_job_that_dies_in_preparation_is_rolled_back_everywhere(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 1, TWO: 1}, "true", workdir="/no/such/directory")
-    done = dttui("--demo", "--apply", job, "--output", "json", "--ignore", "path-missing")
+    done = dttui_here("--demo", "--apply", job, "--output", "json", "--ignore", "path-missing")
     assert done.returncode == 5, done.stderr
     assert "/no/such/directory" in result_of(done)["reason"]
     job_id = result_of(done)["job_id"]

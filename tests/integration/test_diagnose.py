@@ -16,7 +16,7 @@ from dttui import jobs
 from dttui.engine.start import GRACE_S
 from dttui.jobs import JobDirectory
 from tests.agent.conversation import processes_with
-from tests.integration.headless import dttui, dttui_here, result_of, shell_job, wait_for_state, write_job
+from tests.integration.headless import dttui_here, result_of, shell_job, wait_for_state, write_job
 from tests.processes import demo_root as demo_root
 from tests.processes import processes_like
 from tests.processes import shared_agents as shared_agents
@@ -85,7 +85,7 @@ def test_the_rank_that_crashed_is_told_and_those_that_lost_it_are_consequences(t
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "train.py").write_text(GLOO)
     run = {"script": "train.py", "workdir": "w"}
-    done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    done = dttui_here("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
     assert done.returncode == 100, done.stderr
     assert "Cause: It crashed in compiled code" in done.stderr
     assert f"rank 0 on {ONE}, exit code 1, a consequence: It lost the connection to another rank" in done.stderr
@@ -113,7 +113,7 @@ def test_a_rank_that_had_ended_with_0_is_told_and_its_launcher_not_waited_for(tm
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "train.py").write_text(ENDS_EARLY)
     run = {"script": "train.py", "workdir": "w", "args": [str(tmp_path / "pid")]}
-    done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
+    done = dttui_here("--demo", "--apply", write_job(tmp_path, {ONE: 1, TWO: 1}, framework="pytorch-ddp", run=run))
     assert done.returncode == 100, done.stderr
     assert f"rank 0 on {ONE}  had ended with 0" in diagnosed().stdout
     events = [json.loads(line) for line in jobs.find("last").events.read_bytes().splitlines()]
@@ -127,7 +127,7 @@ def test_a_failed_job_names_the_line_of_the_log_and_what_the_others_did(tmp_path
         f'echo begun; [ "$RANK" = 0 ] && touch {begun} && exec sleep 60; '
         f"until [ -e {begun} ]; do sleep 0.1; done; exec cat /data/none/shard.bin"
     )
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command))
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command))
     assert done.returncode == 100, done.stderr
     told = diagnosed()
     assert told.returncode == 100
@@ -153,7 +153,7 @@ def test_real_failures_of_a_script_are_known_for_what_they_are(tmp_path: Path) -
             "command": [sys.executable, "train.py", str(tmp_path), str(taken.getsockname()[1])],
             "workdir": "w",
         }
-        done = dttui("--demo", "--apply", write_job(tmp_path, {ONE: 2, TWO: 2}, framework="command", run=run))
+        done = dttui_here("--demo", "--apply", write_job(tmp_path, {ONE: 2, TWO: 2}, framework="command", run=run))
     assert done.returncode == 100, done.stderr
     found = result_of(diagnosed("--output", "json"))
     failures = [{**found["first_failure"], "cause": found["cause"]}, *found["failed_after"]]
@@ -166,7 +166,7 @@ def test_real_failures_of_a_script_are_known_for_what_they_are(tmp_path: Path) -
 
 def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: Path) -> None:
     command = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
     assert done.returncode == 0, done.stderr
     directory = jobs.find(done.stdout.strip())
     wait_for_state(directory.job_id, "RUNNING")
@@ -180,7 +180,7 @@ def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: 
     assert orphan.returncode == 101
     assert result_of(orphan)["state"] == "UNKNOWN"
     assert "No controller watches this job" in diagnosed(directory.job_id).stdout
-    assert dttui("stop", directory.job_id).returncode == 0
+    assert dttui_here("stop", directory.job_id).returncode == 0
     cancelled = diagnosed(directory.job_id)
     assert cancelled.returncode == 103
     assert "Nothing has failed: the job was cancelled." in cancelled.stdout
@@ -189,7 +189,7 @@ def test_a_running_job_an_orphan_and_a_cancelled_one_are_told_as_such(tmp_path: 
 
 def test_a_job_that_succeeded_has_nothing_to_tell_and_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert diagnosed().returncode == 102
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "echo fine"))
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1}, "echo fine"))
     assert done.returncode == 0, done.stderr
     told = diagnosed()
     assert told.returncode == 0

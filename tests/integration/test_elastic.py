@@ -8,7 +8,6 @@ import importlib.util
 import os
 import secrets
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,10 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dttui import jobs
 from dttui.errors import ExitCode
 from dttui.jobs.view import NODE_OUT
-from dttui.rpc.client import AgentClient
 from tests.agent.conversation import processes_with
 from tests.integration import elastic_training
 from tests.integration.elastic_jobs import Running, elastic_job, follower_of, ranks_that_torch_told, start
-from tests.integration.gangs import ONE, THREE, TWO, TestGang
+from tests.integration.gangs import ONE, THREE, TWO, TestGang, have_older_agent
 from tests.integration.headless import dttui, result_of
 from tests.outcomes import ended_with
 from tests.processes import demo_root, shared_agents
@@ -72,14 +70,7 @@ def test_an_elastic_job_that_is_stopped_loses_no_node_by_that(tmp_path: Path) ->
 async def test_an_agent_whose_rendezvous_would_run_anybodys_code_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greet = AgentClient._greet
-
-    async def greet_as_an_old_one(client: AgentClient) -> None:
-        await greet(client)
-        if client.name == TWO and client.hello is not None:
-            client.hello = replace(client.hello, seals_rendezvous=False)
-
-    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    have_older_agent(monkeypatch, TWO, seals_rendezvous=False)
     gang = elastic_gang(tmp_path)
     words = f"^{TWO}: its agent is too old for an elastic job: .*; every host was rolled back$"
     caught = ended_with(await gang.gang.run(), ExitCode.LAUNCH, words)

@@ -18,7 +18,7 @@ from dttui import jobs
 from dttui.engine.alerts.event_hook import CONCURRENCY, MAX_WAITING, EventHook
 from dttui.launch.submit import find_program
 from tests.agent.conversation import processes_with
-from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, shell_job
+from tests.integration.headless import DEADLINE_S, dttui_here, result_of, shell_job
 from tests.processes import ended_agents as ended_agents
 from tests.processes import processes_like
 from tests.waiting import wait_until
@@ -159,7 +159,7 @@ def test_a_job_raises_its_alerts_and_tells_its_program(tmp_path: Path) -> None:
     job.write_text(json.dumps(document))
 
     planned = dttui_here("--demo", "plan", job)
-    done = dttui("--demo", "--apply", job, "--output", "json")
+    done = dttui_here("--demo", "--apply", job, "--output", "json")
 
     assert f"events start {notify} on this machine" in planned.stdout
     assert done.returncode == 0, done.stderr
@@ -186,7 +186,7 @@ def test_a_program_that_is_not_there_is_an_error_with_its_place(tmp_path: Path) 
     document = _read(job)
     document["distributed_training"]["monitoring"] = {"on_event": ["./nobody"]}
     job.write_text(json.dumps(document, indent=1))
-    done = dttui("--demo", "--apply", job)
+    done = dttui_here("--demo", "--apply", job)
     assert done.returncode == 2, done.stderr
     assert "./nobody" in done.stderr
 
@@ -205,7 +205,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
         "on_event_kinds": ["job_state", "alert", "outcome"],
     }
     job.write_text(json.dumps(document))
-    started = dttui("--demo", "--apply", job, "--detach")
+    started = dttui_here("--demo", "--apply", job, "--detach")
     assert started.returncode == 0, started.stderr
     directory = jobs.find(started.stdout.strip())
 
@@ -219,7 +219,7 @@ def test_a_new_controller_tells_the_program_of_nothing_that_was_before(tmp_path:
     os.kill(controller, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone")
     before = {event["seq"] for event in told()}
-    stopped = dttui("stop", directory.job_id, "--force")
+    stopped = dttui_here("stop", directory.job_id, "--force")
     assert stopped.returncode == 0, stopped.stderr
     wait_until(lambda: any(event["kind"] == "outcome" for event in told()), "the outcome", DEADLINE_S)
     seqs = [event["seq"] for event in told()]

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.headless import (
-    dttui,
-    example_job,
-    result_of,
-    shell_job,
-    wait_for_running,
-    wait_for_state,
-)
+from tests.integration.headless import dttui_here, result_of, shell_job, wait_for_running, wait_for_state, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
@@ -22,6 +15,12 @@ pytestmark = pytest.mark.lab
 
 DEADLINE_S = 60.0
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
+MEETS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(met := torch.ones(1))
+print("world size", int(met))
+"""
 OF_SSH = ("host", "user", "port", "identity_file", "known_hosts")
 
 
@@ -49,30 +48,33 @@ def test_a_job_is_deployed_launched_followed_and_stopped_by_nsenter_alone(
     lab3: Lab, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_TOKEN", "s3cret")
-    dttui("agents", "remove", "gpu1", "--inventory", inventory, "--yes")  # Another test may have left one.
-    deployed = dttui("agents", "deploy", "--inventory", inventory, "--output", "jsonl")
+    dttui_here("agents", "remove", "gpu1", "--inventory", inventory, "--yes")  # Another test may have left one.
+    deployed = dttui_here("agents", "deploy", "--inventory", inventory, "--output", "jsonl")
     assert deployed.returncode == 0, deployed.stderr
     rows = [json.loads(line) for line in deployed.stdout.splitlines()]
     assert rows[0]["changed"], rows
-    listed = dttui("envs", "--inventory", inventory, "--output", "jsonl")
+    listed = dttui_here("envs", "--inventory", inventory, "--output", "jsonl")
     rows = [json.loads(line) for line in listed.stdout.splitlines()]
     assert [(row["name"], row["state"], row["reach"]) for row in rows] == [
         (name, "idle", "exec") for name in ("gpu1", "gpu2", "gpu3")
     ]
-    job = example_job(tmp_path, {"gpu2": 1, "gpu1": 1, "gpu3": 2}, "--steps", "20", "--log-every", "5")
-    done = dttui("--apply", job, "--inventory", inventory, "--output", "json")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/train.py").write_text(MEETS)
+    run = {"script": "train.py", "workdir": "work"}
+    job = write_job(tmp_path, {"gpu2": 1, "gpu1": 1, "gpu3": 2}, framework="pytorch-ddp", run=run)
+    done = dttui_here("--apply", job, "--inventory", inventory, "--output", "json")
     assert done.returncode == 0, done.stderr
     result = result_of(done)
     plan = json.loads((Path(result["directory"]) / "attempts/0/plan.json").read_text())
     assert plan["plan"]["master_address"] == lab3["gpu2"].address
-    logged = dttui("logs", result["job_id"], "--rank", "0")
+    logged = dttui_here("logs", result["job_id"], "--rank", "0")
     assert "world size 4" in logged.stdout
 
     job = shell_job(tmp_path, {"gpu1": 1, "gpu2": 1}, "echo here ${API_TOKEN:-without}; exec sleep 600")
-    assert dttui("--apply", job, "--inventory", inventory, "--detach").returncode == 0
+    assert dttui_here("--apply", job, "--inventory", inventory, "--detach").returncode == 0
     running = wait_for_running()
-    wait_until(lambda: dttui("logs", running).stdout.count("here without") == 2, "what both print", DEADLINE_S)
-    assert dttui("stop", running).returncode == 0
+    wait_until(lambda: dttui_here("logs", running).stdout.count("here without") == 2, "what both print", DEADLINE_S)
+    assert dttui_here("stop", running).returncode == 0
     wait_for_state(running, "CANCELLED")
     for host in lab3.values():
         assert "sleep 600" not in host.run(["ps", "-eo", "args"]).stdout.decode()

@@ -7,25 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.headless import dttui, example_job, result_of, shell_job
+from tests.integration.headless import dttui_here, shell_job
+from tests.integration.trained import Trained
 from tests.lab.hosts import Lab
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture
-def inventory(lab3: Lab, tmp_path: Path) -> Path:
-    return lab3.inventory(tmp_path / "inventory.yaml")
-
-
 @pytest.mark.torch
 def test_the_example_trains_across_three_hosts_with_the_chosen_master_as_rank_0(
-    deployed: Lab, inventory: Path, tmp_path: Path
+    deployed: Lab, trained: Trained
 ) -> None:
-    job = example_job(tmp_path, {"gpu2": 1, "gpu1": 1, "gpu3": 2}, "--steps", "30", "--log-every", "5")
-    done = dttui("--apply", job, "--inventory", inventory, "--output", "json")
-    assert done.returncode == 0, done.stderr
-    result = result_of(done)
+    result = trained.result
     assert [(node["name"], node["ranks"]) for node in result["nodes"]] == [
         ("gpu2", [0]),
         ("gpu1", [1]),
@@ -49,17 +42,17 @@ def test_an_unknown_host_key_is_shown_and_taken_by_its_fingerprint(deployed: Lab
     known_hosts.touch()
     inventory = lab3.inventory(tmp_path / "inventory.yaml", known_hosts=str(known_hosts))
     job = shell_job(tmp_path, {"gpu1": 1}, "true")
-    refused = dttui("--apply", job, "--inventory", inventory)
+    refused = dttui_here("--apply", job, "--inventory", inventory)
     fingerprint = lab3["gpu1"].fingerprint
     assert refused.returncode == 4
     assert fingerprint in refused.stderr
     assert "envs trust" in refused.stderr + refused.stdout
-    wrong = dttui("envs", "trust", "gpu1", "--fingerprint", lab3["gpu2"].fingerprint, "--inventory", inventory)
+    wrong = dttui_here("envs", "trust", "gpu1", "--fingerprint", lab3["gpu2"].fingerprint, "--inventory", inventory)
     assert wrong.returncode == 4
     assert known_hosts.read_text() == ""
-    taken = dttui("envs", "trust", "gpu1", "--fingerprint", fingerprint, "--inventory", inventory)
+    taken = dttui_here("envs", "trust", "gpu1", "--fingerprint", fingerprint, "--inventory", inventory)
     assert taken.returncode == 0, taken.stderr
-    assert dttui("--apply", job, "--inventory", inventory).returncode == 0
+    assert dttui_here("--apply", job, "--inventory", inventory).returncode == 0
 
 
 def _job_processes(lab: Lab, job_id: str) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from dttui import jobs
 from dttui.jobs.following import JobFollower
 from dttui.launch.control import stop_job
 from tests.agent.conversation import processes_with
-from tests.integration.headless import DEADLINE_S, dttui, shell_job, start_dttui, wait_for_state
+from tests.integration.headless import DEADLINE_S, dttui_here, shell_job, start_dttui, wait_for_state
 from tests.processes import demo_root as demo_root
 from tests.processes import processes_like
 from tests.processes import shared_agents as shared_agents
@@ -29,7 +29,9 @@ def of_kind(events: list[Event], kind: EventKind) -> list[Event]:
 def test_a_job_that_succeeded_tells_its_checkpoints_its_duration_and_metrics_nobody_could_read(tmp_path: Path) -> None:
     script = 'echo x > "$DTTUI_CHECKPOINT_DIR/$RANK.pt"; [ "$RANK" = 1 ] || exit 0;'
     metrics = """printf 'loss 1\\n{"step": 1, "loss": 2.5}\\n[3]\\n' >> "$DTTUI_METRICS"; sleep 1"""
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, f"{script} {metrics}"), "--output", "jsonl")
+    done = dttui_here(
+        "--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, f"{script} {metrics}"), "--output", "jsonl"
+    )
     assert done.returncode == 0, done.stderr
     directory = jobs.find("last")
     follower = JobFollower(directory)
@@ -59,7 +61,7 @@ def test_a_stopped_job_tells_whether_it_was_killed_and_leaves_nothing(
     tmp_path: Path, force: bool, node: str, job: str
 ) -> None:
     command = "trap 'exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    done = dttui("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
+    done = dttui_here("--demo", "--apply", shell_job(tmp_path, {ONE: 1, TWO: 1}, command), "--detach")
     assert done.returncode == 0, done.stderr
     directory = jobs.find(done.stdout.strip())
     wait_for_state(directory.job_id, "RUNNING")
@@ -78,7 +80,7 @@ def test_a_stopped_job_tells_whether_it_was_killed_and_leaves_nothing(
 
 def test_leaving_an_attach_leaves_the_job_and_says_how_it_is_ended(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 1}, "echo begun; while :; do sleep 0.1; done")
-    started = dttui("--demo", "--apply", job, "--detach")
+    started = dttui_here("--demo", "--apply", job, "--detach")
     directory = jobs.find(started.stdout.strip())
     following = [start_dttui("attach", directory.job_id) for _ in range(2)]
     for process in following:
@@ -90,5 +92,5 @@ def test_leaving_an_attach_leaves_the_job_and_says_how_it_is_ended(tmp_path: Pat
         _out, err = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 101, err
         assert f"dttui stop {directory.job_id}" in err
-    assert dttui("stop", "--force").returncode == 0
-    assert dttui("attach", directory.job_id).returncode == 103
+    assert dttui_here("stop", "--force").returncode == 0
+    assert dttui_here("attach", directory.job_id).returncode == 103

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.integration.headless import DEADLINE_S, dttui, dttui_here, result_of, shell_job, start_dttui, wait_for_state
+from tests.integration.headless import DEADLINE_S, dttui_here, result_of, shell_job, start_dttui, wait_for_state
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
@@ -15,7 +15,7 @@ ONE, TWO = "pytorch-dev-env", "llm-training-env"
 
 def sent(job: Path) -> dict[str, Any]:
     """Run a job to its end; return what was told of its files."""
-    done = dttui("--demo", "--apply", job, "--output", "jsonl")
+    done = dttui_here("--demo", "--apply", job, "--output", "jsonl")
     assert done.returncode == 0, done.stdout + done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (found,) = [event for event in events if "files" in event["data"]]
@@ -43,11 +43,11 @@ def test_the_same_job_applied_while_it_runs_is_attached_to(tmp_path: Path) -> No
     work.mkdir()
     (work / "train.py").write_text("x = 1\n")
     job = shell_job(tmp_path, {ONE: 1}, "while [ ! -e stop ]; do sleep 0.1; done", workdir="work")
-    first = dttui("--demo", "--apply", job, "--detach")
+    first = dttui_here("--demo", "--apply", job, "--detach")
     assert first.returncode == 0, first.stderr
     job_id = first.stdout.strip()
     wait_for_state(job_id, "RUNNING")
-    again = dttui("--demo", "--apply", job, "--detach")
+    again = dttui_here("--demo", "--apply", job, "--detach")
     assert (again.returncode, again.stdout.strip()) == (0, job_id), again.stderr
     assert "this job runs already: attached to it. --new starts another one" in again.stderr
     assert "other files" not in again.stderr
@@ -57,11 +57,11 @@ def test_the_same_job_applied_while_it_runs_is_attached_to(tmp_path: Path) -> No
     assert following.stderr is not None
     said = iter(following.stderr)
     wait_until(lambda: "runs with other files than are here now: train.py" in next(said), "word of the files")
-    another = dttui("--demo", "--apply", job, "--new", "--detach")
+    another = dttui_here("--demo", "--apply", job, "--new", "--detach")
     assert another.returncode == 0, another.stderr
     assert another.stdout.strip() not in ("", job_id)
-    assert dttui("stop", another.stdout.strip(), "--force").returncode == 0
-    assert dttui("stop", job_id, "--force").returncode == 0
+    assert dttui_here("stop", another.stdout.strip(), "--force").returncode == 0
+    assert dttui_here("stop", job_id, "--force").returncode == 0
     out, _err = following.communicate(timeout=DEADLINE_S)
     assert following.returncode == 103
     assert json.loads(out)["job_id"] == job_id

@@ -62,7 +62,7 @@ def test_nobody_else_can_read_what_a_job_leaves(tmp_path: Path, mask: int) -> No
     (work / "job.yaml").write_text(JOB)
     (work / "run.sh").write_text(SCRIPT)
 
-    def dttui(*arguments: str) -> str:
+    def dttui_here(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "dttui", "--demo", *arguments],
             cwd=work, env=environment, capture_output=True, text=True, timeout=240, check=False, umask=mask,
@@ -70,12 +70,12 @@ def test_nobody_else_can_read_what_a_job_leaves(tmp_path: Path, mask: int) -> No
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    dttui("--apply", "job.yaml")
-    dttui("preflight", "job.yaml")
-    dttui("diagnose", "small")
-    assert "hello" in dttui("logs", "small")
-    dttui("render", "job.yaml", "-o", "rendered")
-    dttui("init", "--framework", "command", "fresh", "--yes")
+    dttui_here("--apply", "job.yaml")
+    dttui_here("preflight", "job.yaml")
+    dttui_here("diagnose", "small")
+    assert "hello" in dttui_here("logs", "small")
+    dttui_here("render", "job.yaml", "-o", "rendered")
+    dttui_here("init", "--framework", "command", "fresh", "--yes")
     assert {path.name for path in (tmp_path / "state/dttui/jobs").iterdir() if path.is_dir()}
     written = [path for path in (places["config"], places["cache"]) if path.exists()]
     assert open_to_others(places["state"], *demo.iterdir(), *written) == {}

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.headless import dttui, example_job, result_of
+from tests.integration.headless import dttui_here
+from tests.integration.trained import Trained
 from tests.lab.hosts import Lab
 from tests.lab.interpreter import USER_PYTHON
 
@@ -43,13 +44,11 @@ def commands(readme: str) -> tuple[list[str], list[str]]:
     return [line for line in lines if line.startswith("tar")], [line for line in lines if line.startswith("ssh")]
 
 
-def test_the_ejected_example_trains_to_the_same_losses_by_hand(without_dttui: Lab, tmp_path: Path) -> None:
+def test_the_ejected_example_trains_to_the_same_losses_by_hand(
+    trained: Trained, without_dttui: Lab, tmp_path: Path
+) -> None:
     lab, out = without_dttui, tmp_path / "out"
-    inventory = lab.inventory(tmp_path / "inventory.yaml")
-    job = example_job(tmp_path, {"gpu2": 1, "gpu1": 1, "gpu3": 2}, "--steps", "30", "--log-every", "5")
-    by_dttui = result_of(dttui("--apply", job, "--inventory", inventory, "--output", "json"))
-    assert by_dttui["state"] == "SUCCEEDED"
-    rendered = dttui("render", job, "-o", out, "--inventory", inventory, "--output", "json")
+    rendered = dttui_here("render", trained.job, "-o", out, "--inventory", trained.inventory, "--output", "json")
     assert rendered.returncode == 0, rendered.stderr
     assert json.loads(rendered.stdout)["files"]
 
@@ -76,7 +75,7 @@ def test_the_ejected_example_trains_to_the_same_losses_by_hand(without_dttui: La
     metrics = lab["gpu2"].run(["cat", "/root/test-job/node0/metrics.jsonl"]).stdout.decode()
     by_hand = losses(metrics)
     assert by_hand == pytest.approx(
-        losses((Path(by_dttui["directory"]) / "telemetry" / "metrics.jsonl").read_text()), abs=1e-4
+        losses((Path(trained.result["directory"]) / "telemetry" / "metrics.jsonl").read_text()), abs=1e-4
     )
     assert by_hand[30] < by_hand[1] - 1
     assert lab["gpu2"].run(["ls", "/root/test-job/node0/checkpoints"]).stdout != b""

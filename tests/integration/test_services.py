@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,8 @@ from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import PlannedProcess
 from dttui.frameworks.command import Command
 from dttui.jobs.view import JobView
-from dttui.rpc.client import AgentClient
 from tests.agent.conversation import processes_with
-from tests.integration.gangs import ONE, TWO, TestGang
+from tests.integration.gangs import ONE, TWO, TestGang, have_older_agent
 from tests.outcomes import ended_with
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
@@ -186,14 +184,7 @@ async def test_another_controller_ends_the_servers_too(make: Make, tmp_path: Pat
 async def test_an_agent_that_would_never_end_them_is_refused_before_anything_starts(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greet = AgentClient._greet
-
-    async def greet_as_an_old_one(client: AgentClient) -> None:
-        await greet(client)
-        if client.name == TWO and client.hello is not None:
-            client.hello = replace(client.hello, ends_services=False)
-
-    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    have_older_agent(monkeypatch, TWO, ends_services=False)
     gang = make({ONE: [worker()], TWO: [server()]})
     words = f"^{TWO}: its agent is too old for this framework: .*; every host was rolled back$"
     caught = ended_with(await asyncio.wait_for(gang.gang.run(), DEADLINE_S), ExitCode.LAUNCH, words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from dttui.jobs.following import JobFollower
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.standing import APART
 from dttui.jobs.view import JobView
-from dttui.rpc.client import AgentClient
-from tests.integration.gangs import ONE, TWO, TestGang
+from tests.integration.gangs import ONE, TWO, TestGang, have_older_agent
 from tests.outcomes import ended_with
 from tests.processes import ended_agents as ended_agents
 from tests.waiting import until
@@ -73,8 +71,12 @@ def findings(gang: TestGang) -> list[tuple[str, str]]:
 
 async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tmp_path: Path) -> None:
     whole, halves, alone = (
-        job(tmp_path / name, text, name=name)
-        for name, text in (("whole", TOGETHER), ("halves", HALVES), ("alone", ALONE))
+        job(tmp_path / name, text, nodes, name=name)
+        for name, text, nodes in (
+            ("whole", TOGETHER, {ONE: 1, TWO: 1}),
+            ("halves", HALVES, {ONE: 2, TWO: 2}),
+            ("alone", ALONE, {ONE: 2, TWO: 1}),
+        )
     )
     assert (await outcome(whole)).message == ""
     assert findings(whole) == []
@@ -83,7 +85,7 @@ async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tm
     assert said == message
     assert findings(halves) == [("warning", message)]
     said = (await outcome(alone)).message
-    assert said == NONE.format(count=4)
+    assert said == NONE.format(count=3)
     (node, _other) = alone.nodes.values()
     assert node.status is not None
     assert [item.ranks for item in node.status.groups or ()] == [[0, 1]]
@@ -95,14 +97,7 @@ async def test_a_job_of_moments_is_judged_by_the_groups_that_its_ranks_formed(tm
 async def test_an_agent_that_does_not_tell_of_groups_is_refused_at_the_start_where_one_is_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greet = AgentClient._greet
-
-    async def greet_as_an_old_one(client: AgentClient) -> None:
-        await greet(client)
-        if client.name == TWO and client.hello is not None:
-            client.hello = replace(client.hello, tells_groups=False)
-
-    monkeypatch.setattr(AgentClient, "_greet", greet_as_an_old_one)
+    have_older_agent(monkeypatch, TWO, tells_groups=False)
     required = job(tmp_path / "required", ALONE, {ONE: 1, TWO: 1}, require_process_group=True)
     caught = ended_with(
         await required.gang.run(), ExitCode.LAUNCH, f"^{TWO}: its agent is too old for require_process_group: true"

@@ -14,7 +14,7 @@ from dtagent.protocol.events import EventKind
 from dttui import jobs
 from dttui.jobs.following import JobFollower
 from tests.integration import elastic_training
-from tests.integration.headless import dttui, result_of, write_job
+from tests.integration.headless import dttui_here, result_of, write_job
 from tests.lab.hosts import Lab
 from tests.waiting import wait_until
 
@@ -51,7 +51,7 @@ def test_all_that_a_torch_job_listens_with_is_on_the_training_address_though_tha
         **({"framework_options": options} if options else {}),
         run={"script": "train.py", "workdir": ".", "args": ["1000", "0.1"]},
     )
-    started = dttui("--apply", job, "--inventory", inventory, "--detach", "--output", "json")
+    started = dttui_here("--apply", job, "--inventory", inventory, "--detach", "--output", "json")
     assert started.returncode == 0, started.stderr
     follower = JobFollower(jobs.find(result_of(started)["job_id"]))
     try:
@@ -64,4 +64,4 @@ def test_all_that_a_torch_job_listens_with_is_on_the_training_address_though_tha
         assert any("torchrun.py" in command for command in commands)
         assert any("train.py" in command and "torchrun.py" not in command for command in commands)
     finally:
-        dttui("stop", follower.view.job_id)
+        dttui_here("stop", follower.view.job_id)
