@@ -23,6 +23,9 @@ gc.freeze()
 print("ready", flush=True)
 for line in sys.stdin:
     wanted = json.loads(line)
+    if isinstance(wanted, int):
+        print(os.waitstatus_to_exitcode(os.waitpid(wanted, 0)[1]), flush=True)
+        continue
     if (fork := os.fork()) == 0:
         os.setsid()
         print(os.getpid(), flush=True)
@@ -35,7 +38,6 @@ for line in sys.stdin:
         sys.argv, sys.path[0] = wanted["argv"], wanted["cwd"]
         exec(wanted["code"], {"__name__": "__main__"})
         raise SystemExit
-    print(os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]), flush=True)
 """
 SCRIPT = "import runpy, sys; runpy.run_path(sys.argv[0], run_name='__main__')"
 """What `python SCRIPT ...` does."""
@@ -43,8 +45,24 @@ TORCHRUN = "import runpy; runpy.run_module('torch.distributed.run', run_name='__
 """What `python -m torch.distributed.run ...` does; the ranks that it starts are processes like any."""
 
 
+class Fork:
+    """A program under way."""
+
+    def __init__(self, stem: TorchStem, pid: int, argv: Sequence[str], said: Path) -> None:
+        self.pid = pid
+        self.is_over = False
+        self._stem, self._argv, self._said = stem, argv, said
+
+    def finish(self, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+        """Wait for its end, and return what it said."""
+        status = self._stem.wait(self.pid, timeout_s)
+        self.is_over = True
+        out, err = ((self._said / name).read_text() for name in ("out", "err"))
+        return subprocess.CompletedProcess(list(self._argv), status, out, err)
+
+
 class TorchStem:
-    """Runs one program after the other, each as if it were the first of a process with torch and one thread."""
+    """Runs programs, each as if it were the first of a process with torch and one thread."""
 
     def __init__(self) -> None:
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -56,24 +74,37 @@ class TorchStem:
         self, code: str, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float = 90.0
     ) -> subprocess.CompletedProcess[str]:
         """Run code to its end with its arguments, the first of which is its name; leave nothing of it behind."""
-        assert self._process.stdin is not None
+        with self.started(code, argv, cwd=cwd, env=env) as fork:
+            return fork.finish(timeout_s)
+
+    @contextlib.contextmanager
+    def started(self, code: str, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Iterator[Fork]:
+        """Have code run, beside others if need be; nothing of it is left afterwards."""
         with tempfile.TemporaryDirectory(prefix="dttui-") as said:
-            wanted = {"code": code, "argv": list(argv), "cwd": str(cwd), "env": dict(env), "said": said}
-            self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
-            self._process.stdin.flush()
-            fork = int(self._line(timeout_s))
+            self._send({"code": code, "argv": list(argv), "cwd": str(cwd), "env": dict(env), "said": said})
+            fork = Fork(self, int(self._line(90.0)), argv, Path(said))
             try:
-                status = int(self._line(timeout_s))
+                yield fork
             finally:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(fork, signal.SIGKILL)
-            out, err = (Path(said, name).read_text() for name in ("out", "err"))
-        return subprocess.CompletedProcess(list(argv), status, out, err)
+                    os.killpg(fork.pid, signal.SIGKILL)
+                if not fork.is_over:
+                    self.wait(fork.pid, 90.0)
+
+    def wait(self, pid: int, timeout_s: float) -> int:
+        """Return the exit code of a program; until then no other can be started."""
+        self._send(pid)
+        return int(self._line(timeout_s))
 
     def end(self) -> None:
         """End it."""
         self._process.kill()
         self._process.communicate()
+
+    def _send(self, wanted: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._process.stdin.flush()
 
     def _line(self, timeout_s: float) -> str:
         assert self._process.stdout is not None

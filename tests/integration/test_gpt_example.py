@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import yaml
 
 from dttui.spec.models import Job, JobDocument
 from examples.gpt import settings
-from tests.torch_stem import SCRIPT, TORCHRUN, TorchStem
+from tests.torch_stem import SCRIPT, TORCHRUN, Fork, TorchStem
 from tests.waiting import wait_until
 
 EXAMPLE = Path(settings.__file__).parent
@@ -116,6 +116,11 @@ def finish(process: subprocess.Popen[str], env: dict[str, str]) -> Outcome:
     return Outcome(process.returncode, out, err, reported(env))
 
 
+def ended(fork: Fork, env: dict[str, str]) -> Outcome:
+    done = fork.finish(DEADLINE_S)
+    return Outcome(done.returncode, done.stdout, done.stderr, reported(env))
+
+
 def reported(env: dict[str, str]) -> list[dict[str, Any]]:
     """What ranks have reported so far."""
     metrics = Path(env["DTTUI_METRICS"])
@@ -132,8 +137,8 @@ def python(directory: Path, *options: str, **variables: str) -> Outcome:
 def forked(stem: TorchStem, directory: Path, *options: str, **variables: str) -> Outcome:
     """Run the script as one process that need not import torch."""
     env = environment(directory, **variables)
-    done = stem.run(SCRIPT, ["train.py", *options], cwd=EXAMPLE, env=env, timeout_s=DEADLINE_S)
-    return Outcome(done.returncode, done.stdout, done.stderr, reported(env))
+    with stem.started(SCRIPT, ["train.py", *options], cwd=EXAMPLE, env=env) as fork:
+        return ended(fork, env)
 
 
 def ranks(
@@ -141,17 +146,14 @@ def ranks(
     directory: Path,
     *options: str,
     launcher: tuple[str, ...] = (),
-    stem: TorchStem | None = None,
+    stem: TorchStem,
     **variables: str,
 ) -> Outcome:
-    """Run the script under torchrun on one node; with a stem it is torchrun itself that need not import torch."""
+    """Run the script under torchrun on one node, which itself need not import torch."""
     env = environment(directory, **variables)
     command = [*torchrun([count], 0, free_port(), *launcher), "train.py", *options]
-    if stem is not None:
-        done = stem.run(TORCHRUN, command[2:], cwd=EXAMPLE, env=env, timeout_s=DEADLINE_S)
-        return Outcome(done.returncode, done.stdout, done.stderr, reported(env))
-    with started([command], env, EXAMPLE) as [process]:
-        return finish(process, env)
+    with stem.started(TORCHRUN, command[2:], cwd=EXAMPLE, env=env) as fork:
+        return ended(fork, env)
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +175,8 @@ def test_one_python_process_reports_every_step(uninterrupted: Outcome) -> None:
         assert 0 < line["learning_rate"] <= 5e-3
 
 
-def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path) -> None:
-    outcome = ranks(2, tmp_path, "--sample", "80")
+def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path, torch_stem: TorchStem) -> None:
+    outcome = ranks(2, tmp_path, "--sample", "80", stem=torch_stem)
     assert outcome.code == 0, outcome.err
     losses = outcome.losses()
     assert losses[1] > 5.0
@@ -186,7 +188,7 @@ def test_the_default_run_learns_on_two_ranks_and_writes_text(tmp_path: Path) -> 
 
 
 def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
-    tmp_path: Path, uninterrupted: Outcome
+    tmp_path: Path, uninterrupted: Outcome, torch_stem: TorchStem
 ) -> None:
     job = load_job()
     assert job.run is not None
@@ -196,8 +198,14 @@ def test_job_yaml_runs_on_its_unequal_nodes_with_the_losses_of_one_process(
     port, env = free_port(), environment(tmp_path)
     script = [job.run.script, *job.run.args, *TINY, "--steps", "12"]
     workdir = EXAMPLE / (job.run.workdir or ".")
-    with started([[*torchrun(slots, node, port), *script] for node in range(3)], env, workdir) as processes:
-        outcomes = [finish(process, env) for process in processes]
+    with ExitStack() as nodes:
+        forks = [
+            nodes.enter_context(
+                torch_stem.started(TORCHRUN, [*torchrun(slots, node, port)[2:], *script], cwd=workdir, env=env)
+            )
+            for node in range(3)
+        ]
+        outcomes = [ended(fork, env) for fork in forks]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0], "\n".join(outcome.err for outcome in outcomes)
     assert {line["rank"] for line in outcomes[0].metrics} == {0, 1, 2, 3}
     assert "world size 4" in outcomes[0].out, "rank 0 is on the first node"
@@ -251,11 +259,11 @@ def test_sigterm_stops_all_ranks_after_a_step_and_leaves_a_checkpoint(tmp_path: 
     kept = tmp_path / "kept"
     env = environment(tmp_path / "0", DTTUI_CHECKPOINT_DIR=str(kept))
     command = [*torchrun([2], 0, free_port()), "train.py", *TINY, "--steps", "1000000"]
-    with started([command], env, EXAMPLE) as [process]:
+    with torch_stem.started(TORCHRUN, command[2:], cwd=EXAMPLE, env=env) as fork:
         metrics = Path(env["DTTUI_METRICS"])
         wait_until(lambda: metrics.exists() and metrics.stat().st_size > 1000, "some steps were made", DEADLINE_S)
-        process.terminate()
-        outcome = finish(process, env)
+        os.kill(fork.pid, signal.SIGTERM)
+        outcome = ended(fork, env)
     assert outcome.code not in (0, None)
     assert outcome.err.count("train.py: asked to stop, stopped after step ") == 2
     newest = max(mark.parent.name for mark in kept.glob("*/COMPLETE"))

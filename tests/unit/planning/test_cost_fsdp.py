@@ -14,7 +14,7 @@ from dttui.planning.cost.memory import memory_per_gpu
 from dttui.planning.cost.shape import ModelShape, parameter_count
 
 RANKS = 8
-MODELS = ((12, 1024, 16, 1024, 32000, 4), (12, 2048, 16, 512, 50304, 2), (8, 4096, 32, 2048, 51200, 1))
+MODELS = ((12, 1024, 16, 1024, 32000, 4), (6, 2048, 16, 512, 50304, 2), (4, 4096, 32, 2048, 51200, 1))
 """Layers, hidden size, heads, sequence length, vocabulary and micro-batch."""
 
 
