@@ -141,7 +141,7 @@ async def test_an_attempt_whose_call_hangs_holds_up_no_other() -> None:
 
 
 async def test_nothing_is_done_for_a_client_before_it_has_said_hello(daemon: Daemon) -> None:
-    daemon.methods["hello"] = Method(None, daemon._ping)
+    daemon.methods["hello"] = daemon.methods["ping"]
     client = await daemon.client()
     assert (await client.ask("ping"))["error"]["code"] == ErrorCode.INVALID_REQUEST
     client.send("hello")
@@ -180,7 +180,8 @@ async def test_a_notification_is_carried_out_and_not_answered(daemon: Daemon) ->
 async def test_numbers_that_mean_nothing_are_the_clients_fault(
     daemon: Daemon, request_type: type, params: dict[str, object], told: str
 ) -> None:
-    daemon.methods["any"] = Method(request_type, lambda _: daemon._ping(None))
+    ping = daemon.methods["ping"].call
+    daemon.methods["any"] = Method(request_type, lambda _: ping(None))
     client = await daemon.client()
     client.writer.write(json.dumps({"id": 1, "method": "any", "params": params}).encode() + b"\n")
     error = (await client.receive())["error"]
@@ -246,7 +247,8 @@ async def test_each_method_has_its_own_limit_of_size(daemon: Daemon) -> None:
     async def take(request: UploadRequest) -> int:
         return len(request.data)
 
-    daemon.methods["status"] = Method(AttemptKey, lambda _: daemon._ping(None))
+    ping = daemon.methods["ping"].call
+    daemon.methods["status"] = Method(AttemptKey, lambda _: ping(None))
     daemon.methods["upload"] = Method(UploadRequest, take, max_bytes=300_000)
     client = await daemon.client()
     key = {"job_id": "x" * 70_000, "attempt": 0}
@@ -326,7 +328,8 @@ async def test_a_frame_beyond_all_limits_is_told_before_the_end(daemon: Daemon) 
 async def test_what_does_not_fit_is_told_by_its_path_and_never_by_its_value(
     daemon: Daemon, params: object, told: str
 ) -> None:
-    daemon.methods["start"] = Method(StartRequest, lambda _: daemon._ping(None))
+    ping = daemon.methods["ping"].call
+    daemon.methods["start"] = Method(StartRequest, lambda _: ping(None))
     error = (await (await daemon.client()).ask("start", params))["error"]
     assert error["code"] == ErrorCode.INVALID_PARAMS
     assert told in error["message"]

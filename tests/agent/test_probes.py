@@ -300,7 +300,7 @@ async def test_a_path_that_hangs_costs_no_more_than_its_deadline(
     began = time.monotonic()
     reply = await Checks(tmp_path).paths(PathsRequest(["/mnt"], 0.1))
     is_over.set()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < DEADLINE_S / 2
     assert reply.paths[0].exists is None
     assert "0.1 s" in reply.paths[0].detail
 

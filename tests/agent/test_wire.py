@@ -45,7 +45,7 @@ class Raw:
         with contextlib.chdir(root) if hasattr(contextlib, "chdir") else contextlib.nullcontext():
             self.socket.connect("agent.sock")
         self.socket.settimeout(20.0)
-        self._lines = self.socket.makefile("rb")
+        self.lines = self.socket.makefile("rb")
 
     def greet(self) -> dict[str, object]:
         """Say what has to come first."""
@@ -54,13 +54,13 @@ class Raw:
     def ask(self, line: bytes) -> dict[str, object]:
         """Send a line and return the next frame."""
         self.socket.sendall(line)
-        reply = json.loads(self._lines.readline())
+        reply = json.loads(self.lines.readline())
         assert isinstance(reply, dict)
         return reply
 
     def close(self) -> None:
         """Hang up."""
-        self._lines.close()
+        self.lines.close()
         self.socket.close()
 
 
@@ -111,7 +111,7 @@ def test_clients_beyond_the_limit_are_told_and_the_others_served(tmp_path: Path)
         with contextlib.suppress(ConnectionError):  # It may have been shown the door already.
             talking.socket.sendall(b'{"id": 1, "method": "ping"}\n' * 5000)
         for client in (silent, talking):
-            refusal = json.loads(client._lines.readline())
+            refusal = json.loads(client.lines.readline())
             assert refusal["error"]["code"] == 7
             assert "3 clients are connected already" in refusal["error"]["message"]
         # What a person's ssh would show, and what tells the login node that it need not wait.
@@ -205,7 +205,7 @@ def test_a_daemon_short_of_file_handles_serves_those_it_has_and_later_the_rest(t
     assert not select.select([crowd[-1].socket], [], [], 0.2)[0]
     for client in crowd[:-1]:
         client.close()
-    assert "result" in json.loads(crowd[-1]._lines.readline())
+    assert "result" in json.loads(crowd[-1].lines.readline())
     assert "result" in first.ask(b'{"id": 1, "method": "shutdown"}\n')
     first.close()
     crowd[-1].close()

@@ -31,7 +31,7 @@ class Terminal:
         self._servers += 1
         self._tmux = ["tmux", "-S", str(self._directory / f"tmux{self._servers}"), "-f", "/dev/null"]
         command = shlex.join([sys.executable, "-m", "dttui", *map(str, arguments)])
-        self._run("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
+        self.tmux("new-session", "-d", *self._size, f"{command}; echo left with $?; cat")
 
     def resize(self, columns: int, rows: int) -> None:
         """Have windows of another size from the next start on."""
@@ -39,11 +39,11 @@ class Terminal:
 
     def press(self, *keys: str) -> None:
         """Type keys as tmux names them."""
-        self._run("send-keys", *keys)
+        self.tmux("send-keys", *keys)
 
     def screen(self) -> str:
         """Return what is shown now."""
-        return self._run("capture-pane", "-p")
+        return self.tmux("capture-pane", "-p")
 
     def wait_for(self, text: str) -> str:
         """Wait until a text is shown; return the screen."""
@@ -56,7 +56,8 @@ class Terminal:
         """End the server and what runs in it."""
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, timeout=30)
 
-    def _run(self, *arguments: str) -> str:
+    def tmux(self, *arguments: str) -> str:
+        """Run a command of tmux on it, and return what that prints."""
         done = subprocess.run([*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=30)
         return done.stdout
 

@@ -61,7 +61,7 @@ def inventory(directory: Path, server: ScriptedServer, known: str | None = None,
 
 def history(terminal: Terminal) -> list[str]:
     """All lines shown so far, those that have scrolled away too; blank ones left out."""
-    return [line for line in terminal._run("capture-pane", "-p", "-S", "-").split("\n") if line.strip()]
+    return [line for line in terminal.tmux("capture-pane", "-p", "-S", "-").split("\n") if line.strip()]
 
 
 def wait_for_question(terminal: Terminal, asked: str, number: int) -> list[str]:

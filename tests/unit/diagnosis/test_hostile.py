@@ -34,7 +34,7 @@ def test_no_text_keeps_a_recogniser_busy(row: Recogniser) -> None:
         began = time.process_time()
         row.in_exception(f"RuntimeError: {text}")
         row.in_line(text, next(iter(row.exit_codes), 1))
-        assert time.process_time() - began < 0.5, text[:80]
+        assert time.process_time() - began < 2.0, text[:80]
 
 
 def test_a_failure_of_endless_words_keeps_nobody_busy() -> None:

@@ -36,14 +36,14 @@ class Host:
     """
 
     def __init__(self, *answers: list[int] | HostError | None, listens_on: int = 29500) -> None:
-        self._answers = list(answers)
-        self._port = listens_on
+        self.answers = list(answers)
+        self.port = listens_on
 
     async def call(self, method: str, request: RendezvousRequest, *_more: object) -> RendezvousReply:
-        told = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        told = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(told, HostError):
             raise told
-        return RendezvousReply(request.port == self._port, True, told)
+        return RendezvousReply(request.port == self.port, True, told)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def test_of_ranks_of_a_host_that_does_not_answer_nothing_is_told(
     found = await watched(Host([0]), second)
     assert len(found) == len(told)
     assert all(message.startswith(begin) for (message, _ranks), begin in zip(found, told, strict=True))
-    assert len(second._answers) == 1
+    assert len(second.answers) == 1
 
 
 async def test_a_host_whose_ranks_have_ended_need_not_answer(watched: Callable[..., Any]) -> None:
@@ -140,7 +140,7 @@ async def test_a_rank_with_a_port_of_its_own_has_come_once_it_listens_there(watc
     late = Host([])
 
     def comes_up() -> None:
-        late._port = 29501
+        late.port = 29501
 
     asyncio.get_running_loop().call_later(0.05, comes_up)
     told = await watched(Host([]), late, status, **more)
