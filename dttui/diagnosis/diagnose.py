@@ -30,7 +30,7 @@ from dttui.diagnosis.others import other_ranks, suspect
 from dttui.diagnosis.readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
-from dttui.i18n import _, msg
+from dttui.i18n import N_, _, msg
 from dttui.jobs import LAUNCHER
 from dttui.jobs.standing import APART
 from dttui.words import listed
@@ -41,6 +41,7 @@ MOST_NAMES = 4
 """Hosts that a cause names; the others are counted."""
 CLOSE_LINES = 20
 """How near its end a log must have an exception for that to be the reason."""
+WHO_REMOVES = N_("Find out who removes files there; `agent_root` in the inventory names another place for the agent's.")
 _ANYTHING = "\0"
 """Stands for a host's name or interpreter; no text has it."""
 _GPU_DOUBT = frozenset(
@@ -177,7 +178,7 @@ def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
                 host=failure.node
             ),
             _("`dttui stop {job}` then ends what still runs there.").format(job=job_id),
-            _("Find out who removes files there; `agent_root` in the inventory names another place for the agent's."),
+            _(WHO_REMOVES),
         )
         return Cause("agent-gone", failure.message, repair, Confidence.CERTAIN)
     advice = (
@@ -217,6 +218,8 @@ def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
     node = next((item for item in evidence.nodes if item.name == failure.node), None)
     if node is not None and node.prefix and node.ranks_started == () and failure.process == LAUNCHER:
         return _by_prefix(failure, node)
+    if failure.node in evidence.removed_on:
+        return _by_removal(failure)
     words = _("Why is not known: it ended with exit code {code}, and without an exception.").format(
         code=failure.exit_code
     )
@@ -224,6 +227,17 @@ def _by_exit(failure: Failed, evidence: Evidence) -> Cause:
         words = _("Why is not known: the launcher ended with exit code {code}.").format(code=failure.exit_code)
     advice = (_("Read the last lines of its output: only the script knows what its exit codes mean."),)
     return Cause("exit-code", words, advice, Confidence.UNKNOWN)
+
+
+def _by_removal(failure: Failed) -> Cause:
+    words = _("Most likely because the agent's files of this job were removed from {host} while it ran.")
+    advice = _("`dttui agents deploy {host}` brings back what else may be missing there.")
+    return Cause(
+        "agent-files-removed",
+        words.format(host=failure.node),
+        (advice.format(host=failure.node), _(WHO_REMOVES)),
+        Confidence.LIKELY,
+    )
 
 
 def _by_prefix(failure: Failed, node: NodeEvidence) -> Cause:

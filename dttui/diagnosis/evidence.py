@@ -133,6 +133,9 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
         absent_ranks={int(rank): node for rank, node in _absent_ranks(events) if rank.isdigit()},
         apart=_apart(events, show),
         cleared=view.aftermath.cleared,
+        removed_on=frozenset(
+            str(event.data.get("subject")) for event in events if event.data.get("code") == "agent-files-removed"
+        ),
         framework=view.plan.framework if view.plan is not None else "",
         added_arguments=added_arguments(directory, view.plan)
         if any(item.exit_code == REFUSED for item in failures)

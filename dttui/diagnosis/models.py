@@ -198,6 +198,8 @@ class Evidence:
     """That the ranks do not train together, and what may be why; `None` where nothing speaks for it."""
     cleared: tuple[str, ...] = ()
     """Hosts that were lost when the job was over, and that a later look has found clean."""
+    removed_on: frozenset[str] = frozenset()
+    """Hosts where somebody removed the agent's files of this job while it ran."""
     added_arguments: tuple[str, ...] = ()
     """What the framework puts after `run.args`, where a process may have refused it."""
 

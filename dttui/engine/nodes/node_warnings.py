@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
+from dtagent.protocol.sentences import FILES_MADE_ANEW
+
 from dttui.agent_words import agent_texts
 from dttui.engine.alerts.metric_watch import anomaly_message
 from dttui.engine.attempt_log import AttemptLog
@@ -67,12 +71,13 @@ class NodeWarnings:
         if node.status is None:
             return
         whole = [text[:MOST_WARNING_CHARACTERS] for text in node.status.warnings]
-        for text in agent_texts(whole, node.status.warnings_notice):
+        notices = node.status.warnings_notice
+        for text, notice in zip_longest(agent_texts(whole, notices), (notices or ())[: len(whole)]):
             if text not in warned and len(warned) < MOST_WARNINGS:
                 warned.add(text)
-                self._log.tell(
-                    warning("agent-records", node.name, msg("{host}: {message}", host=node.name, message=text))
-                )
+                was_removed = notice is not None and notice.code == FILES_MADE_ANEW.code
+                code = "agent-files-removed" if was_removed else "agent-records"
+                self._log.tell(warning(code, node.name, msg("{host}: {message}", host=node.name, message=text)))
 
     def _tell_cuts(self, node: NodeRun) -> None:
         """Tell of each rank whose output has passed the cap."""

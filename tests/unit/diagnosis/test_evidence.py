@@ -69,6 +69,25 @@ def test_lines_have_their_numbers_also_in_a_log_of_which_only_the_end_is_read(
     assert failure.lines[-1].place == "logs/0/b/1.err"
 
 
+def test_an_exit_code_that_nothing_explains_is_laid_to_files_that_were_removed_there(
+    directory: JobDirectory,
+) -> None:
+    for host, code in (("a", "agent-files-removed"), ("b", "agent-records")):
+        EventLog(directory.events).add(EventKind.FINDING, "", attempt=0, data={"code": code, "subject": host})
+    fail(directory, exit_code=2)
+    before = diagnose(read(directory)).cause
+    assert before is not None
+    assert before.code == "exit-code"
+    EventLog(directory.events).add(
+        EventKind.FINDING, "", attempt=0, data={"code": "agent-files-removed", "subject": "b"}
+    )
+    found = diagnose(read(directory))
+    assert found.cause is not None
+    assert found.cause.code == "agent-files-removed"
+    assert "removed from b while it ran" in found.cause.words
+    assert any("agent_root" in text for text in found.advice)
+
+
 def report(directory: JobDirectory, rank: int, attempt: int = 0, **numbers: object) -> None:
     body = {"rank": rank, **numbers, "source": [attempt, "ab"[rank], "metrics", 1, 1]}
     with directory.metrics.open("a") as stream:
