@@ -125,7 +125,8 @@ def train(deployed: Lab, directory: Path) -> tuple[JobFollower, list[dict[str, A
 def assert_it_ends_well_without_gpu2(follower: JobFollower, metrics: list[dict[str, Any]]) -> None:
     ended = dttui("attach", follower.view.job_id, "--output", "json", deadline_s=120.0)
     result = result_of(ended)
-    assert (result["state"], result["reason"]) == ("SUCCEEDED", "ended well, without gpu2"), result
+    assert result["state"] == "SUCCEEDED", result
+    assert result["reason"].endswith("; ended well, without gpu2"), result
     while follower.poll():
         pass
     assert sorted([*follower.view.nodes["gpu1"].ranks, *follower.view.nodes["gpu3"].ranks]) == [0, 1, 2]

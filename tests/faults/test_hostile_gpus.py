@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dttui import cli
-from dttui.cli import printing, sources
+from dttui import inventory as inventories
+from dttui.cli import printing
 from dttui.fleet.states import EnvironmentState
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory, Resources
@@ -50,7 +51,7 @@ def lie(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             item.model_copy(update={"resources": Resources()}) for item in demo.environments if item.name in NODES
         )
         inventory = demo.model_copy(update={"environments": real})
-        monkeypatch.setattr(sources, "demo_inventory", lambda *_: inventory)
+        monkeypatch.setattr(inventories, "demo_inventory", lambda *_: inventory)
         return inventory
 
     return begin

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dttui import cli
-from dttui.cli import sources
+from dttui import inventory as inventories
 from dttui.inventory.demo import demo_inventory
 from dttui.inventory.models import Inventory
 from tests.integration.headless import shell_job
@@ -40,7 +40,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         own = tuple(item.model_copy(update={"python": pythons[item.name]}) for item in demo.environments)
         return demo.model_copy(update={"environments": own})
 
-    monkeypatch.setattr(sources, "demo_inventory", inventory)
+    monkeypatch.setattr(inventories, "demo_inventory", inventory)
     return shell_job(tmp_path, dict.fromkeys(TORCH, 1), "true")
 
 

@@ -33,7 +33,7 @@ from dttui.jobs import JobDirectory
 from dttui.planning.models import PlannedNode
 from dttui.rpc.client import AgentClient
 from dttui.rpc.sample_rows import ReceivedSample
-from dttui.timestamps import timestamp_or
+from dttui.timestamps import elapsed_s, timestamp_or
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
 
@@ -405,7 +405,7 @@ class NodeRun:
         """Whether only logs are still to come, and the host has been silent for too long to wait for them."""
         if self.status is None or not self.status.state.is_final or self.silent_since is None:
             return False
-        return time.time() - self.silent_since > (HURRIED_DRAIN_S if self.hurries else SILENT_DRAIN_S)
+        return elapsed_s(self.silent_since) > (HURRIED_DRAIN_S if self.hurries else SILENT_DRAIN_S)
 
     def _may_be_known_again(self) -> bool:
         """Whether a supervisor whose records were removed is to be given time to make them anew."""

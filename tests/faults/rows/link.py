@@ -114,6 +114,8 @@ ROWS = (
             f"{_DEAD}test_live_hosts_are_found_before_any_that_never_answers_is_given_up",
             f"{_DEAD}test_what_is_done_on_live_hosts_does_not_wait_for_dead_ones",
             f"{_DEAD}test_what_is_not_settled_at_the_end_is_told_so_and_not_as_out_of_reach",
+            f"{_DEAD}test_who_is_waited_for_and_until_when_is_said_after_a_moment",
+            f"{_DEAD}test_who_reads_data_is_told_nothing_meanwhile",
             f"{_DEAD}test_what_many_hosts_have_made_is_not_looked_through_for_garbage_again_and_again",
             "tests/unit/transport/test_turns.py::test_an_answer_is_found_however_many_places_are_taken_by_those_who_never_answer",
         ),
