@@ -181,3 +181,7 @@ async def test_without_colour_every_state_is_still_told(monkeypatch: pytest.Monk
         assert app.no_color
         for words in ("☑", "☐", "● idle", "◐ busy (li)", "○ unreachable", "◇ no agent", " master "):
             assert words in screen_text(app)
+
+
+async def test_a_line_of_keys_whose_screen_has_gone_draws_nothing() -> None:
+    await KeyBar().recompose()

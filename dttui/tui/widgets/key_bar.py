@@ -39,7 +39,9 @@ class KeyBar(Footer):
         self._drawn: list[_Key] | None = None
 
     async def recompose(self) -> None:
-        """Draw the keys anew where they are others: Textual asks for it each time the focus moves."""
+        """Draw the keys anew where they are others: Textual asks each time the focus moves, and as a screen goes."""
+        if not self.is_attached:
+            return
         if self._drawn is None or self._drawn != list(self._fitting()):
             await super().recompose()
 
