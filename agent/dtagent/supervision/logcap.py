@@ -148,7 +148,7 @@ class LogCap:
         try:
             allocation.punch(descriptor, start, end)
         except OSError as error:
-            if error.errno not in (errno.EINTR, errno.ENOSPC):
+            if error.errno not in (errno.EINTR, errno.ENOSPC, errno.EDQUOT):
                 self._can_punch = False
                 said = sentences.LOGS_UNCAPPED(path=str(self._directory), reason=str(error.strerror))
                 self._tell("punch", said)
