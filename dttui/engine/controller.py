@@ -187,19 +187,25 @@ class Controller:
 
         Each such look is at lost hosts, too: some twenty minutes in all.
         """
-        message = msg("the job is over; what is missing in {path} is written once that can be done, unless this "
-                       "controller ends before", path=str(self._directory.path))  # fmt: skip
         fetches, is_told = 0, False
         while not self._log.flush() or self._has_late_logs():
             if fetches == MOST_FETCHES and self._log.flush():
                 return
             if not is_told:
                 is_told = True
-                self._log.add(EventKind.PROGRESS, message, data={WAITS_FOR_ROOM: True})
+                self._log.add(EventKind.PROGRESS, self._what_is_late(), data={WAITS_FOR_ROOM: True})
             if self._log.flush() and self._directory.has_room():
                 await self._look_again()
                 fetches += 1
             await asyncio.sleep(HEARTBEAT_S * 2**fetches)
+
+    def _what_is_late(self) -> str:
+        path = str(self._directory.path)
+        if self._log.flush() and self._directory.has_room():
+            return msg("the job is over; logs that are missing in {path} are fetched once their hosts answer, unless "
+                       "this controller ends before", path=path)  # fmt: skip
+        return msg("the job is over; what is missing in {path} is written once there is room, unless this "
+                   "controller ends before", path=path)  # fmt: skip
 
     def _has_late_logs(self) -> bool:
         """Whether there are logs on hosts that the end would have waited for; a forced stop leaves them there.
