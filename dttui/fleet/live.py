@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +16,13 @@ from dtagent.protocol.telemetry import HostSample
 from dttui.agent_words import agent_text
 from dttui.errors import REFUSALS, AgentError, BrokenProtocolError, HostError
 from dttui.fleet.states import EnvironmentState
+from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import CONNECT_TIMEOUT_S, Prompter, Transport
 from dttui.transport.deadline import within
 
+LOG = logging.getLogger("dttui.fleet")
 FACTS_TIMEOUT_S = 60.0
 TELEMETRY_WAIT_S = 10.0
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 60.0)
@@ -120,6 +123,10 @@ class Fleet:
                 known = self.statuses[key].sample is not None
                 failures = 0 if known and not isinstance(error, BrokenProtocolError) else failures
                 self._set(key, _state_of(error), reason=error.message, hint=error.hint, sample=None)
+            except Exception as error:  # Else its row would say for ever that it is being looked at.
+                LOG.debug("internal error", exc_info=True)
+                reason = _("{host}: internal error: {error}").format(host=key, error=f"{type(error).__name__}: {error}")
+                self._set(key, EnvironmentState.UNREACHABLE, reason=reason, hint="", sample=None)
             delay_s = retry_delay_s(failures, self.statuses[key].state)
             await asyncio.sleep(max(delay_s, len(self.statuses) / RETRIES_PER_S))
             failures += 1

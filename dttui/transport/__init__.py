@@ -1,1 +1,1 @@
-"""Ways to a host: SSH, local, and a fake for tests, behind one Protocol."""
+"""Ways to a host, behind one Protocol (`base`): SSH, a command of the person's, this machine; `routes` picks."""

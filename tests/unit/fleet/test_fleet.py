@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 from dtagent.protocol.rpc import to_wire
@@ -10,8 +11,9 @@ from dtagent.protocol.rpc import to_wire
 from dttui.fleet import live
 from dttui.fleet.live import Fleet, retry_delay_s
 from dttui.fleet.states import EnvironmentState
-from dttui.inventory.models import Inventory
+from dttui.inventory.models import Inventory, Reach
 from dttui.transport.questions import Nobody
+from dttui.transport.routes import TRANSPORTS
 from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.rpc.test_agent_client import agent
 from tests.unit.seed_cluster import environment, host_facts
@@ -56,3 +58,20 @@ def test_a_host_without_an_agent_is_asked_more_often_than_one_that_is_away() -> 
     assert delays[0] == 5
     assert delays[-1] == 20
     assert retry_delay_s(99, EnvironmentState.UNREACHABLE) == 60
+
+
+async def test_a_defect_on_the_way_to_a_host_is_told_and_leaves_no_row_waiting() -> None:
+    def play(_process: FakeProcess) -> Awaitable[int]:
+        raise KeyError("websocket")
+
+    watched = Fleet([environment("a", 2)], FakeTransport({"a": FakeHost(play)}), Nobody())
+    watched.start()
+    await watched.settle(DEADLINE_S)
+    assert not watched.pending
+    assert watched.statuses["a"].state == "unreachable"
+    assert watched.statuses["a"].reason == "a: internal error: KeyError: 'websocket'"
+    await watched.close()
+
+
+def test_each_way_to_reach_a_host_has_its_transport() -> None:
+    assert set(TRANSPORTS) == set(Reach)
