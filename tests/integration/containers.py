@@ -8,14 +8,14 @@ import signal
 from pathlib import Path
 
 from dttui import jobs
-from tests.integration.headless import dttui_here
+from tests.integration.headless import dttui
 
 WAIT = 'echo "runs $RANK"; while :; do sleep 0.1; done'
 
 
 def start(path: Path) -> str:
-    """Start a job on the embedded cluster, and return its id."""
-    done = dttui_here("--demo", "--apply", path, "--detach")
+    """Start a job on the embedded cluster, and return its id; by a process, which may be another user's."""
+    done = dttui("--demo", "--apply", path, "--detach")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
