@@ -1,26 +1,23 @@
-"""The controller process: owns one job on the login node, from its directory alone, and serves its clients' socket."""
+"""The controller process: owns one job on the login node, from its directory alone."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dtagent.protocol import rpc
 from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.facts import HostFacts
 
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
 from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.awake import run_awake
+from dttui.engine.clients import Clients
 from dttui.engine.context import JobContext
 from dttui.engine.decision import NO_RESTARTS, RecoveryPolicy, decide
 from dttui.engine.job_run import Decide, JobRun
@@ -38,7 +35,6 @@ from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.lost_nodes import unfetched_nodes
 from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.jobs.view import WAITS_FOR_ROOM
-from dttui.launch.login_session import take_agent
 from dttui.launch.starting import SPARE, wait_for_job
 from dttui.launch.submit import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
@@ -48,8 +44,6 @@ from dttui.redaction import Redaction
 from dttui.spec import Loaded, parse_document
 from dttui.spec.findings import Severity
 from dttui.spec.models import Job
-from dttui.transport.base import Prompt, PromptKind
-from dttui.transport.deadline import within
 from dttui.transport.routes import Transports, prepare_ssh
 
 LOG = logging.getLogger("dttui.controller")
@@ -57,31 +51,10 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 STOP, KILL = "stop", "kill"
 MOST_FETCHES = 8
 """Looks at hosts whose logs the end of a job did not wait for; after each the pause doubles, from 10 s on."""
-MOST_UNREAD_BYTES = 16 << 20
-"""Of a client that does not read what it is told."""
-CLIENT_WAIT_S = 15.0
-"""How long a question waits for a client that was said to come."""
-
-
-@dataclass
-class _Watcher:
-    """A client that hears of events that are not on the disk."""
-
-    writer: asyncio.StreamWriter
-    next_seq: int
-    """Number of the event that it is told next."""
-
-
-@dataclass
-class _Question:
-    message: dict[str, Any]
-    answer: asyncio.Future[str | None]
-    writer: asyncio.StreamWriter | None = None
-    """The client it was put to."""
 
 
 class Controller:
-    """Serves the socket, passes questions to a client that can ask a person, and runs the job.
+    """Runs the job, and looks at its hosts again once it is over; its clients may watch, answer, and have it stopped.
 
     Args:
         directory: of the job.
@@ -106,21 +79,12 @@ class Controller:
         self._decide = decide
         self._directory = directory
         self._log = WatchedLog(directory.events)
-        self._log.listeners.append(lambda _event: self._tell_unwritten())
-        self._watchers: list[_Watcher] = []
+        self.clients = Clients(directory, self._log, self._stop, expects_one=expects_client)
+        self._log.listeners.append(lambda _event: self.clients.tell_unwritten())
         self._watch: EventWatch | None = None
-        self._prompting: list[asyncio.StreamWriter] = []
-        self._came = asyncio.Event()
-        self._expects_client = expects_client
-        self._numbers = itertools.count(1)
-        self._questions: dict[int, _Question] = {}
-        self._attaching: set[asyncio.Task[None]] = set()
-        self._typed: set[str] = set()
-        """Kinds of what a person typed to let us in."""
         self._seen_at = seen_at
         self._launches = launches
         self._transports = Transports()
-        self._retry: Callable[[], None] | None = None
         self._request_stop: Callable[[bool], None] | None = None
         self._stop_asked: bool | None = None
         if not directory.is_over():  # Else that stop is done, and says nothing of a look at what is left.
@@ -129,7 +93,7 @@ class Controller:
 
     async def run(self) -> None:
         """Run the job to its end; write the outcome as the last event."""
-        server = await self._serve()
+        server = await self.clients.serve()
         beating = asyncio.create_task(self._beat())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
@@ -188,20 +152,21 @@ class Controller:
         Each such look is at lost hosts, too: some twenty minutes in all.
         """
         fetches, is_told = 0, False
-        while not self._log.flush() or self._has_late_logs():
-            if fetches == MOST_FETCHES and self._log.flush():
+        while not (is_flushed := self._log.flush()) or self._has_late_logs():
+            if fetches == MOST_FETCHES and is_flushed:
                 return
+            has_room = is_flushed and self._directory.has_room()
             if not is_told:
                 is_told = True
-                self._log.add(EventKind.PROGRESS, self._what_is_late(), data={WAITS_FOR_ROOM: True})
-            if self._log.flush() and self._directory.has_room():
+                self._log.add(EventKind.PROGRESS, self._what_is_late(has_room), data={WAITS_FOR_ROOM: True})
+            if has_room:
                 await self._look_again()
                 fetches += 1
             await asyncio.sleep(HEARTBEAT_S * 2**fetches)
 
-    def _what_is_late(self) -> str:
+    def _what_is_late(self, has_room: bool) -> str:
         path = str(self._directory.path)
-        if self._log.flush() and self._directory.has_room():
+        if has_room:
             return msg("the job is over; logs that are missing in {path} are fetched once their hosts answer, unless "
                        "this controller ends before", path=path)  # fmt: skip
         return msg("the job is over; what is missing in {path} is written once there is room, unless this "
@@ -238,41 +203,6 @@ class Controller:
             self._log.flush()
             await asyncio.sleep(HEARTBEAT_S)
 
-    async def ask(self, prompt: Prompt) -> str | None:
-        """Put a question to a client that can ask a person; `None` where there is none."""
-        if not self._prompting and self._expects_client:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await within(self._came.wait(), CLIENT_WAIT_S)
-        if not self._prompting:
-            return None
-        number = next(self._numbers)
-        message = {
-            "method": "prompt",
-            "id": number,
-            "kind": prompt.kind.value,
-            "host": prompt.host,
-            "text": prompt.text,
-            "secret": prompt.secret,
-            "fingerprint": prompt.fingerprint,
-            "user": prompt.user,
-            "said": prompt.said,
-        }
-        question = _Question(message, asyncio.get_running_loop().create_future())
-        self._questions[number] = question
-        try:
-            self._put(question)
-            return await question.answer
-        finally:
-            del self._questions[number]
-
-    def _put(self, question: _Question) -> None:
-        """Put a question to the client that came last; without one there is no answer."""
-        if not self._prompting:
-            question.answer.set_result(None)
-            return
-        question.writer = self._prompting[-1]
-        question.writer.write(rpc.encode(question.message))
-
     async def _job(self) -> AttemptOutcome:
         launch = self._directory.read_launch()
         set_language(launch.language)
@@ -283,7 +213,7 @@ class Controller:
         self._hide(recovered.plan.secrets)
         job = self._context(launch, recovered.plan)
         run = JobRun(job, recovered, read_history(self._directory), self._policy, self._decide)
-        self._retry = run.retry_now
+        self.clients.retry = run.retry_now
         self._take_stops(lambda force: run.request_stop(force=force))
         return await run.run()
 
@@ -308,7 +238,7 @@ class Controller:
             self._directory,
             self._log,
             self._transports,
-            self,
+            self.clients,
             launch.inventory,
             replan,
             launch.base,
@@ -332,7 +262,9 @@ class Controller:
         set_language(launch.language)
         forced = asyncio.Event()
         self._take_stops(lambda force: forced.set() if force else None)
-        await clean_up_lost_hosts(self._directory, self._log, launch.inventory, self._transports, self, forced=forced)
+        await clean_up_lost_hosts(
+            self._directory, self._log, launch.inventory, self._transports, self.clients, forced=forced
+        )
 
     def _hide(self, names: Sequence[str]) -> None:
         """Keep the values of secrets out of all that is written from now on; say of which ones that cannot be done."""
@@ -372,82 +304,6 @@ class Controller:
                 write_atomic(self._directory.stop_request, KILL if self._stop_asked else STOP)
         if self._request_stop is not None:
             self._request_stop(force)
-
-    async def _serve(self) -> asyncio.Server:
-        with contextlib.suppress(FileNotFoundError):
-            self._directory.socket.unlink()
-        descriptor = os.open(self._directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        mask = os.umask(0o177)
-        try:
-            # Through the descriptor, since the directory's path may be longer than a socket address allows.
-            path = f"/proc/self/fd/{descriptor}/{self._directory.socket.name}"
-            return await asyncio.start_unix_server(self._client, path, limit=rpc.MAX_FRAME_BYTES)
-        finally:
-            os.umask(mask)
-            os.close(descriptor)
-
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                self._take(rpc.decode(line), writer)
-        except (rpc.FrameError, ConnectionError, ValueError, KeyError) as error:
-            LOG.warning("client dropped: %s", error)
-        except asyncio.CancelledError:
-            pass  # The job is over and the loop is closing; there is nobody above to pass it on to.
-        finally:
-            self._forget(writer)
-            writer.close()
-
-    def _forget(self, writer: asyncio.StreamWriter) -> None:
-        """Put what a client that left was asked to another one."""
-        self._prompting = [other for other in self._prompting if other is not writer]
-        self._watchers = [other for other in self._watchers if other.writer is not writer]
-        for question in self._questions.values():
-            if question.writer is writer and not question.answer.done():
-                self._put(question)
-
-    async def _attach(self, agent_socket: str) -> None:
-        """Try silent hosts at once, with the ssh-agent of a client that came where there is no other."""
-        await asyncio.to_thread(take_agent, agent_socket)  # An agent that is stuck answers late.
-        if self._retry is not None:
-            self._retry()
-
-    def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        method = message.get("method")
-        if method == "attach":
-            if message.get("prompts"):
-                self._prompting.append(writer)
-                self._came.set()
-            attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", ""))))
-            self._attaching.add(attaching)
-            attaching.add_done_callback(self._attaching.discard)
-        elif method == "watch":
-            watcher = _Watcher(writer, 0)
-            self._watchers.append(watcher)
-            self._tell_unwritten()
-            writer.write(rpc.encode({"method": "told"}))
-        elif method == "stop":
-            self._stop(bool(message.get("force")))
-            writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
-        elif method == "credentials":
-            reply = {"method": "reply", "id": message.get("id"), "kinds": sorted(self._typed)}
-            writer.write(rpc.encode(reply))
-        elif method == "answer":
-            question = self._questions.get(message["id"])
-            if question is not None and not question.answer.done():
-                question.answer.set_result(message["value"])
-                if message["value"] is not None and question.message["kind"] != PromptKind.HOST_KEY.value:
-                    self._typed.add(question.message["kind"])
-
-    def _tell_unwritten(self) -> None:
-        """Tell who watches what the disk has not taken, each event once."""
-        for watcher in list(self._watchers):
-            for line in self._log.unwritten(watcher.next_seq):
-                watcher.writer.write(rpc.encode({"method": "event", "line": line}))
-            watcher.next_seq = self._log.end
-            if watcher.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
-                self._watchers.remove(watcher)  # It is stopped, and will ask anew.
-                watcher.writer.close()
 
 
 class RedactingFormatter(logging.Formatter):

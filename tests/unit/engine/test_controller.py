@@ -19,6 +19,7 @@ from dtagent.protocol.logs import FollowReply
 from dtagent.protocol.rpc import ErrorCode, to_wire
 
 from dttui import jobs
+from dttui.engine import clients
 from dttui.engine import controller as controller_module
 from dttui.engine import start as gang_start
 from dttui.engine import watch as gang_watch
@@ -94,7 +95,7 @@ def directory() -> JobDirectory:
 @pytest.fixture
 async def controller(directory: JobDirectory) -> AsyncIterator[Controller]:
     controller = Controller(directory, expects_client=True)
-    server = await controller._serve()
+    server = await controller.clients.serve()
     yield controller
     server.close()
 
@@ -107,7 +108,7 @@ async def test_a_question_is_put_to_another_client_when_the_one_it_was_put_to_le
     await until_prompting(controller, 1)
     second = await ControllerClient.connect(directory, leaving)
     await until_prompting(controller, 2)
-    answer = asyncio.create_task(controller.ask(PROMPT))
+    answer = asyncio.create_task(controller.clients.ask(PROMPT))
     await asyncio.wait_for(leaving.was_asked.wait(), LIMIT_S)
     assert not staying.was_asked.is_set()
     await second.close()
@@ -120,7 +121,7 @@ async def test_a_question_has_no_answer_when_the_last_client_leaves(
 ) -> None:
     person = Person(None)
     client = await ControllerClient.connect(directory, person)
-    answer = asyncio.create_task(controller.ask(PROMPT))
+    answer = asyncio.create_task(controller.clients.ask(PROMPT))
     await asyncio.wait_for(person.was_asked.wait(), LIMIT_S)
     await client.close()
     assert await asyncio.wait_for(answer, LIMIT_S) is None
@@ -131,7 +132,7 @@ async def test_a_bystander_that_leaves_changes_nothing(controller: Controller, d
     await until_prompting(controller, 1)
     client = await ControllerClient.connect(directory, thinking := Person(None))
     await until_prompting(controller, 2)
-    answer = asyncio.create_task(controller.ask(PROMPT))
+    answer = asyncio.create_task(controller.clients.ask(PROMPT))
     await asyncio.wait_for(thinking.was_asked.wait(), LIMIT_S)
     await bystander.close()
     await until_prompting(controller, 1)
@@ -296,9 +297,9 @@ async def test_an_agent_that_is_stuck_holds_no_client_up(
         tried.set()
         assert answered.wait(LIMIT_S)
 
-    monkeypatch.setattr(controller_module, "take_agent", stuck)
+    monkeypatch.setattr(clients, "take_agent", stuck)
     retried = asyncio.Event()
-    controller._retry = retried.set
+    controller.clients.retry = retried.set
     client = await ControllerClient.connect(directory)
     try:
         assert await asyncio.wait_for(client.stop(), LIMIT_S)
@@ -314,7 +315,7 @@ async def test_a_client_tells_what_was_typed_for_the_job(controller: Controller,
     client = await ControllerClient.connect(directory, Person("sesame"))
     await until_prompting(controller, 1)
     assert await client.credentials() == ()
-    assert await asyncio.wait_for(controller.ask(PROMPT), LIMIT_S) == "sesame"
+    assert await asyncio.wait_for(controller.clients.ask(PROMPT), LIMIT_S) == "sesame"
     assert await client.credentials() == ("password",)
     await client.close()
 
@@ -445,4 +446,4 @@ class Writer:
 
 
 async def until_prompting(controller: Controller, count: int) -> None:
-    await until(lambda: len(controller._prompting) == count, f"{count} questions to be asked", LIMIT_S)
+    await until(lambda: controller.clients.prompting == count, f"{count} questions to be asked", LIMIT_S)
