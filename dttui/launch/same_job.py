@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def find_running(job: Job, inventory: Inventory, base: Path) -> JobDirectory | N
 def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[str]] | None:
     """Return the newest job that runs from the same file, and the keys in which the file was another then.
 
-    Of one whose launch a newer dttui has recorded in a way of its own, the job file alone tells that it is the same.
+    Of one whose launch a newer dttui has recorded in a way of its own, the same job from the same directory is meant.
 
     Args:
         job: as the file says now.
@@ -69,8 +70,16 @@ def find_earlier(job: Job, base: Path, file: str) -> tuple[JobDirectory, list[st
         ):
             continue
         before = _document(directory)
-        if before is not None and (launch is not None or before == job):
+        is_meant = launch is not None or (before == job and _base(directory) == base)
+        if before is not None and is_meant:
             return directory, sorted(_differing(before.model_dump(mode="json"), job.model_dump(mode="json")))
+    return None
+
+
+def _base(directory: JobDirectory) -> Path | None:
+    """Return the directory that a job was launched from, as far as any version's record says so."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return Path(json.loads(directory.launch.read_bytes())["base"])
     return None
 
 

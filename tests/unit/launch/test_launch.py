@@ -318,6 +318,7 @@ def test_a_job_that_another_version_has_launched_is_found(
         assert find_same(wanted, make_local_plan(wanted)) is None
         assert find_earlier(wanted.job, base, "job.yaml") == (directory, [])
         assert find_earlier(other.job, base, "job.yaml") is None
+        assert find_earlier(wanted.job, base.parent, "job.yaml") is None
 
 
 def test_a_full_disk_is_told_and_no_controller_starts(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
