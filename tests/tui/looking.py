@@ -15,6 +15,7 @@ from textual.worker import Worker
 from dttui.tui.app import LEAVE_DIALOG, DttuiApp
 from dttui.tui.environment_pane import EnvironmentPane
 from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets.node_grid import NodeGrid
 
 Value = TypeVar("Value")
 
@@ -92,3 +93,9 @@ async def look(app: DttuiApp, pilot: Pilot[None]) -> None:
         app.screen.poll()
         app.screen.poll()
     await settle(app, pilot)
+
+
+def grid(app: DttuiApp) -> str:
+    """Return the text of the grid of nodes of the run screen."""
+    nodes = app.screen.query_one(NodeGrid)
+    return "\n".join(nodes.render_line(y).text.rstrip() for y in range(nodes.virtual_size.height))
