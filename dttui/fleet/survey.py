@@ -9,21 +9,8 @@ from collections.abc import Sequence
 from dttui.fleet.live import EnvironmentStatus, Fleet
 from dttui.fleet.waiting import Asking, OnWait, saying
 from dttui.inventory.models import Environment
-from dttui.transport.base import Prompt, Prompter, Transport
+from dttui.transport.base import Prompter, Transport
 from dttui.transport.deadline import Deadline
-
-
-class Unhurried:
-    """Has a person asked while the clock of a deadline stands still."""
-
-    def __init__(self, prompter: Prompter, deadline: Deadline) -> None:
-        self._prompter = prompter
-        self._deadline = deadline
-
-    async def ask(self, prompt: Prompt) -> str | None:
-        """Return the answer."""
-        with self._deadline.paused():
-            return await self._prompter.ask(prompt)
 
 
 async def survey(
@@ -43,8 +30,8 @@ async def survey(
         on_wait: told meanwhile who is waited for.
     """
     deadline = Deadline(within_s)
-    asking = Asking(prompter)
-    fleet = Fleet(environments, transport, Unhurried(asking, deadline))
+    asking = Asking(prompter, deadline)
+    fleet = Fleet(environments, transport, asking)
 
     def look() -> tuple[list[str], float]:
         return [name for name in fleet.statuses if name in fleet.pending], deadline.left_s

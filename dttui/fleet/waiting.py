@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 
 from dttui.transport.base import Prompt, Prompter
+from dttui.transport.deadline import Deadline
 
 TICK_S = 0.25
 OnWait = Callable[[Collection[str], float], None]
@@ -15,10 +16,11 @@ OnWait = Callable[[Collection[str], float], None]
 
 
 class Asking:
-    """Has a person asked, and knows whether a question is open."""
+    """Has a person asked, and knows whether a question is open; a deadline's clock stands still meanwhile."""
 
-    def __init__(self, prompter: Prompter) -> None:
+    def __init__(self, prompter: Prompter, deadline: Deadline | None = None) -> None:
         self._prompter = prompter
+        self._deadline = deadline
         self._open = 0
         self.took_s = 0.0
         """How long a person was asked so far, all questions together."""
@@ -33,7 +35,8 @@ class Asking:
         self._open += 1
         began = time.monotonic()
         try:
-            return await self._prompter.ask(prompt)
+            with self._deadline.paused() if self._deadline is not None else contextlib.nullcontext():
+                return await self._prompter.ask(prompt)
         finally:
             self._open -= 1
             self.took_s += time.monotonic() - began

@@ -15,7 +15,7 @@ from typing import TextIO
 import pytest
 
 from dttui.cli.prompting import TerminalPrompter
-from dttui.fleet.survey import Unhurried
+from dttui.fleet.waiting import Asking
 from dttui.transport.base import Prompt, PromptKind
 from dttui.transport.deadline import Deadline
 
@@ -117,7 +117,7 @@ async def test_who_declines_is_not_asked_again(person: Person, screen: TextIO) -
 async def test_a_deadline_stands_still_while_a_question_is_open(person: Person, screen: TextIO) -> None:
     deadline = Deadline(0.1)
     with screen:
-        prompter = Unhurried(TerminalPrompter(person.terminal, screen), deadline)
+        prompter = Asking(TerminalPrompter(person.terminal, screen), deadline)
         asking = asyncio.create_task(deadline.run(prompter.ask(NAME)))
         await person.read_until("User name: ")
         with pytest.raises(TimeoutError):
@@ -134,7 +134,7 @@ QUESTION = """
 import signal, sys, threading
 from dttui.cli.interrupting import run_interruptibly
 from dttui.cli.prompting import TerminalPrompter
-from dttui.fleet.survey import Unhurried
+from dttui.fleet.waiting import Asking
 from dttui.transport.base import Prompt, PromptKind
 
 if sys.argv[1] == "late":
