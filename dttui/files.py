@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a full disk leaves no half of anything: whole, or a line at a time."""
+"""Files of our own: a crash or a full disk leaves no half of anything, which is written whole, or a line at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
+OF_ANOTHER_VERSION: Final = "ignore"
+"""What becomes of the keys that a file of ours has and no model of today: another version of dttui wrote them."""
 TAIL_BYTES = 64 * 1024
 _APPENDING = threading.Lock()
 """Held while a line is appended and while a thinned file takes the place of another: no line goes to the old one."""

@@ -30,7 +30,7 @@ from dttui.jobs.log_masks import hidden
 from dttui.jobs.sparse_files import last_hole_end
 from dttui.jobs.standing import APART
 from dttui.jobs.view import NODE_OUT, JobView, NodeView
-from dttui.planning.models import BoundPlan, Severity
+from dttui.planning.models import Severity
 from dttui.redaction import NO_VALUES
 from dttui.sanitize import clean
 from dttui.timestamps import timestamp_or
@@ -238,8 +238,7 @@ def _told_of(events: Iterable[Event]) -> dict[str, dict[str, object]]:
 def _pythons(directory: JobDirectory, attempt: int) -> dict[str, str]:
     """Return each node's interpreter as the host knows it, once it was asked."""
     with contextlib.suppress(OSError, ValidationError):
-        bound = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes())
-        return {name: item.python for name, item in bound.bindings.nodes.items()}
+        return {name: item.python for name, item in directory.read_bound_plan(attempt).bindings.nodes.items()}
     return {}
 
 

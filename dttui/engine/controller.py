@@ -207,7 +207,7 @@ class Controller:
         launch = self._directory.read_launch()
         set_language(launch.language)
         if self._launches:
-            recovered = RecoveredState.new(Plan.model_validate_json(self._directory.plan.read_bytes()))
+            recovered = RecoveredState.new(self._directory.read_plan())
         else:
             recovered = RecoveredState.read(self._directory, self._seen_at)
         self._hide(recovered.plan.secrets)

@@ -52,9 +52,9 @@ class RecoveredState:
             attempt += 1
         own = tuple(event for event in events if event.attempt in (attempt, None))
         with contextlib.suppress(FileNotFoundError):
-            bound = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes())
+            bound = directory.read_bound_plan(attempt)
             return cls(own, attempt, bound.plan, bound, seen_at)
-        plan = Plan.model_validate_json(directory.plan.read_bytes())
+        plan = directory.read_plan()
         found = cls(own, attempt, plan, None, seen_at)
         # What a person launched and nobody began is theirs to launch again; a restart was promised.
         return cls.new(plan, attempt) if attempt > 0 and not found.touched_hosts else found

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui import locations
 from dttui.errors import UsageError
-from dttui.files import write_atomic
+from dttui.files import OF_ANOTHER_VERSION, write_atomic
 from dttui.i18n import _
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links, MeasuredLink, newest
@@ -92,7 +92,7 @@ def measured_links() -> tuple[MeasuredLink, ...]:
             text = stream.read(MAX_LINKS_BYTES + 1)
         if len(text) > MAX_LINKS_BYTES:
             raise _damaged(path, _("it is too large"))
-        return _LinksFile.model_validate_json(text).links
+        return _LinksFile.model_validate_json(text, extra=OF_ANOTHER_VERSION).links
     except FileNotFoundError:
         return ()
     except ValidationError as fault:

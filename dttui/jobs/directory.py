@@ -18,7 +18,7 @@ from dtagent.protocol.events import Event, EventKind, JobState
 
 from dttui import locations
 from dttui.errors import NoSuchJobError, UsageError
-from dttui.files import make_private
+from dttui.files import OF_ANOTHER_VERSION, make_private
 from dttui.i18n import _
 from dttui.jobs.aftermath import KINDS as LATER_KINDS
 from dttui.jobs.aftermath import OUTCOME, Aftermath, left_behind
@@ -29,6 +29,7 @@ from dttui.words import listed
 
 if TYPE_CHECKING:
     from dttui.jobs.launch_file import LaunchFile
+    from dttui.planning.models import BoundPlan, Plan
 
 LAUNCHER = "launcher"
 """Name of the process that starts the ranks of a node, where there is one; its log files have it as well."""
@@ -216,6 +217,18 @@ class JobDirectory:
         from dttui.jobs.launch_file import read_launch_file  # With its inventory, whose models few verbs want.
 
         return read_launch_file(self.launch)
+
+    def read_plan(self) -> Plan:
+        """Return the job's plan. Raises OSError, or ValueError where it is damaged."""
+        from dttui.planning.models import Plan  # As above.
+
+        return Plan.model_validate_json(self.plan.read_bytes(), extra=OF_ANOTHER_VERSION)
+
+    def read_bound_plan(self, attempt: int) -> BoundPlan:
+        """Return the plan of one attempt. Raises OSError, or ValueError where it is damaged."""
+        from dttui.planning.models import BoundPlan  # As above.
+
+        return BoundPlan.model_validate_json(self.bound_plan(attempt).read_bytes(), extra=OF_ANOTHER_VERSION)
 
     def read_events(self, *kinds: EventKind) -> list[Event]:
         """Return the events written so far, all or those of some kinds; a torn last line is left out."""

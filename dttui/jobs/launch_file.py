@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui.errors import UsageError
+from dttui.files import OF_ANOTHER_VERSION
 from dttui.i18n import _
 from dttui.inventory.models import Inventory
 
@@ -52,7 +53,7 @@ def read_launch_file(path: Path) -> LaunchFile:
                 message.format(path=path, version=version, known=VERSION),
                 _("Use the version of dttui that has launched the job."),
             )
-        return LaunchFile.model_validate(body)
+        return LaunchFile.model_validate(body, extra=OF_ANOTHER_VERSION)
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])

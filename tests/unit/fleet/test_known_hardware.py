@@ -81,6 +81,14 @@ def test_links_are_kept_the_newest_of_each_pair_and_for_their_owner_alone() -> N
     assert locations.links_file().stat().st_mode & 0o777 == 0o600
 
 
+def test_links_with_a_key_that_another_version_wrote_are_read_without_it() -> None:
+    record_links([link(1e9, 1.0)])
+    body = json.loads(locations.links_file().read_text())
+    (one,) = body["links"]
+    locations.links_file().write_text(json.dumps({**body, "dropped": 1, "links": [{**one, "dropped": [2]}]}))
+    assert measured_links() == (link(1e9, 1.0),)
+
+
 @pytest.mark.parametrize(
     "text",
     [

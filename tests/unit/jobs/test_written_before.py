@@ -12,9 +12,12 @@ from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dttui import jobs, locations
 from dttui.cli import main
 from dttui.engine.recovered import RecoveredState, read_history
+from dttui.files import write_atomic
 from dttui.i18n import set_language
+from dttui.inventory.reader import parse_inventory
 from dttui.jobs import JobDirectory, JobFollower
 from dttui.planning.models import BoundPlan, Plan
+from dttui.spec import DocumentError
 from tests.tui.catalogue import compile_catalogues
 
 KEPT = Path(__file__).parent / "written_before"
@@ -88,6 +91,33 @@ def test_a_plan_and_what_was_bound_of_it_are_read_and_written_again_without_loss
         assert all(node.simulated and node.address == "127.0.0.1" and node.processes for node in made.nodes)
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     assert BoundPlan.model_validate_json(bound.model_dump_json()) == bound
+
+
+def with_dropped_keys(value: object) -> object:
+    """Return a document of which each object has a key that no model knows."""
+    if isinstance(value, dict):
+        return {key: with_dropped_keys(item) for key, item in value.items()} | {"dropped": {"since": [1]}}
+    return [with_dropped_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def test_keys_that_were_dropped_since_are_passed_over_in_whatever_dttui_wrote_itself(
+    directories: dict[str, JobDirectory],
+) -> None:
+    directory = directories[GOOD]
+    readings = (directory.read_launch, directory.read_plan, lambda: directory.read_bound_plan(0))
+    before = [read() for read in readings]
+    launch = json.loads(directory.launch.read_text())
+    launch["inventory"] = with_dropped_keys(launch["inventory"])
+    write_atomic(directory.launch, json.dumps({**launch, "dropped": 1}))
+    plan = json.loads(directory.plan.read_text())
+    write_atomic(directory.plan, json.dumps({**plan, "aggregate": {**plan["aggregate"], "dropped": 1}, "dropped": [2]}))
+    bound = json.loads(directory.bound_plan(0).read_text())
+    for binding in bound["bindings"]["nodes"].values():
+        binding["dropped"] = 3
+    write_atomic(directory.bound_plan(0), json.dumps({**bound, "dropped": {}}))
+    assert [read() for read in readings] == before
+    with pytest.raises(DocumentError, match="unknown key"):  # What a person writes stays as strict as it was.
+        parse_inventory("environments: [{name: a, host: h, dropped: 1}]", "inventory.yaml")
 
 
 def test_a_controller_can_take_over_what_was_running_then(directories: dict[str, JobDirectory]) -> None:
