@@ -1,18 +1,40 @@
-"""Lines of logs as a screen shows them."""
+"""Lines of logs as a screen shows them, and what the processes that wrote them are called there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
+
+from rich.cells import cell_len
 
 from dttui.jobs import LogLines, left_out_text, shown_line
+from dttui.words import process_name
+
+SERVICE = "service-"
+"""What the names of processes begin with that serve the ranks."""
+LEAST_CELLS = 3
+"""Of a name: ranks that come later seldom need more."""
 
 
-def log_lines(found: Iterable[LogLines], job_id: str, *, is_labelled: bool) -> list[str]:
-    """Return clean lines, each behind whose it is where they are labelled."""
+def short_name(process: str) -> str:
+    """Return what a process is called beside others of its node."""
+    return process_name(process).removeprefix(SERVICE)
+
+
+def log_lines(found: Sequence[LogLines], job_id: str, *, among: Collection[str] = ()) -> list[str]:
+    """Return clean lines.
+
+    Args:
+        found: as they came.
+        job_id: of the job.
+        among: names of the processes that write to the same log, where there are several: each line is then behind
+            whose it is, and all of them begin in one column.
+    """
+    names = {process: short_name(process) for process in (*among, *(part.process for part in found))}
+    width = max([LEAST_CELLS, *map(cell_len, names.values())])
     texts = []
     for part in found:
-        who = f"{part.process:>3}" if part.rank is not None else part.process
-        label = f"{who} {part.stream} │ " if is_labelled else ""
+        name = names[part.process]
+        label = f"{' ' * (width - cell_len(name))}{name} {part.stream} │ " if among else ""
         told = [left_out_text(part.left_out, job_id)] if part.left_out else []
         texts += [label + text for text in [*told, *map(shown_line, part.lines)]]
     return texts

@@ -126,7 +126,7 @@ async def test_logs_can_be_read_by_node_and_stream_and_follow_their_end() -> Non
         await look(app, pilot)
         await pilot.press("2")
         log = app.screen.query_one(Log)
-        assert any(line.startswith("  0 out │ step  200") for line in log.lines)
+        assert any(line.startswith("       0 out │ step  200") for line in log.lines)
         assert any("rank 1 is ready" in line for line in log.lines)
         app.screen.query_one("#log-node", Select).value = "nlp-research-lab"
         await look(app, pilot)
@@ -195,8 +195,8 @@ async def test_hostile_logs_events_and_errors_are_shown_as_plain_text() -> None:
         assert "[/foo] [bold]bad" in text_of(app, "#run-why")
         assert "signal SIGSEGV" in text_of(app, "#run-why")
         lines = app.screen.query_one(Log).lines
-        assert "  0 out │ [/foo] [bold]bad" in lines
-        assert "  0 out │ progress 2%" in lines
+        assert "       0 out │ [/foo] [bold]bad" in lines
+        assert "       0 out │ progress 2%" in lines
 
 
 async def test_escape_goes_back_and_leaves_the_job_alone() -> None:

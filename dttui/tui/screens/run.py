@@ -386,7 +386,8 @@ class RunScreen(Screen[None]):
             self._open_log()
         if self._logs is not None and self._log_choice is not None:
             node, stream = self._log_choice
-            panel.add(log_lines(self._logs.poll([node]), self.directory.job_id, is_labelled=stream is None))
+            among = panel.processes(node) if stream is None else ()
+            panel.add(log_lines(self._logs.poll([node]), self.directory.job_id, among=among))
 
     def _job_name(self) -> str:
         return line(self.view.plan.job_name) if self.view.plan is not None else self.directory.job_id

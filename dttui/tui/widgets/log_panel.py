@@ -12,13 +12,12 @@ from textual.content import Content
 from textual.widgets import Label, Log, Select, Static
 
 from dttui.i18n import _
+from dttui.tui.log_lines import short_name
 from dttui.tui.messages import LogChosen
 
 MAX_LINES = 5000
 ALL_STREAMS = ""
 """The value of all streams together; a stream's name is never empty."""
-SERVICE = "service-"
-"""What the names of processes begin with that serve the ranks."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,11 @@ class LogSource:
     ranks: tuple[int, ...]
     others: tuple[str, ...]
     """Names of the processes that are no ranks: what starts them, and what serves them."""
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """Names of all of them."""
+        return (*map(str, self.ranks), *self.others)
 
 
 class LogPanel(Vertical):
@@ -79,6 +83,10 @@ class LogPanel(Vertical):
             select.value = node
         self._offer_streams(node, stream or ALL_STREAMS)
 
+    def processes(self, node: str) -> tuple[str, ...]:
+        """Return the names of what writes logs on a node."""
+        return self._sources[node].processes if node in self._sources else ()
+
     def clear(self) -> None:
         """Show no lines; another log was chosen."""
         self.query_one(Log).clear()
@@ -109,7 +117,7 @@ class LogPanel(Vertical):
             streams.append((_("rank {rank} output").format(rank=rank), f"{rank}.out"))
             streams.append((_("rank {rank} errors").format(rank=rank), f"{rank}.err"))
         for name in self._sources[node].others:
-            shown = _("launcher") if name == "launcher" else name.removeprefix(SERVICE)
+            shown = short_name(name)
             streams.append((_("{process} output").format(process=shown), f"{name}.out"))
             streams.append((_("{process} errors").format(process=shown), f"{name}.err"))
         select = self.query_one("#log-stream", Select)

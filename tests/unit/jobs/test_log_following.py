@@ -6,11 +6,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
+from dttui.i18n import speaking
 from dttui.jobs import JobDirectory
 from dttui.jobs.log_following import LAST_LINES, LINES_AT_ONCE, LINES_PER_S, MAX_LINE, LogFollower, shown_line, watching
 from dttui.rpc.token_bucket import TokenBucket
 from dttui.tui.log_lines import log_lines
+from tests.tui.catalogue import compile_catalogues
 
 
 def write(directory: JobDirectory, stream: str, content: bytes, node: str = "gpu1") -> None:
@@ -48,13 +51,29 @@ def test_all_streams_together_say_whose_line_it_is_in_order_of_rank(directory: J
         write(directory, stream, b"x\n")
     write(directory, "notes.txt", b"x\n")
     found = LogFollower(directory, 0).poll(["gpu1"])
-    assert log_lines(found, "job", is_labelled=True) == [
-        "  2 err │ x",
-        "  2 out │ x",
-        " 10 out │ x",
+    assert log_lines(found, "job", among=["2", "10", "launcher"]) == [
+        "       2 err │ x",
+        "       2 out │ x",
+        "      10 out │ x",
         "launcher err │ x",
     ]
-    assert log_lines(found, "job", is_labelled=False) == ["x"] * 4
+    assert log_lines(found, "job") == ["x"] * 4
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("others", [(), ("launcher",), ("service-rendezvous",)])
+def test_lines_begin_in_one_column_whoever_wrote_them_and_whenever_they_come(
+    directory: JobDirectory, language: str, others: tuple[str, ...]
+) -> None:
+    compile_catalogues()
+    among = ["0", "4095", *others]
+    with speaking(language):
+        columns = set()
+        for process in among:  # Each by itself: none is known to come later.
+            write(directory, f"{process}.out", b"x\n", node=process)
+            (text,) = log_lines(LogFollower(directory, 0).poll([process]), "job", among=among)
+            columns.add(cell_len(text.partition("│")[0]))
+    assert len(columns) == 1
 
 
 def test_only_files_that_are_wanted_are_followed_on_whatever_node_they_are(directory: JobDirectory) -> None:
