@@ -107,10 +107,13 @@ async def test_who_answers_late_is_reached_however_many_new_ones_there_are_all_t
     dials = Dials(2, patience_s=0.05)
     crowd: set[asyncio.Task[object]] = set()
 
+    async def give_up() -> None:
+        deadline = Deadline(0.5)
+        await deadline.run(dials.run(never, deadline))
+
     def come(_done: object = None) -> None:
         """There is always one more, who never answers and gives up after a while."""
-        deadline = Deadline(0.5)
-        task: asyncio.Task[object] = asyncio.create_task(deadline.run(dials.run(never, deadline)))
+        task: asyncio.Task[object] = asyncio.create_task(give_up())
         crowd.add(task)
 
         def gone(done: asyncio.Task[object]) -> None:
