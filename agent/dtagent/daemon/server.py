@@ -22,6 +22,8 @@ from dtagent.attempts.host_requirements import look
 from dtagent.attempts.idle_gpus import idle_gpus
 from dtagent.attempts.warming import WarmStarts
 from dtagent.calls import Later, Method, Workers
+from dtagent.checks.checkpoints import LIMIT_S as SEARCH_LIMIT_S
+from dtagent.checks.checkpoints import Checkpoints
 from dtagent.checks.checks import MAX_VALIDATION_BYTES, VALIDATION_LIMIT_S, Checks
 from dtagent.checks.probing import Listeners
 from dtagent.daemon import error_log
@@ -42,6 +44,7 @@ from dtagent.logs.training import Training
 from dtagent.names import ALREADY_RUNNING
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.checkpoints import CheckpointsRequest
 from dtagent.protocol.facts import FactsRequest, HostFacts
 from dtagent.protocol.greeting import HelloRequest
 from dtagent.protocol.jobs import NodeStatus, PackedStartRequest, StartRequest, StopRequest
@@ -185,6 +188,7 @@ class _Daemon:
             "reach": Method(ReachRequest, checks.reach),
             "paths": Method(PathsRequest, checks.paths),
             "image": Method(ImageRequest, checks.image),
+            "checkpoints": Method(CheckpointsRequest, Checkpoints().newest, limit_s=SEARCH_LIMIT_S),
             "verdict": Method(
                 ValidationRequest, checks.verdict, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
             ),

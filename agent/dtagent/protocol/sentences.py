@@ -109,6 +109,25 @@ CONTAINER_LEFT = Sentence("container-left", "the container of {name} may still b
 EXIT_CODE = Sentence("exit-code", "exit code {code}")
 NO_ANSWER = Sentence("no-answer", "no answer within {seconds} s")
 
+# Of checkpoints that are passed over.
+MARK_IS_MISSING = Sentence("mark-is-missing", "there is no {file} yet")
+NOT_YET_NAMED = Sentence("not-yet-named", "{file} does not name it yet")
+FILE_IS_MISSING = Sentence("file-is-missing", "{file} is missing")
+FILE_IS_EMPTY = Sentence("file-is-empty", "{file} is empty")
+FILE_ENDS_EARLY = Sentence("file-ends-early", "{file} ends early")
+FILE_IS_SHORT = Sentence("file-is-short", "{file} ends after {size} of {wanted} bytes")
+FILE_IS_NONE = Sentence("file-is-none", "{file} does not hold what its name says")
+FILE_IS_NEWER = Sentence("file-is-newer", "{file} is newer than {other}: it was being overwritten")
+FILE_IS_HUGE = Sentence("file-is-huge", "{file} takes more memory to read than there is for that")
+FILE_NOT_READ = Sentence("file-not-read", "{file} cannot be read: {error}")
+FILE_ELSEWHERE = Sentence("file-elsewhere", "{file} names {other}, which lies elsewhere")
+OF_ANOTHER_STEP = Sentence("of-another-step", "{file} is of step {step}")
+TOO_MANY_FILES = Sentence("too-many-files", "more than {limit} files")
+PARTS_OF_ONE = Sentence("parts-of-one", "there are several files, and none says that it is the last one written")
+CAME_TO_NOTHING = Sentence("came-to-nothing", "an attempt that resumed from it came to nothing")
+SEARCH_SILENT = Sentence("search-silent", "the search for checkpoints was not done within {seconds} s")
+SEARCH_FAILED = Sentence("search-failed", "checkpoints could not be looked for: {error}")
+
 # Of warm starts.
 NO_WARM_START = Sentence("no-warm-start", "no warm start: {reason}")
 NO_WARM_START_OF_SOME = Sentence("no-warm-start-of-some", "no warm start of some processes: {reason}")

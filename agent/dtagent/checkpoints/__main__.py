@@ -1,0 +1,48 @@
+"""The search of one directory as a process of its own, which whatever lies there can end, and nothing else.
+
+What it reads was written by others: it takes no more memory and processor time than it is given here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from dtagent.checkpoints.search import newest_complete
+from dtagent.protocol import sentences
+from dtagent.protocol.checkpoints import CheckpointsOf
+from dtagent.protocol.rpc import to_wire
+from dtagent.system.units import MIB
+
+MEMORY_BYTES = 2048 * MIB
+MOST_TOLD = 8
+"""Of those that were passed over, the newest."""
+
+
+def main(mark: str, text: str) -> None:
+    """Search as the text says, and print a line with the mark and what was found."""
+    request = json.loads(text)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    seconds = int(request["seconds"]) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    with contextlib.suppress(OSError):
+        os.nice(10)  # Of a rank that trains it takes nothing.
+    print(mark + json.dumps(to_wire(_found(request))))
+
+
+def _found(request: dict[str, Any]) -> CheckpointsOf:
+    try:
+        search = newest_complete(Path(request["directory"]), frozenset(request["unwanted"]), request["most"])
+    except OSError as error:
+        return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=error.strerror or str(error)))
+    return CheckpointsOf(search.complete, search.passed[:MOST_TOLD])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,106 @@
+"""What lies in a directory of checkpoints, each thing once, with the number that its name tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+MOST_ENTRIES = 100_000
+"""Of one directory, as many are looked at."""
+_OF_ANOTHER_ATTEMPT = re.compile(r"attempt-\d+")
+"""Where later attempts write, in a directory that the job names."""
+
+_STEP = re.compile(
+    r"(?:global[-_]?step|steps?|iter(?:ation)?|checkpoint|ckpt|chkpt|update|batch|ba)[-_=]?(\d{1,18})(?!\d)"
+)
+_EPOCH = re.compile(r"(?:epoch|ep)[-_=]?(\d{1,18})(?!\d)")
+_AT_THE_END = re.compile(r"(?:^|[-_.=])(\d{1,18})$")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or directory, links followed."""
+
+    path: Path
+    is_directory: bool
+    time_ns: int
+    """When it was changed last."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory."""
+        return self.path.name
+
+    @property
+    def stem(self) -> str:
+        """Its name without the suffix of a format."""
+        return re.sub(r"(?:\.(?:pt|pth|ckpt|bin|safetensors|keras|tar|pkl))+$", "", self.name)
+
+    @property
+    def shape(self) -> str:
+        """Its name without numbers: what writes `step-10` and `step-20` writes one form."""
+        return re.sub(r"\d+", "#", self.name)
+
+    @property
+    def step(self) -> int | None:
+        """Step or iteration that its name tells."""
+        match = _STEP.search(self.stem.lower())
+        if match is None and not _EPOCH.search(self.stem.lower()):
+            match = _AT_THE_END.search(self.stem)
+        return int(match[1]) if match else None
+
+    @property
+    def number(self) -> int | None:
+        """What the newest one has most of: its step, or else its epoch."""
+        match = _EPOCH.search(self.stem.lower())
+        return self.step if self.step is not None else int(match[1]) if match else None
+
+
+def entries_of(directory: Path) -> list[Entry]:
+    """Return the files and directories of a directory, but what is hidden or not yet renamed to what it will be.
+
+    What several links lead to comes once, by its own name where that is there. What vanishes meanwhile is left out, and
+    so is what no variable and no message can name.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    with os.scandir(directory) as listing:
+        found = sorted(islice(listing, MOST_ENTRIES), key=lambda item: item.is_symlink())
+    by_file: dict[tuple[int, int], Entry] = {}
+    for item in found:
+        if item.name.startswith((".", "tmp-")) or not item.name.isprintable():
+            continue
+        if _OF_ANOTHER_ATTEMPT.fullmatch(item.name):
+            continue
+        try:
+            seen = os.stat(item.path)
+        except OSError:  # A link that leads nowhere or in circles; or it has gone.
+            continue
+        if stat.S_ISDIR(seen.st_mode) or stat.S_ISREG(seen.st_mode):
+            entry = Entry(Path(item.path), stat.S_ISDIR(seen.st_mode), seen.st_mtime_ns)
+            by_file.setdefault((seen.st_dev, seen.st_ino), entry)
+    return list(by_file.values())
+
+
+def files_of(path: Path, most: int) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of a checkpoint with what is known of each; of a directory at most so many.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_dir():
+        yield path, os.stat(path)
+        return
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    listed = (Path(parent, name) for parent, _, names in os.walk(path, onerror=refuse) for name in names)
+    for file in islice(listed, most):
+        yield file, os.stat(file)
