@@ -13,7 +13,7 @@ from tests.integration.sshd import make_key, run, running_sshd
 
 pytestmark = pytest.mark.sshd
 
-FOR_IT = ("-n", "gpu9,127.0.0.*")
+FOR_IT = ("-n", "gpu9,127.0.0.1")
 
 
 @pytest.mark.parametrize(("kind", "authority_kind"), [("ed25519", "ed25519"), ("ecdsa", "rsa"), ("rsa", "ecdsa")])
@@ -28,6 +28,8 @@ async def test_a_host_with_a_certificate_of_a_trusted_authority_needs_no_line_of
     [
         ((*FOR_IT, "-V", "20200101:20210101"), "it is not valid at this time"),
         (("-n", "gpu9,127.0.0.2"), "it is not for 127.0.0.1"),
+        (("-n", "127.0.0.*"), "it is not for 127.0.0.1"),
+        (("-n", "!gpu9,*"), "it is not for 127.0.0.1"),
         ((), "it is not for 127.0.0.1"),
         ((*FOR_IT, "-O", "critical:none@knows=1"), "it has critical options that are not known"),
         ((*FOR_IT, "-t", "ssh-rsa"), "CASignatureAlgorithms does not allow its signature"),

@@ -27,7 +27,7 @@ PARTS = 4
 SEED = int(os.environ.get("DTTUI_HOST_KEY_SEED", "13"))
 KINDS = ("ed25519", "ecdsa", "rsa")
 WORKERS = 4
-OF_FILES = ("@cert-authority", "known0:", "known1:", "known2:", "known3:", "no algorithm in common")
+OF_FILES = ("@cert-authority", "known0:", "known1:", "known2:", "known3:", "/of-", "no algorithm in common")
 """What else a refusal may name: the line of a file, or that the server has nothing that dttui has."""
 
 
