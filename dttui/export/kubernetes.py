@@ -24,6 +24,7 @@ from dttui.i18n import _
 from dttui.planning.models import DEFAULT_PYTHON, PlannedNode
 from dttui.planning.sources import SENT_DIRECTORY
 from dttui.spec.findings import Finding, warning
+from dttui.spec.models import RecoveryAction
 
 MOST_BYTES = 768 * 1024
 """Of files in one ConfigMap, which may have 1 MiB in all; a larger working directory gets a volume.
@@ -153,7 +154,9 @@ class _Manifests:
             if labels is not None and group.first == 0:
                 template = {"metadata": {"labels": dict(labels)}, **template}
             jobs.append({"name": group.name, "replicas": 1, "template": template})
-        spec: dict[str, Any] = {"failurePolicy": {"maxRestarts": self._export.job.recovery.max_restarts}}
+        recovery = self._export.job.recovery
+        restarts = recovery.max_restarts if recovery.action is not RecoveryAction.STOP else 0
+        spec: dict[str, Any] = {"failurePolicy": {"maxRestarts": restarts}}
         if any(group.only_serves for group in self._groups):
             ending = [group.name for group in self._groups if not group.only_serves]
             spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": ending}

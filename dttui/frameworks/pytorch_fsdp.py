@@ -13,7 +13,7 @@ from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess
 from dttui.frameworks.option_costs import ALL_PRESENT, NEUTRAL, OFFLOADED, Uncounted
 from dttui.frameworks.parts.batches import check_shares
 from dttui.frameworks.parts.config_file import config_file
-from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic
+from dttui.frameworks.parts.elastic import ElasticOptions, check_elastic, elastic_of
 from dttui.frameworks.parts.environment import process_environment
 from dttui.frameworks.parts.nccl import torch_environment
 from dttui.frameworks.parts.run_checks import check_cold_run
@@ -192,7 +192,7 @@ def _check_accelerate(layout: JobLayout) -> list[Finding]:
     if options.launcher != "accelerate":
         return []
     found: list[Finding] = []
-    if options.elastic is not None:
+    if elastic_of(layout) is not None:
         message = _("accelerate launch cannot go on without a node that is lost")
         path = ("framework_options", "elastic")
         hint = _("Write launcher: torchrun, or leave elastic out.")

@@ -169,8 +169,8 @@ def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:
 
 
 def _chosen(submission: Submission, plan: Plan) -> Inventory:
-    """Return the inventory of the environments that the job uses."""
-    chosen = {node.name for node in plan.nodes}
+    """Return the inventory of the environments that the job uses, or may come to use."""
+    chosen = {node.name for node in plan.nodes} | set(plan.recovery.spares)
     environments = tuple(item for item in submission.inventory.environments if item.name in chosen)
     return submission.inventory.model_copy(update={"environments": environments})
 

@@ -20,6 +20,7 @@ from dttui.frameworks.bundle import Hole, PlannedFile, PlannedProcess, fill, is_
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
+from dttui.planning.recovery import RecoveryPolicy
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, Severity
 
@@ -151,6 +152,9 @@ class Plan(_Value):
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
     require_process_group: Literal["auto", True, False] = "auto"
     """Whether all ranks must form one process group, as the job has it."""
+
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    """What the job allows where an attempt fails."""
 
     @model_validator(mode="before")
     @classmethod

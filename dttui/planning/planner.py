@@ -29,6 +29,8 @@ from dttui.planning.costing import Costed, cost, node_link
 from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
+from dttui.planning.recovery import policy_of
+from dttui.planning.recovery_check import check_recovery
 from dttui.planning.roster import Member, computing, make_roster
 from dttui.planning.sources import Sources, locate_dataset, locate_sources, required_paths
 from dttui.planning.start_time import start_estimate_s
@@ -89,6 +91,7 @@ def plan(
     share = costing.estimate.communication_share if costing is not None else None
     findings = [
         *check_completeness(job),
+        *check_recovery(job, inventory, members, framework),
         *check_container(job, required, uses_gpus=any(node.cuda_slots for node in nodes)),
         *of_framework,
         *_check_end(nodes),
@@ -125,6 +128,7 @@ def plan(
         min_nodes=elastic.min_nodes if elastic is not None else None,
         log_cap_bytes=job.monitoring.log_cap,
         require_process_group=job.require_process_group,
+        recovery=policy_of(job.recovery, inventory, elastic.min_nodes if elastic is not None else None),
         estimate=costing.estimate if costing is not None else None,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
         formal=formalise(job, members, backend, costing),

@@ -19,8 +19,8 @@ FOR_SCRIPT: JsonDict = {"effect": "script"}
 """Handed to the script in the file that DTTUI_CONFIG names; dttui itself does nothing by it."""
 UNUSED: JsonDict = {"effect": "none"}
 """Read, checked and kept, and nothing acts upon it yet: a plan says so."""
-ELASTIC_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic"}
-"""Acts upon jobs that are elastic, and upon no others."""
+ELASTIC_ONLY: JsonDict = {**LAUNCHED, "only_with": "framework_options.elastic or recovery.on_node_failure"}
+"""Acts upon jobs that go on after a failure, and upon no others."""
 
 
 def effect_of(model: type[BaseModel], name: str) -> str | None:
@@ -39,6 +39,8 @@ def keys_without_effect(section: BaseModel, path: PathKey = (), *, is_elastic: b
         is_elastic: whether the job is; of a whole job its own options say so.
     """
     is_elastic = is_elastic or getattr(section, "framework_options", {}).get("elastic") is not None
+    # Another attempt may begin on other hosts, too.
+    is_elastic = is_elastic or getattr(getattr(section, "recovery", None), "action", "stop") != "stop"
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if value == field.get_default(call_default_factory=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -43,9 +44,10 @@ from dttui.spec.communication import (
 from dttui.spec.container import Container
 from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED, UNUSED
 from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
+from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
 from dttui.spec.monitoring import Alert, Logging, Monitoring, ToldKind, Visualization
-from dttui.spec.problems import PlacedValueError
+from dttui.spec.problems import PlacedValueError, did_you_mean, with_hint
 from dttui.spec.section import MOST_COUNT, MOST_LAYERS, MOST_PARAMETERS, Section
 from dttui.spec.strategy import DataParallel, DataSharding, ModelParallel, ModelSplitting, PipelineParallel, Strategy
 from dttui.spec.text import ENV_NAME, MODULE_NAME, Label, ProgramPath, Text
@@ -86,6 +88,7 @@ __all__ = [
     "NodeResources",
     "PipelineParallel",
     "Recovery",
+    "RecoveryAction",
     "ReduceScatter",
     "ReductionName",
     "ResourceDefaults",
@@ -209,6 +212,49 @@ DatasetChoice = Annotated[
 """A dataset, or an explicit none; told apart first, so that a mistake in one is not reported for both."""
 
 
+MOST_RESTARTS = 3
+"""In a row and in vain, where a job that is to be started again does not say how many."""
+MOST_ATTEMPTS = 10_000
+
+
+class RecoveryAction(str, Enum):
+    """What is done about a failure; see `Recovery.on_node_failure`."""
+
+    STOP = "stop"
+    RESTART = "restart"
+    REPLACE = "replace"
+    CONTINUE = "continue"
+
+
+def _known_cause(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return check(value)
+    except ValidationError as error:
+        message = _("expected a cause that `dttui diagnose` tells, or a kind of causes: {kinds}").format(
+            kinds=", ".join(_KINDS)
+        )
+        near = did_you_mean(value, _CAUSES) if isinstance(value, str) else ""
+        raise ValueError(with_hint(message, near)) from error
+
+
+def _kind_of_reason(value: Any) -> str:
+    return "an exit code" if isinstance(value, int) and not isinstance(value, bool) else "a cause"
+
+
+_KINDS = tuple(kind.value for kind in CauseKind)
+_CAUSES = (*_KINDS, *KIND_OF_CAUSE)
+if TYPE_CHECKING:
+    CauseName: TypeAlias = str
+else:
+    CauseName = Annotated[Literal[_CAUSES], WrapValidator(_known_cause)]
+    """Code of a cause, or a kind of causes."""
+Reason = Annotated[
+    Annotated[CauseName, Tag("a cause")] | Annotated[int, Field(ge=1, le=255), Tag("an exit code")],
+    Discriminator(_kind_of_reason),
+]
+"""Why an attempt failed: by its cause, or by what a process exited with."""
+
+
 class Checkpoint(Section):
     """Where checkpoints go."""
 
@@ -221,22 +267,38 @@ class Checkpoint(Section):
 
 
 class Recovery(Section):
-    """What happens after a failure; but for the checkpoint's directory it has no effect yet: a job has one attempt."""
+    """What happens after a failure: whether another attempt begins, where, and from what."""
 
-    max_restarts: int = Field(default=0, ge=0, json_schema_extra=UNUSED)
-    """New attempts after the first."""
-    on_node_failure: Literal["stop", "restart", "replace", "continue"] = Field(default="stop", json_schema_extra=UNUSED)
-    """What to do when a node fails."""
-    spares: tuple[str, ...] = Field(default=(), json_schema_extra=UNUSED)
-    """Environments that may replace a failed one."""
-    min_nodes: int | None = Field(default=None, gt=0, json_schema_extra=UNUSED)
-    """Fewest nodes to go on with."""
-    heartbeat_s: Number = Field(default=30.0, gt=0, json_schema_extra=UNUSED)
-    """Silence after which a node is unknown."""
+    max_restarts: int = Field(default=MOST_RESTARTS, ge=0, le=MOST_ATTEMPTS, json_schema_extra=LAUNCHED)
+    """Attempts after the first that may follow each other without a step that none before has made. Written without
+    on_node_failure, it stands for `restart`."""
+    on_node_failure: Literal["stop", "restart", "replace", "continue"] = Field(
+        default="stop", json_schema_extra=LAUNCHED
+    )
+    """What to do when a node or a rank fails: `stop`, the job fails; `restart`, all ranks begin again on the same
+    nodes; `replace`, and a spare takes the place of a node that is lost; `continue`, torchrun goes on without it."""
+    spares: tuple[Label, ...] = Field(default=(), json_schema_extra=LAUNCHED)
+    """Environments, by id or name, that may take a node's place; the first one that is free does."""
+    min_nodes: int | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
+    """Fewest nodes to go on with where one is lost and no spare is left; all of them by default."""
+    retry_on: tuple[Reason, ...] = Field(default=(), json_schema_extra=LAUNCHED)
+    """Causes, kinds of causes and exit codes that are tried again, whatever they are."""
+    no_retry_on: tuple[Reason, ...] = Field(default=(), json_schema_extra=LAUNCHED)
+    """Such that are not; it counts before retry_on."""
+    heartbeat_s: Number = Field(default=30.0, gt=0, json_schema_extra=LAUNCHED)
+    """Silence after which a node is unknown, 3 s at least; where another attempt may follow, and nothing speaks for its
+    being alive, it is lost."""
     self_fence_s: Number | None = Field(default=None, gt=0, json_schema_extra=UNUSED)
     """Silence after which a supervisor ends its ranks; off by default."""
     checkpoint: Checkpoint | None = None
     """Checkpoints."""
+
+    @property
+    def action(self) -> RecoveryAction:
+        """What is done: as written, and `restart` where all that is said is how often."""
+        if "max_restarts" in self.model_fields_set and "on_node_failure" not in self.model_fields_set:
+            return RecoveryAction.RESTART if self.max_restarts else RecoveryAction.STOP
+        return RecoveryAction(self.on_node_failure)
 
 
 class Job(Section):

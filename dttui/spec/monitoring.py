@@ -80,7 +80,9 @@ class Alert(Section):
         return self
 
 
-ToldKind = Literal["alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "outcome"]
+ToldKind = Literal[
+    "alert", "metric_alert", "job_state", "node_state", "rank_failed", "finding", "progress", "restarted", "outcome"
+]
 
 
 def _bounded(size: int) -> int:

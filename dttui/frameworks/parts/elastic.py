@@ -9,6 +9,7 @@ from pydantic import Field
 from dttui.frameworks.base import JobLayout
 from dttui.i18n import _
 from dttui.spec.findings import Finding, error, info, warning
+from dttui.spec.models import RecoveryAction
 from dttui.spec.section import Section
 
 _KEY = "framework_options.elastic"
@@ -37,8 +38,14 @@ class ElasticOptions(Section):
 
 
 def elastic_of(layout: JobLayout) -> Elastic | None:
-    """Return what the job asks for; `None` where it needs all of its nodes."""
-    return layout.options.elastic if isinstance(layout.options, ElasticOptions) else None
+    """Return what the job asks for, by itself or as `recovery` says; `None` where it needs all of its nodes."""
+    if not isinstance(layout.options, ElasticOptions):
+        return None
+    recovery, count = layout.job.recovery, len(layout.nodes)
+    if layout.options.elastic is not None or recovery.action is not RecoveryAction.CONTINUE or count == 1:
+        return layout.options.elastic
+    # In torchrun's count a node that is lost is a restart, too.
+    return Elastic(min_nodes=min(recovery.min_nodes or 1, count), max_restarts=min(max(1, recovery.max_restarts), 1000))
 
 
 def check_elastic(layout: JobLayout) -> list[Finding]:

@@ -55,6 +55,8 @@ SAMPLES: dict[str, Any] = {
     "model.name": "gpt",
     "cluster.topology.groups.name": {"name": "rack", "nodes": ["pytorch-dev-env"]},
     "cluster.topology.groups.nodes": {"name": "rack", "nodes": ["pytorch-dev-env"]},
+    "recovery.retry_on": ["killed"],
+    "recovery.no_retry_on": ["killed"],
 }
 """What a key of the job's sections is given where none of the usual values will do."""
 USUAL = (True, 14, "90s", "10GB", "1Gbps", "x", ["x"])

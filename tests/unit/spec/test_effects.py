@@ -61,8 +61,6 @@ distributed_training:
         "cluster.topology.between_groups",
         "resources.storage.local.size",
         "resources.storage.shared.type",
-        "recovery.max_restarts",
-        "recovery.checkpoint.shared",
     ]
 
 

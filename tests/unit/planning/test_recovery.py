@@ -1,0 +1,103 @@
+"""What a job's `recovery` comes to in its plan: a policy, or why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dttui.planning.lineup import Lineup
+from dttui.planning.models import Plan, Severity
+from dttui.planning.planner import plan
+from dttui.planning.recovery import RecoveryPolicy
+from dttui.spec.models import Recovery, RecoveryAction
+from tests.unit.planning.test_findings import A, B, C, findings
+from tests.unit.seed_cluster import SEED, make_job
+
+SHARED = {"dir": "/c", "shared": True}
+
+
+def recovery(**fields: Any) -> Recovery:
+    return Recovery.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("said", "action"),
+    [
+        ({}, RecoveryAction.STOP),
+        ({"max_restarts": 2}, RecoveryAction.RESTART),
+        ({"max_restarts": 0}, RecoveryAction.STOP),
+        ({"max_restarts": 2, "on_node_failure": "stop"}, RecoveryAction.STOP),
+        ({"on_node_failure": "restart"}, RecoveryAction.RESTART),
+    ],
+)
+def test_how_often_alone_means_a_restart(said: dict[str, Any], action: RecoveryAction) -> None:
+    made = plan(make_job(A, B, recovery=recovery(**said)), SEED).recovery
+    assert made.action is action
+    assert made.may_restart == (action is not RecoveryAction.STOP)
+
+
+def test_a_plan_keeps_the_policy_and_one_of_an_earlier_version_has_none() -> None:
+    made = plan(make_job(A, recovery=recovery(on_node_failure="replace", spares=[B], checkpoint=SHARED)), SEED)
+    assert made.recovery.spares == (B,)
+    again = Plan.model_validate_json(made.model_dump_json())
+    assert again.recovery == made.recovery
+    body = made.model_dump(mode="json")
+    del body["recovery"]
+    assert Plan.model_validate(body).recovery == RecoveryPolicy()
+    assert not RecoveryPolicy().may_restart
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "severity"),
+    [
+        ({"on_node_failure": "stop", "max_restarts": 3}, "recovery-in-vain", Severity.WARNING),
+        ({"retry_on": ["killed"]}, "recovery-in-vain", Severity.WARNING),
+        ({"on_node_failure": "restart", "spares": [C]}, "recovery-in-vain", Severity.WARNING),
+        ({"on_node_failure": "restart", "max_restarts": 0}, "recovery-in-vain", Severity.INFO),
+        ({"on_node_failure": "replace", "checkpoint": SHARED}, "replace-needs-spares", Severity.ERROR),
+        ({"on_node_failure": "replace", "spares": ["nobody"], "checkpoint": SHARED}, "unknown-spare", Severity.ERROR),
+        ({"on_node_failure": "replace", "spares": [A], "checkpoint": SHARED}, "same-environment", Severity.ERROR),
+        ({"on_node_failure": "replace", "spares": [C, C], "checkpoint": SHARED}, "same-environment", Severity.ERROR),
+        ({"on_node_failure": "restart", "min_nodes": 3}, "min-nodes", Severity.ERROR),
+        ({"on_node_failure": "continue"}, "continue-framework", Severity.ERROR),
+        ({"max_restarts": 1, "retry_on": [7], "no_retry_on": [7]}, "retried-or-not", Severity.ERROR),
+        ({"max_restarts": 1, "heartbeat_s": 0.5}, "heartbeat-short", Severity.WARNING),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_what_is_in_vain_is_told(
+    said: dict[str, Any], code: str, severity: Severity
+) -> None:
+    found = findings(make_job(A, B, framework="command", recovery=recovery(**said)))
+    assert found[code].severity is severity
+
+
+def test_a_sound_section_is_taken_as_it_is() -> None:
+    said = recovery(on_node_failure="replace", spares=[C], min_nodes=1, max_restarts=5, checkpoint=SHARED)
+    codes = findings(make_job(A, B, recovery=said)).keys()
+    assert not codes & {"recovery-in-vain", "unknown-spare", "same-environment", "min-nodes", "not-acted-upon"}
+
+
+def test_to_continue_is_torchruns_affair_where_the_framework_lets_it() -> None:
+    made = plan(make_job(A, B, framework="pytorch-ddp", recovery=recovery(on_node_failure="continue")), SEED)
+    assert made.min_nodes == 1
+    assert made.recovery.min_nodes == 1
+    assert "continue-framework" not in {item.code for item in made.findings}
+    alone = plan(make_job(A, framework="pytorch-ddp", recovery=recovery(on_node_failure="continue")), SEED)
+    assert alone.min_nodes is None
+
+
+def test_a_spare_takes_the_masters_place_with_all_its_ranks_and_another_one_takes_the_spares() -> None:
+    job = make_job(A, B, recovery=recovery(on_node_failure="replace", spares=[C], checkpoint=SHARED))
+    before = plan(job, SEED)
+    lineup = Lineup().changed({A: C}, before)
+    after = plan(lineup.apply(job, SEED), SEED)
+    assert [node.name for node in after.nodes] == [C, B]
+    assert after.world_size == before.world_size
+    assert after.master_address != before.master_address
+    again = lineup.changed({C: A}, after)
+    assert [node.name for node in plan(again.apply(job, SEED), SEED).nodes] == [A, B]
+    without = lineup.changed({C: None}, after)
+    assert [(node.name, node.node_rank) for node in plan(without.apply(job, SEED), SEED).nodes] == [(B, 0)]
+    assert Lineup.model_validate_json(without.model_dump_json()) == without
+    assert Lineup().apply(job, SEED) is job
