@@ -23,6 +23,7 @@ from dttui.cli.rank_logs import check_ranks, log_rows
 from dttui.errors import ExitCode, NotFinishedError, UsageError
 from dttui.i18n import _
 from dttui.jobs import JobFollower, LogFollower, parse_since, speed_of, whole_line
+from dttui.jobs.plan_file import read_plan_file
 from dttui.timestamps import elapsed_s
 from dttui.words import measure_name, node_state_name, state_name
 
@@ -76,7 +77,8 @@ def logs(options: Namespace) -> int:
             _("job {id} has no attempt {attempt}").format(id=directory.job_id, attempt=attempt),
             _("Its last one is {attempt}.").format(attempt=follower.view.attempt),
         )
-    nodes = list(follower.view.nodes)
+    known = _nodes_of(follower, attempt)
+    nodes = list(known)
     if options.node is not None and options.node not in nodes:
         raise UsageError(
             _("job {id} has no node {node}").format(id=directory.job_id, node=options.node),
@@ -84,7 +86,7 @@ def logs(options: Namespace) -> int:
         )
     nodes = [options.node] if options.node is not None else nodes
     if options.rank is not None:
-        ranks = {name: follower.view.nodes[name].logged_ranks for name in nodes}
+        ranks = {name: known[name] for name in nodes}
         check_ranks((options.rank,), ranks, directory.job_id)
     if options.follow and not follower.is_over:
         _let_look(directory)
@@ -124,6 +126,16 @@ def logs(options: Namespace) -> int:
             return ExitCode.OK
         if not found:
             time.sleep(POLL_S)
+
+
+def _nodes_of(follower: JobFollower, attempt: int) -> dict[str, tuple[int, ...]]:
+    """Return the nodes of an attempt with the ranks that have logs; of those before some may have been replaced."""
+    nodes = {name: node.logged_ranks for name, node in follower.view.nodes.items()}
+    if attempt != follower.view.attempt:
+        with contextlib.suppress(OSError, ValueError):
+            plan = read_plan_file(follower.directory.bound_plan(attempt))
+            return {node.name: nodes.get(node.name) or node.ranks for node in plan.nodes}
+    return nodes
 
 
 def _let_look(directory: jobs.JobDirectory) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dtagent.protocol.events import NodeStanding
+from dtagent.protocol.events import EventKind, NodeStanding
 
 from dttui import jobs
 from dttui.app import App
@@ -59,7 +59,9 @@ async def _stop_to_the_end(follower: JobFollower, printer: Printer, *, force: bo
 def _tell_unstopped(view: JobView, printer: Printer) -> int:
     """Name the hosts where something of the job may be running still; return the exit code that says so."""
     lost = lost_nodes(view.events)
-    gone = [name for name in lost if view.nodes[name].is_agent_gone]
+    # One that was replaced since is no node of the job any more.
+    told_last = {event.node: event for event in view.events if event.kind is EventKind.NODE_STATE}
+    gone = [name for name in lost if told_last[name].data.get("agent_gone")]
     unkillable = [name for name, node in view.nodes.items() if node.state is NodeStanding.UNKILLABLE]
     told = {
         _("not known to be stopped on {hosts}, which could not be reached"): [

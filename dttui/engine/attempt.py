@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 from dtagent.protocol.attempt_key import AttemptKey
@@ -15,23 +15,34 @@ from dtagent.protocol.rpc import ErrorCode
 
 from dttui.engine.alerts.metric_watch import MetricWatch
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.comeback import Comeback
 from dttui.engine.conclusion import node_outcome
 from dttui.engine.context import JobContext
 from dttui.engine.copies.copy_cap import CopyCap
-from dttui.engine.nodes.node_record import Shared
+from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
 from dttui.engine.watch import GangWatch
-from dttui.errors import AgentError, CancelledError, DttuiError, HostError, LaunchError
+from dttui.engine.witness import Witness
+from dttui.errors import (
+    AgentError,
+    CancelledError,
+    DttuiError,
+    ExitCode,
+    HostError,
+    HostUnreachableError,
+    LaunchError,
+)
 from dttui.files import write_atomic
 from dttui.i18n import N_, _, msg, nmsg
 from dttui.jobs.checks import Cell, Check, cells_to_data
-from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.jobs.outcome import UNFIT, UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.models import BoundPlan, Plan
 from dttui.preflight.run import Preflight
 from dttui.transport.deadline import within
+from dttui.words import listed
 
 Result = TypeVar("Result")
 LEAST_LOG_SHARE = 0.03
@@ -39,6 +50,12 @@ LEAST_LOG_SHARE = 0.03
 ASK_DEADLINE_S = 60.0
 """Where it is not known whether all hosts were started: how long the others have once one has answered."""
 CATCH_UP_DEADLINE_S = 10.0
+MOST_NAMES = 4
+_CAUSES = {
+    ExitCode.UNREACHABLE: "host-unreachable",
+    ExitCode.PREFLIGHT: "preflight",
+    ExitCode.LAUNCH: "launch",
+}
 _HALF_STARTED = N_("the controller died while the hosts were being started")
 
 
@@ -48,16 +65,29 @@ class Attempt:
     Args:
         job: whose attempt it is.
         recovered: what is recorded of it; nothing of a new one.
+        unfenced: hosts on which something of an earlier attempt may still run.
+        before: how the attempt before ended, with the furthest step of all; `None` of the first.
     """
 
-    def __init__(self, job: JobContext, recovered: RecoveredState) -> None:
+    def __init__(
+        self,
+        job: JobContext,
+        recovered: RecoveredState,
+        *,
+        unfenced: Collection[str] = (),
+        before: AttemptOutcome | None = None,
+    ) -> None:
         self._job = job
+        self._unfenced = unfenced
+        self._refused: dict[str, str] = {}
+        """Node on which nothing can be started → why, as its outcome has it."""
         self._recovered = recovered
         self.plan = recovered.plan
         job.alerts.attempt = recovered.attempt
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
-        self.nodes = make_nodes(job, recovered.plan, recovered.attempt, self._changed.set)
+        self._steps = Steps()
+        self.nodes = make_nodes(job, recovered.plan, recovered.attempt, self._changed.set, self._steps)
         self._events = AttemptLog(job.log, recovered.attempt)
         self._events.resume(recovered.events)
         self._warming: list[asyncio.Task[None]] = []
@@ -65,6 +95,10 @@ class Attempt:
         self.watch = GangWatch(
             job.directory, self._events, self.nodes, self._changed, job.secrets.values(), recovered.events
         )
+        comeback = Comeback(self._events, before, recovered.promise.cause, recovered.events)
+        self._steps.on_first = comeback.on_first_step
+        self.watch.on_running = comeback.on_running
+        self.watch.witness = _witness(job, recovered.plan)
         self._begin, self._catch_up = self._launch, _nothing
         if not recovered.is_new:
             recovered.resume(self.nodes, job.directory)
@@ -82,6 +116,13 @@ class Attempt:
 
     async def run(self) -> AttemptOutcome:
         """Run the attempt to its end; return how it ended, whatever that is."""
+        outcome = await self._run()
+        first = outcome.first_failure
+        steps = {"first_step": self._steps.first, "last_step": self._steps.last}
+        failed_at = (first.time if first is not None else None) or time.time()
+        return outcome.model_copy(update={**steps, **({} if outcome.succeeded else {"failed_at": failed_at})})
+
+    async def _run(self) -> AttemptOutcome:
         try:
             bound = await self._begin()
             self._stage = Stage.RUN
@@ -107,8 +148,14 @@ class Attempt:
             exit_code=int(error.exit_code),
             message=error.message,
             hint=error.hint,
-            nodes={node.name: node_outcome(node) for node in self.nodes},
+            nodes={node.name: self._outcome_of(node) for node in self.nodes},
+            cause=None if is_stop else _CAUSES.get(error.exit_code),
         )
+
+    def _outcome_of(self, node: NodeRun) -> NodeOutcome:
+        outcome = node_outcome(node)
+        why = self._refused.get(node.name)
+        return outcome.model_copy(update={"why": why}) if why and outcome.end is NodeEnd.UNTOUCHED else outcome
 
     async def _launch(self) -> BoundPlan:
         """Check the hosts, and start on all of them.
@@ -122,12 +169,22 @@ class Attempt:
         if missing := [name for name in self.plan.secrets if name not in self._job.secrets]:
             hint = msg("Where a controller has died, export them before `dttui attach`.")
             raise LaunchError(msg("the values of {names} are not known here any more", names=", ".join(missing)), hint)
+        for node in self.nodes:
+            if node.name in self._unfenced:
+                self._refused[node.name] = UNREACHABLE
+        if self._refused:
+            hosts = listed(list(self._refused), MOST_NAMES)
+            message = msg("what an earlier attempt has left on {hosts} is not known", hosts=hosts)
+            raise HostUnreachableError(next(iter(self._refused)), message)
         count = len(self.nodes)
         self._events.enter(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", count))
         tried_port = await self.unless_stopped(self._preflight())
         self._stage = Stage.LAUNCH
         self._events.enter(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", count))
-        start = self._start(self.plan, tried_port)
+        plan, resume_from = self.plan, self._job.resume_from
+        if resume_from is not None and self._recovered.attempt > 0:
+            plan = await self.unless_stopped(resume_from(self._recovered.attempt, self.nodes, plan))
+        start = self._start(plan, tried_port)
         try:
             return await start.run(self.unless_stopped)
         except DttuiError:
@@ -181,6 +238,9 @@ class Attempt:
         for node in self.nodes:
             if node.name in board.unreachable:
                 self._events.note(node.name, NodeStanding.FAILED, board.unreachable[node.name].message)
+                self._refused[node.name] = UNREACHABLE
+            elif any(finding.subject == node.name for finding in board.errors):
+                self._refused[node.name] = UNFIT
         for finding in board.findings:
             self._events.tell(finding)
         board.raise_errors()
@@ -262,13 +322,25 @@ class Attempt:
         await asyncio.gather(*(_fetch_samples_of(node) for node in self.nodes))
 
 
-def make_nodes(job: JobContext, plan: Plan, attempt: int, on_change: Callable[[], None]) -> list[NodeRun]:
+def make_nodes(
+    job: JobContext, plan: Plan, attempt: int, on_change: Callable[[], None], steps: Steps | None = None
+) -> list[NodeRun]:
     """Return the nodes of an attempt, in order of rank. Raises LaunchError where the inventory lacks one."""
     nodes = []
     key = AttemptKey(job.directory.job_id, attempt)
     cap, is_elastic = CopyCap(plan.log_cap_bytes), plan.min_nodes is not None
     log = job.log
-    shared = Shared(MetricWatch(), job.alerts, cap, log.backlog, plan.slots, is_elastic, log.redaction)
+    shared = Shared(
+        MetricWatch(),
+        job.alerts,
+        copy_cap=cap,
+        backlog=log.backlog,
+        world_size=plan.slots,
+        is_elastic=is_elastic,
+        redaction=log.redaction,
+        steps=steps or Steps(),
+        heartbeat_s=plan.recovery.heartbeat_s,
+    )
     shared.requires_group = plan.require_process_group is True and plan.world_size > 1
     shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))
     for planned in plan.nodes:
@@ -278,6 +350,13 @@ def make_nodes(job: JobContext, plan: Plan, attempt: int, on_change: Callable[[]
         node = NodeRun(environment, planned, key, job.directory, job.transport, job.prompter, on_change, shared=shared)
         nodes.append(node)
     return nodes
+
+
+def _witness(job: JobContext, plan: Plan) -> Witness:
+    """Return what asks the spares that take no part."""
+    taken = {node.name for node in plan.nodes}
+    found = (job.inventory.find(spare) for spare in plan.recovery.spares if spare not in taken)
+    return Witness(tuple(item for item in found if item is not None), job.transport, job.prompter)
 
 
 async def _nothing() -> None:

@@ -37,6 +37,8 @@ class Watched:
     late: Message | None = None
     """Who did not join in time, or that ranks do not train together, where that ended the attempt."""
     late_hint: str = ""
+    late_cause: str = ""
+    """Code of that."""
     survived: Collection[str] = ()
     """Nodes without which an elastic attempt went on."""
     has_succeeded: bool = False
@@ -131,7 +133,8 @@ class Conclusion:
         disturbed = tampering.why_ended(watched.nodes, even_mended=watched.late is not None)
         if watched.late is not None:
             late = msg("{what}; {why}", what=watched.late, why=disturbed) if disturbed else watched.late
-            return self._made(JobState.FAILED, late, watched.late_hint)
+            ended = self._made(JobState.FAILED, late, watched.late_hint)
+            return ended.model_copy(update={"cause": watched.late_cause})
         given_up = watched.given_up
         found = self._diagnosed()
         first = found.first.as_outcome if found is not None and found.first is not None else None

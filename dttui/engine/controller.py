@@ -19,7 +19,7 @@ from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.awake import run_awake
 from dttui.engine.clients import Clients
 from dttui.engine.context import JobContext
-from dttui.engine.decision import NO_RESTARTS, RecoveryPolicy, decide
+from dttui.engine.decision import decide
 from dttui.engine.job_run import Decide, JobRun
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.recovered import RecoveredState, read_history
@@ -38,8 +38,11 @@ from dttui.jobs.view import WAITS_FOR_ROOM
 from dttui.launch.starting import SPARE, wait_for_job
 from dttui.launch.submit import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
+from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan
+from dttui.planning.recovery import RecoveryPolicy, policy_of
 from dttui.planning.submission import Submission
+from dttui.preflight.run import Replan
 from dttui.redaction import Redaction
 from dttui.spec import Loaded, parse_document
 from dttui.spec.findings import Severity
@@ -61,7 +64,7 @@ class Controller:
         expects_client: whether a client that can ask a person is about to attach.
         launches: whether the job is to be started; else another controller has had it, and nothing is started.
         seen_at: Unix time of that controller's last sign of life.
-        policy: what the job allows where an attempt fails.
+        policy: what the job allows where an attempt fails; as its plan says where it is not given.
         decide: what follows an attempt.
     """
 
@@ -72,7 +75,7 @@ class Controller:
         expects_client: bool,
         launches: bool = False,
         seen_at: float = 0.0,
-        policy: RecoveryPolicy = NO_RESTARTS,
+        policy: RecoveryPolicy | None = None,
         decide: Decide = decide,
     ) -> None:
         self._policy = policy
@@ -212,7 +215,8 @@ class Controller:
             recovered = RecoveredState.read(self._directory, self._seen_at)
         self._hide(recovered.plan.secrets)
         job = self._context(launch, recovered.plan)
-        run = JobRun(job, recovered, read_history(self._directory), self._policy, self._decide)
+        policy = self._policy or recovered.plan.recovery
+        run = JobRun(job, recovered, read_history(self._directory), policy, self._decide)
         self.clients.retry = run.retry_now
         self._take_stops(lambda force: run.request_stop(force=force))
         return await run.run()
@@ -228,11 +232,18 @@ class Controller:
                 raise
         hardware = known_hardware(lenient=True)  # Once: what becomes of its files later must not stop a restart.
 
-        def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
-            read = loaded or self._read_document(launch)
-            text = self._directory.document.read_text(encoding="utf-8")
-            submission = Submission(read.job, known, launch.base, text, launch.file, read.notes, source=read.source)
-            return make_local_plan(submission, facts, hardware.with_links(links))
+        def replan_for(lineup: Lineup) -> Replan:
+            def replan(known: Inventory, facts: dict[str, HostFacts], links: Sequence[MeasuredLink]) -> Plan:
+                read = loaded or self._read_document(launch)
+                text = self._directory.document.read_text(encoding="utf-8")
+                job = lineup.apply(read.job, known)
+                submission = Submission(job, known, launch.base, text, launch.file, read.notes, source=read.source)
+                made = make_local_plan(submission, facts, hardware.with_links(links))
+                # Whoever takes part now, the job allows what it did.
+                policy = policy_of(read.job.recovery, known, made.min_nodes)
+                return made.model_copy(update={"recovery": policy})
+
+            return replan
 
         return JobContext(
             self._directory,
@@ -240,11 +251,12 @@ class Controller:
             self._transports,
             self.clients,
             launch.inventory,
-            replan,
+            replan_for(Lineup()),
             launch.base,
             {name: os.environ[name] for name in plan.secrets if name in os.environ},
             frozenset(launch.ignored),
             alerts,
+            replan_for=replan_for,
         )
 
     def _read_document(self, launch: LaunchFile) -> Loaded:

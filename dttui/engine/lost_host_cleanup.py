@@ -25,7 +25,8 @@ from dttui.i18n import msg
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.lost_nodes import LOG_REST, lost_nodes, unfetched_nodes
+from dttui.jobs.lost_nodes import LOG_REST, lost_in, unfetched_nodes
+from dttui.planning.models import BoundPlan, Plan
 from dttui.spec.findings import info
 from dttui.transport.base import Prompter, Transport
 
@@ -53,25 +54,40 @@ async def clean_up_lost_hosts(
         prompter: who is asked for what it takes to log in.
         forced: set once there is to be no grace period, and no waiting for logs.
     """
-    recovered = RecoveredState.read(directory, time.time())
-    lost, unfetched = lost_nodes(recovered.events), unfetched_nodes(recovered.events)
-    plan = recovered.plan
-    shared = Shared(
+    events = directory.read_events()
+    newest = RecoveredState.read(directory, time.time())
+    unfetched, lost = unfetched_nodes(newest.events), lost_in(events)
+    looks = []
+    # A host that an earlier attempt has lost, and that no later one has used since, still has that one's.
+    attempts = {name: newest.attempt for name in unfetched} | lost
+    plans = {number: _plan_of(directory, number, newest) for number in set(attempts.values())}
+    for name, number in attempts.items():
+        plan = plans[number]
+        planned = next((node for node in plan.nodes if node.name == name), None)
+        environment = inventory.find(name)
+        if planned is not None and environment is not None:
+            key = AttemptKey(directory.job_id, number)
+            shared = shared_of(plan, log)
+            node = NodeRun(environment, planned, key, directory, transport, prompter, lambda: None, shared)
+            node.record.resume(read_metrics(directory, number))
+            looks.append((_look if name in lost else _fetch)(node, log, forced))
+    await asyncio.gather(*looks)
+
+
+def shared_of(plan: Plan, log: EventLog) -> Shared:
+    """Return what the nodes of an attempt have in common that is only looked at again."""
+    return Shared(
         copy_cap=CopyCap(plan.log_cap_bytes),
         backlog=log.backlog,
         world_size=plan.slots,
         is_elastic=plan.min_nodes is not None,
     )
-    so_far = read_metrics(directory, recovered.attempt)
-    looks = []
-    for planned in recovered.plan.nodes:
-        environment = inventory.find(planned.name)
-        if planned.name in (*lost, *unfetched) and environment is not None:
-            key = AttemptKey(directory.job_id, recovered.attempt)
-            node = NodeRun(environment, planned, key, directory, transport, prompter, lambda: None, shared)
-            node.record.resume(so_far)
-            looks.append((_look if planned.name in lost else _fetch)(node, log, forced))
-    await asyncio.gather(*looks)
+
+
+def _plan_of(directory: JobDirectory, attempt: int, newest: RecoveredState) -> Plan:
+    with contextlib.suppress(OSError, ValueError):
+        return BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes()).plan
+    return newest.plan
 
 
 async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
@@ -79,7 +95,7 @@ async def _look(node: NodeRun, log: EventLog, forced: asyncio.Event) -> None:
     attempt_log.progress(msg("looking at {host} again", host=node.name))
     is_gone = False
     try:
-        state, message = await _end(node, attempt_log, forced)
+        state, message = await end_leftovers(node, attempt_log, forced)
     except HostError as error:
         state, message = NodeStanding.LOST, msg("looked again: {reason}", reason=error.message)
         is_gone = isinstance(error, AgentGoneError)
@@ -150,7 +166,7 @@ async def _drain(node: NodeRun, following: asyncio.Task[None], forced: asyncio.E
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def _end(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[NodeStanding, str]:
+async def end_leftovers(node: NodeRun, log: AttemptLog, forced: asyncio.Event) -> tuple[NodeStanding, str]:
     """Return the node's state afterwards, and what was found; tell where not all of its logs is here."""
     try:
         before = await node.retry_until_deadline("status", node.key, NodeStatus, LOOK_DEADLINE_S)

@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from dtagent.protocol.events import Event, EventKind, JobState
-from pydantic import ValidationError
+from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui.engine.copies.metric_copy import read_metrics
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.jobs import JobDirectory
 from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.outcome import AttemptOutcome
+from dttui.planning.lineup import Lineup
 from dttui.planning.models import BoundPlan, Plan
 
+PROMISE = "promise"
+"""In the data of a restart: a `Promise`."""
 _BEFORE_ANY_HOST = (JobState.PENDING, JobState.PREFLIGHT)
 _BEFORE_ALL_RUN = (*_BEFORE_ANY_HOST, JobState.LAUNCHING, JobState.UNKNOWN)
+
+
+class Promise(BaseModel):
+    """What the event of a restart keeps of the attempt that it promises."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    not_before: float = 0.0
+    """Unix time."""
+    delay_s: float = 0.0
+    """How long that was from then."""
+    awaited: tuple[str, ...] = ()
+    """Nodes that it needs and that were not known to be clean."""
+    lineup: Lineup = Lineup()
+    """Who takes part."""
+    cause: str | None = None
+    """Code of why the attempt before failed."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +54,15 @@ class RecoveredState:
     """Unix time of the earlier controller's last sign of life."""
     is_new: bool = False
     """Whether the attempt is to be started: nobody has come as far as its hosts."""
+    promise: Promise = field(default_factory=Promise)
+    """What was promised of it, where others came before."""
+    has_begun: bool = False
+    """Whether anything was told of it."""
 
     @classmethod
-    def new(cls, plan: Plan, attempt: int = 0) -> RecoveredState:
+    def new(cls, plan: Plan, attempt: int = 0, promise: Promise | None = None) -> RecoveredState:
         """Return that of an attempt of which there is nothing yet."""
-        return cls((), attempt, plan, None, 0.0, is_new=True)
+        return cls((), attempt, plan, None, 0.0, is_new=True, promise=promise or Promise())
 
     @classmethod
     def read(cls, directory: JobDirectory, seen_at: float) -> RecoveredState:
@@ -51,13 +75,15 @@ class RecoveredState:
         if ended:  # Its end was told, and that another one follows.
             attempt += 1
         own = tuple(event for event in events if event.attempt in (attempt, None))
+        promise = _promised([event for event in events if _is_restart(event)])
         with contextlib.suppress(FileNotFoundError):
             bound = directory.read_bound_plan(attempt)
-            return cls(own, attempt, bound.plan, bound, seen_at)
+            return cls(own, attempt, bound.plan, bound, seen_at, promise=promise, has_begun=True)
         plan = directory.read_plan()
-        found = cls(own, attempt, plan, None, seen_at)
+        has_begun = any(event.attempt == attempt for event in own)
+        found = cls(own, attempt, plan, None, seen_at, promise=promise, has_begun=has_begun)
         # What a person launched and nobody began is theirs to launch again; a restart was promised.
-        return cls.new(plan, attempt) if attempt > 0 and not found.touched_hosts else found
+        return replace(found, events=(), is_new=True) if attempt > 0 and not found.touched_hosts else found
 
     @property
     def states(self) -> list[JobState]:
@@ -85,6 +111,8 @@ class RecoveredState:
             node.clock_offset_s = offsets.get(node.name, 0.0)
             for place, metric in so_far.metrics:
                 if place.node == node.name and node.shared.has_rank(metric.rank):
+                    if metric.step is not None:
+                        node.shared.steps.take(metric.step)
                     node.shared.watch.feed(metric)  # So that it knows what is usual; what it finds was told.
 
 
@@ -96,6 +124,28 @@ def read_history(directory: JobDirectory) -> list[AttemptOutcome]:
             with contextlib.suppress(ValidationError):
                 found.append(AttemptOutcome.model_validate(event.data.get(OUTCOME)))
     return found
+
+
+def read_unfenced(directory: JobDirectory, history: Sequence[AttemptOutcome]) -> list[tuple[int, str]]:
+    """Return the nodes on which something of an attempt that is over may still run, each with the attempt."""
+    cleared: dict[tuple[int | None, str | None], bool] = {}
+    for event in directory.read_events(EventKind.NODE_STATE):
+        standing = NodeStanding(event.data.get("state"))
+        is_dirty = standing in (NodeStanding.LOST, NodeStanding.UNKILLABLE)
+        cleared[event.attempt, event.node] = standing.is_over and not is_dirty
+    return [
+        (outcome.attempt, name)
+        for outcome in history
+        for name in outcome.left_behind
+        if not cleared.get((outcome.attempt, name))
+    ]
+
+
+def _promised(restarts: Sequence[Event]) -> Promise:
+    """Return what the newest of them promises; nothing of an earlier version's."""
+    with contextlib.suppress(ValidationError, IndexError):
+        return Promise.model_validate(restarts[-1].data.get(PROMISE))
+    return Promise()
 
 
 def _is_restart(event: Event) -> bool:

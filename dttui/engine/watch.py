@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
@@ -21,13 +21,16 @@ from dttui.engine.rendezvous.arrivals import RendezvousBoard
 from dttui.engine.rendezvous.elastic import Membership
 from dttui.engine.rendezvous.process_group import ProcessGroupBoard
 from dttui.engine.rendezvous.together import TogetherWatch
+from dttui.engine.silence import SilenceLimit
 from dttui.engine.start import GRACE_S, MOST_NAMES
+from dttui.engine.witness import Witness
 from dttui.errors import ExitCode, HostError
 from dttui.frameworks import traits_of
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.jobs.lost_nodes import LOG_REST
 from dttui.jobs.outcome import AttemptOutcome
+from dttui.jobs.standing import APART
 from dttui.jobs.view import NODE_OUT
 from dttui.planning.models import BoundPlan, Finding, Plan
 from dttui.spec.findings import warning
@@ -75,6 +78,7 @@ class GangWatch:
         self._late: Message | None = None
         """Who did not join in time, or that ranks do not train together, once that ends the attempt."""
         self._late_hint = ""
+        self._late_cause = "rendezvous-timeout"
         self._looking: asyncio.Task[Message | None] | None = None
         self._orders = {node.name: StopOrder(node, changed.set) for node in nodes}
         self._broken: dict[str, str] = {}
@@ -99,6 +103,12 @@ class GangWatch:
         """Of the attempt, once it was started."""
         self._membership: Membership | None = None
         """Of an elastic attempt, who takes part."""
+        self._silence: SilenceLimit | None = None
+        """Of the attempt, once it was started."""
+        self.witness: Witness | None = None
+        """Tells whether it is this machine that is cut off."""
+        self.on_running: Callable[[], None] | None = None
+        """Called when all ranks run."""
 
     def request_stop(self, *, force: bool) -> None:
         """Stop the job: gracefully, or at once."""
@@ -114,6 +124,7 @@ class GangWatch:
         size, least = bound.plan.world_size, bound.plan.min_nodes
         if least is not None:
             self._membership = Membership(self._directory, self._nodes, self._log, least, self._secrets)
+        self._silence = SilenceLimit(self._nodes, bound.plan, self.witness)
         self._await_ranks(nmsg("waiting for {count} rank", "waiting for {count} ranks", size))
         limit_s = bound.plan.rendezvous_timeout_s
         board = RendezvousBoard(self._nodes, self._directory, self._log, bound.bindings.master_port, limit_s)
@@ -134,8 +145,10 @@ class GangWatch:
             while any(map(_is_watched, self._nodes, followers)):
                 due_s = [self._membership.wait_s if self._membership is not None else None, together.wait_s]
                 waits_s = [board.wait_s] if self._is_waiting else [item for item in due_s if item is not None]
+                waits_s += [max(0.1, item) for item in map(self._left_s, self._nodes) if item is not None]
                 await self._wait_for_change(min(waits_s, default=None))
                 self._give_up_broken(followers)
+                self._lose_silent(followers)
                 self.report()
                 if self._state in (JobState.RENDEZVOUS, JobState.RUNNING) and (message := self._new_round(size)):
                     self._run_on(message)
@@ -143,11 +156,12 @@ class GangWatch:
                     group_watch = asyncio.create_task(groups.watch())
                 self._look_at(board)
                 if self._state is JobState.RUNNING and (apart := together.look()) and together.is_required:
-                    self._late, self._late_hint = apart.message, apart.why
+                    self._late, self._late_hint, self._late_cause = apart.message, apart.why, APART
                 if self._end_what_must(followers) and group_watch is not None:
                     group_watch.cancel()
         finally:
             await asyncio.gather(*(order.close() for order in self._orders.values()))
+            await self._silence.close()
             boards = [task for task in (group_watch, self._looking) if task is not None]
             tasks: list[asyncio.Task[Any]] = [*followers, *samplers, *boards]
             for task in tasks:
@@ -206,6 +220,8 @@ class GangWatch:
         """Tell that all ranks run; that is no news of nodes that have ended since it was told."""
         if JobState.RUNNING.value not in self._entered or not all(node.is_over for node in self._nodes):
             self._enter(JobState.RUNNING, message)
+            if self.on_running is not None:
+                self.on_running()
 
     def _is_broken(self) -> bool:
         """Whether the attempt cannot go on; where it can, nodes that are out of it are told to end."""
@@ -263,7 +279,10 @@ class GangWatch:
 
     async def _wait_for_change(self, wait_s: float | None) -> None:
         deadline = self._stop_deadline
-        timeout = wait_s if deadline is None else max(0.1, deadline - asyncio.get_running_loop().time())
+        timeout = wait_s
+        if deadline is not None:
+            left_s = max(0.1, deadline - asyncio.get_running_loop().time())
+            timeout = left_s if wait_s is None else min(left_s, wait_s)
         change = asyncio.create_task(self._changed.wait())
         try:
             # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the change.
@@ -333,6 +352,22 @@ class GangWatch:
                 node.is_lost = True
                 self._log.note(node.name, NodeStanding.LOST, self._broken[node.name])
 
+    def _left_s(self, node: NodeRun) -> float | None:
+        """Return for how long a silent node is waited for; `None` of one that is waited for as in any job."""
+        is_ending = self._state is JobState.STOPPING
+        return self._silence.left_s(node, is_ending=is_ending) if self._silence is not None else None
+
+    def _lose_silent(self, followers: list[asyncio.Task[None]]) -> None:
+        """Give up nodes that have been silent for long, where another attempt may do without them or wait for them."""
+        for node, follower in zip(self._nodes, followers, strict=True):
+            left_s = self._left_s(node)
+            if left_s is not None and left_s <= 0:
+                node.is_lost = True
+                follower.cancel()
+                seconds = round(elapsed_s(node.heard_at))
+                reason = msg("no word from {host} for {seconds:.0f} s", host=node.name, seconds=seconds)
+                self._log.note(node.name, NodeStanding.LOST, msg("{reason}; what runs there is unknown", reason=reason))
+
     def report(self) -> None:
         """Say what is new about each node."""
         for node in self._nodes:
@@ -387,6 +422,7 @@ class GangWatch:
             self._unstopped,
             self._late,
             self._late_hint,
+            self._late_cause,
             survived=members.survived if members is not None else (),
             has_succeeded=members is not None and members.has_succeeded,
             over=members.end if members is not None else None,
@@ -402,7 +438,7 @@ class GangWatch:
         apart = self._together.end() if self._together is not None else None
         if apart is not None and self._together is not None and self._together.is_required:
             failed = {"state": JobState.FAILED, "exit_code": int(ExitCode.JOB_FAILED)}
-            return outcome.model_copy(update={**failed, "message": apart.message, "hint": apart.why})
+            return outcome.model_copy(update={**failed, "message": apart.message, "hint": apart.why, "cause": APART})
         said = ended
         if apart is not None:
             # Why, and what to do, was told in a finding; an outcome is read in a line.

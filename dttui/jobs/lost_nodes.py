@@ -14,8 +14,18 @@ LOG_REST = "log-rest"
 
 def lost_nodes(events: Iterable[Event]) -> list[str]:
     """Return the nodes of a job that is over of which nobody knows what runs there."""
-    states = {event.node: event.data.get("state") for event in events if event.kind is EventKind.NODE_STATE}
-    return [name for name, state in states.items() if name is not None and state == NodeStanding.LOST]
+    return list(lost_in(events))
+
+
+def lost_in(events: Iterable[Event]) -> dict[str, int]:
+    """Return the same with the attempt in which each was lost."""
+    found: dict[str, int] = {}
+    for event in events:
+        if event.kind is EventKind.NODE_STATE and event.node is not None:
+            found.pop(event.node, None)
+            if event.data.get("state") == NodeStanding.LOST:
+                found[event.node] = event.attempt or 0
+    return found
 
 
 def unfetched_nodes(events: Iterable[Event]) -> list[str]:

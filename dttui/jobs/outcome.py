@@ -12,6 +12,10 @@ from dttui.errors import ExitCode
 from dttui.i18n import msg
 from dttui.spec.findings import Text
 
+UNREACHABLE, UNFIT = "unreachable", "unfit"
+"""Why nothing was started on a node: out of reach, or it did not pass a check."""
+REFUSALS = (UNREACHABLE, UNFIT)
+
 
 class Stage(str, Enum):
     """How far an attempt came."""
@@ -65,6 +69,11 @@ class NodeOutcome(_Value):
     """Whether the rest of its logs is still on the host."""
 
     @property
+    def is_refused(self) -> bool:
+        """Whether nothing was started there since it was out of reach, or did not pass a check."""
+        return self.end is NodeEnd.UNTOUCHED and self.why in REFUSALS
+
+    @property
     def is_known_clean(self) -> bool:
         """Whether nothing of the attempt runs there."""
         return self.end in (NodeEnd.UNTOUCHED, NodeEnd.CLEAN)
@@ -99,6 +108,33 @@ class AttemptOutcome(_Value):
     nodes: Mapping[str, NodeOutcome] = Field(default_factory=dict)
     """Environment → how it stands, in order of node rank."""
     first_failure: FirstFailure | None = None
+    cause: str | None = None
+    """Code of why it failed, where nothing of a single rank or node is to be said."""
+    failed_at: float | None = None
+    """Unix time of the failure, the login node's clock; of the end where nobody knows it better."""
+    first_step: int | None = None
+    """The first step that a rank has reported; `None` where none has."""
+    last_step: int | None = None
+    """The furthest."""
+
+    @property
+    def why(self) -> str | None:
+        """Code of the cause; `None` of an attempt that did not fail, or of which no cause is told."""
+        first = self.first_failure.cause if self.first_failure is not None else None
+        return first or self.cause
+
+    @property
+    def exit_statuses(self) -> frozenset[int]:
+        """What the process that failed first exited with; nothing where a signal ended it, or nobody knows."""
+        first = self.first_failure
+        node = self.nodes.get(first.node) if first is not None else None
+        rank = node.ranks.get(first.rank) if node is not None and first is not None and first.rank is not None else None
+        return frozenset({rank.exit_code} if rank is not None and rank.exit_code else ())
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Nodes that are not to be had as they are: lost, not to be cleared, or out of reach before the start."""
+        return tuple(name for name, node in self.nodes.items() if not node.is_known_clean or node.is_refused)
 
     @property
     def succeeded(self) -> bool:

@@ -57,6 +57,8 @@ def read_plan_file(path: Path) -> SeenPlan:
         plan = json.loads(path.read_bytes())
     except RecursionError as fault:
         raise ValueError(str(fault)) from fault
+    if isinstance(plan, dict) and isinstance(plan.get("plan"), dict):
+        plan = plan["plan"]  # Of one attempt, with what fills its holes beside it.
     if isinstance(plan, dict) and isinstance(plan.get("nodes"), dict):
         plan = {**plan, "nodes": unfold(plan["nodes"])}
     return taken(SeenPlan, plan)

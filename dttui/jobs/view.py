@@ -206,9 +206,12 @@ class JobView:
         if event.kind is not EventKind.PREFLIGHT:  # Of no words; the board shows it.
             self.events.append(event)
         self.started_at = self.started_at or event.time
-        if event.attempt is not None and event.attempt != self.attempt:
-            self._begin(event.attempt)
         self.aftermath.take(event)
+        if event.attempt is not None and event.attempt < self.attempt and event.kind is not EventKind.FINDING:
+            self.reason = self.aftermath.reason or self.reason
+            return  # Of a host that an earlier one has lost.
+        if event.attempt is not None and event.attempt > self.attempt:
+            self._begin(event.attempt)
         take = {
             EventKind.JOB_STATE: self._take_state,
             EventKind.NODE_STATE: self._take_node_state,

@@ -205,3 +205,18 @@ def test_the_port_that_was_tried_is_taken_where_it_is_free_and_of_the_range(atte
     assert port("third", first) not in (None, first)
     fourth = port("fourth", first, (29990, 29999) if first and first < 29900 else (29500, 29510))
     assert fourth not in (None, first)
+
+
+def test_a_later_attempt_of_a_job_gets_a_port_that_none_before_had_as_long_as_there_is_one(attempts: Attempts) -> None:
+    two = 29500, 29501
+
+    def port(attempt: int, wanted: int | None = None) -> int | None:
+        key = AttemptKey("again", attempt)
+        reply = attempts.prepare(PrepareRequest(key, 0, "sh", "127.0.0.1", True, two, 0, preferred_port=wanted))
+        attempts.stop(StopRequest(key))
+        return reply.master_port
+
+    first = port(0)
+    second = port(1, wanted=first)
+    assert {first, second} == set(two)
+    assert port(2) in two

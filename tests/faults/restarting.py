@@ -24,8 +24,8 @@ from tests.waiting import wait_until
 CONTROLLER = """
 import functools, os, signal, sys
 from dtagent.protocol.events import EventKind
-from dttui.engine import controller
-from dttui.engine.decision import RecoveryPolicy
+from dttui.engine import controller, decision
+from dttui.planning.recovery import RecoveryPolicy
 from dttui.jobs.event_log import EventLog
 
 left, add = int(sys.argv.pop(1)), EventLog.add
@@ -38,6 +38,7 @@ def counted(log, kind, *arguments, **fields):
     return add(log, kind, *arguments, **fields)
 
 EventLog.add = counted
+decision.FIRST_DELAY_S = 0.05
 controller.Controller = functools.partial(controller.Controller, policy=RecoveryPolicy(max_restarts=2))
 sys.exit(controller.main(sys.argv[1:]))
 """

@@ -96,7 +96,10 @@ def test_a_job_that_has_fewer_nodes_than_it_needs_ends(tmp_path: Path) -> None:
     assert not [event for event in running.events(EventKind.FINDING) if event.data["code"] == NODE_OUT]
 
 
-def train(deployed: Lab, directory: Path) -> tuple[JobFollower, list[dict[str, Any]]]:
+ELASTIC: dict[str, Any] = {"framework_options": {"elastic": {"min_nodes": 2, "wait_s": 3}}}
+
+
+def train(deployed: Lab, directory: Path, asked: dict[str, Any] = ELASTIC) -> tuple[JobFollower, list[dict[str, Any]]]:
     """Start an elastic job on three hosts, each with checkpoints of its own; return once it has some."""
     inventory = deployed.inventory(directory / "inventory.yaml")
     shutil.copy(elastic_training.__file__, directory / "train.py")
@@ -104,7 +107,7 @@ def train(deployed: Lab, directory: Path) -> tuple[JobFollower, list[dict[str, A
         directory,
         {"gpu1": 1, "gpu2": 1, "gpu3": 2},
         framework="pytorch-ddp",
-        framework_options={"elastic": {"min_nodes": 2, "wait_s": 3}},
+        **asked,
         communication={"collective_timeout": "6s"},
         run={"script": "train.py", "workdir": ".", "args": [str(STEPS), "0.2"]},
     )
@@ -160,6 +163,30 @@ def test_the_rendezvous_host_that_is_switched_off_ends_the_job_and_is_named(
     assert result["state"] == "FAILED"
     assert "gpu1" in result["reason"], result
     assert "the rendezvous was on gpu1, and the job ends with it" in result["reason"]
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(400)
+def test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left(
+    deployed: Lab, breakable_lab3: Lab, tmp_path: Path
+) -> None:
+    """Within 240 s: from a checkpoint, by the word of `recovery` alone."""
+    checkpoint = {"dir": f"/tmp/{tmp_path.name}", "shared": True}
+    recovery = {"on_node_failure": "continue", "min_nodes": 2, "checkpoint": checkpoint}
+    follower, _metrics = train(deployed, tmp_path, {"recovery": recovery})
+    breakable_lab3["gpu1"].kill()
+    result = result_of(dttui("attach", follower.view.job_id, "--output", "json", deadline_s=240.0))
+    assert result["state"] == "SUCCEEDED", result
+    events = follower.directory.read_events()
+    (restart,) = [event for event in events if event.data.get("state") == "RESTARTING"]
+    assert "gpu1" in restart.message
+    (comeback,) = [event for event in events if event.kind is EventKind.RESTARTED]
+    assert comeback.attempt == 1
+    while follower.poll():
+        pass
+    assert list(follower.view.nodes) == ["gpu2", "gpu3"]
+    logs = [path.read_text() for path in follower.directory.logs(1, "gpu2").glob("*.out")]
+    assert any("goes on after step" in text for text in logs), logs
 
 
 @pytest.mark.lab

@@ -59,6 +59,16 @@ class JobWriter:
         """The job came to a state."""
         self._log.add(EventKind.JOB_STATE, message, attempt=0, data={"state": state.value})
 
+    def restart(self, message: str, plan: Plan) -> None:
+        """Another attempt was promised, with this plan."""
+        self._log.add(EventKind.JOB_STATE, message, attempt=0, data={"state": JobState.RESTARTING.value})
+        self.plan = plan
+        self.directory.plan.write_text(plan.model_dump_json())
+
+    def second_attempt(self, state: JobState, message: str = "") -> None:
+        """It came to a state."""
+        self._log.add(EventKind.JOB_STATE, message, attempt=1, data={"state": state.value})
+
     def progress(self, message: str, **data: object) -> None:
         """Something is being done."""
         self._log.add(EventKind.PROGRESS, message, attempt=0, data=data)

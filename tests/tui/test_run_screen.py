@@ -9,8 +9,9 @@ from dtagent.protocol.events import JobState, Metric
 from textual.color import Color
 from textual.widgets import Log, Select, TabbedContent
 
-from dttui.i18n import set_language
+from dttui.i18n import msg, set_language
 from dttui.jobs.standing import APART
+from dttui.planning.planner import plan as make_plan
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen
 from dttui.tui.widgets.metric_plots import MetricPlots
@@ -69,6 +70,31 @@ async def test_a_job_is_followed_live_to_succeeded() -> None:
         await pilot.press("x")
         await settle(app, pilot)
         assert isinstance(app.screen, RunScreen), "what is over cannot be stopped"
+
+
+async def test_a_job_that_is_started_again_says_when_and_shows_who_takes_part_now() -> None:
+    inventory = make_inventory()
+    one, two, *_others = CHOSEN
+    writer = JobWriter(job(one, two), inventory)
+    writer.watch()
+    app = make_app(inventory, attach=writer.directory)
+    async with app.run_test(size=SIZE) as pilot:
+        writer.nodes("running")
+        writer.state(JobState.RUNNING, "all ranks run")
+        await look(app, pilot)
+        spare = next(item.name for item in inventory.environments if item.name not in CHOSEN)
+        why = msg(
+            "{why}; starting again at {time}", why=msg("{hosts} could not be reached", hosts=two), time="12:34:56"
+        )
+        writer.restart(why, make_plan(job(one, spare), inventory))
+        await look(app, pilot)
+        assert "↻ RESTARTING  attempt 0" in text_of(app, "#title-left")
+        assert f"{two} could not be reached; starting again at 12:34:56" in screen_text(app)
+        writer.second_attempt(JobState.PREFLIGHT, "checking 2 hosts")
+        await look(app, pilot)
+        assert "attempt 1" in text_of(app, "#title-left")
+        assert spare in grid(app)
+        assert two not in grid(app)
 
 
 async def test_losses_without_a_step_are_drawn_by_epoch_or_in_their_order() -> None:

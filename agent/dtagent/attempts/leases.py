@@ -95,9 +95,10 @@ class Leases:
         """Reserve a port. Raises RpcError REFUSED where all are taken."""
         self.expire()
         first, last = request.port_range
-        wanted = request.preferred_port
-        held = reserve_port(wanted, wanted) if wanted is not None and first <= wanted <= last else None
-        held = held or reserve_port(first, last)
+        wanted, used = request.preferred_port, self._used_ports(request.key)
+        is_wanted = wanted is not None and first <= wanted <= last and wanted not in used
+        held = reserve_port(wanted, wanted) if wanted is not None and is_wanted else None
+        held = held or reserve_port(first, last, used)
         if held is None:
             raise RpcError(ErrorCode.REFUSED, sentences.PORTS_TAKEN(first=first, last=last))
         self._ports[request.key] = held
@@ -122,6 +123,15 @@ class Leases:
             if held is None:
                 raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_PORT(port=reply.master_port))
             self._ports[request.key] = held
+
+    def _used_ports(self, key: AttemptKey) -> set[int]:
+        """Return the ports of other attempts of the job: who is left of one must not find a later store there."""
+        found = set()
+        for files in preparation.known(self._root, key.job_id):
+            if preparation.key_of(files) != key:
+                with contextlib.suppress(RpcError, OSError):
+                    found.add(preparation.read(files)[1].master_port or 0)
+        return found
 
     def _claims(self, asking: AttemptKey) -> list[Claim]:
         """Return what attempts other than the one that asks have."""

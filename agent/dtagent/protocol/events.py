@@ -16,8 +16,8 @@ class JobState(str, Enum):
                       │           │            └───────────┴─► STOPPING → CANCELLED | FAILED
                       └───────────┴─► FAILED | CANCELLED
 
-    RUNNING → RESTARTING → LAUNCHING is a new attempt; UNKNOWN means no agent and no controller can say; and any other
-    word than these.
+    Where FAILED would be, RESTARTING may be: a new attempt follows, from PREFLIGHT on, or CANCELLED while it is waited
+    for. UNKNOWN means no agent and no controller can say; and any other word than these.
     """
 
     PENDING = "PENDING"
@@ -116,6 +116,9 @@ class EventKind(str, Enum):
     """One of the job's own `monitoring.alerts`; data: alert (its name), severity, and what it matched."""
     RANK_FAILED = "rank_failed"
     """data: exit_code, signal, error, traceback, tail (last lines of its stderr)."""
+    RESTARTED = "restarted"
+    """A new attempt has come to its first step, or where none reports any, all its ranks run; data: cause, why the one
+    before failed; lost_steps, how many are made again, and seconds, from the failure to now, where they are known."""
     OUTCOME = "outcome"
     """The last event: data: state, exit_code."""
 

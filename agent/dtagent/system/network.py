@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import socket
+from collections.abc import Collection
 
 import psutil
 
@@ -41,14 +42,19 @@ def narrow(held: socket.socket, address: str) -> socket.socket:
     return found
 
 
-def reserve_port(first: int, last: int) -> socket.socket | None:
+def reserve_port(first: int, last: int, shunned: Collection[int] = ()) -> socket.socket | None:
     """Bind a free port of the range and return its socket, not listening; `None` where every port is taken.
 
     Close it just before the program that will listen there starts.
+
+    Args:
+        first: of the range.
+        last: of the range.
+        shunned: ports that are taken only where no other is free.
     """
     ports = list(range(first, last + 1))
     random.shuffle(ports)
-    for port in ports:
+    for port in sorted(ports, key=lambda number: number in shunned):
         # Without SO_REUSEADDR on the probe a port in TIME_WAIT counts as taken, which is what we want.
         candidate = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
         try:

@@ -36,6 +36,27 @@ _STREAM = re.compile(rf"{PROCESS_NAME}\.(out|err)|metrics|trainer")
 
 
 @dataclass
+class Steps:
+    """How far the training of an attempt has come, by what ranks report."""
+
+    first: int | None = None
+    last: int | None = None
+    """The furthest."""
+    made_at: float = 0.0
+    """Unix time at which that was heard of."""
+    on_first: Callable[[int], None] | None = None
+
+    def take(self, step: int) -> None:
+        """Take in that a rank has reported a step."""
+        if self.last is None or step > self.last:
+            self.last, self.made_at = step, time.time()
+        if self.first is None:
+            self.first = step
+            if self.on_first is not None:
+                self.on_first(step)
+
+
+@dataclass
 class Shared:
     """What the nodes of an attempt have in common."""
 
@@ -43,6 +64,10 @@ class Shared:
     """Looks at all reports."""
     alerts: AlertWatch = field(default_factory=AlertWatch)
     """Those that the job asks for."""
+    steps: Steps = field(default_factory=Steps)
+    """How far it has come."""
+    heartbeat_s: float = 30.0
+    """Silence after which a node is unknown."""
     copy_cap: CopyCap = field(default_factory=CopyCap)
     """The bound of all copies of logs."""
     backlog: Backlog = field(default_factory=Backlog)
@@ -220,6 +245,8 @@ class NodeRecord:
             self.reports += 1
             if not self._shared.has_rank(metric.rank):
                 continue
+            if metric.step is not None:
+                self._shared.steps.take(metric.step)
             self.alerts += self._shared.watch.feed(metric)
             if not self.is_catching_up:
                 self._shared.alerts.see_metric(self._name, metric)

@@ -50,6 +50,8 @@ HURRIED_DRAIN_S = 20.0
 SILENT_DRAIN_S = 60.0
 """How long a host that falls silent after the end of its node is waited for, for the rest of the logs."""
 FOLLOW_WAIT_S = 10.0
+LEAST_PATIENCE_S = 5.0
+"""How long an answer with logs may take over a slow link, however short a silence makes a node unknown."""
 LEAST_FOLLOW_S = 0.05
 """From one question to the next where an answer brings little: an agent that answers at once must keep nobody busy."""
 LITTLE_BYTES = 4096
@@ -282,7 +284,9 @@ class NodeRun:
         while not self.is_lost:
             try:
                 # At the end only the rest of the logs is fetched, and after silence any answer is news.
-                wait_s = 0.0 if self.is_over or self.silent_since is not None else FOLLOW_WAIT_S
+                heartbeat_s = self.shared.heartbeat_s
+                usual_s = min(FOLLOW_WAIT_S, heartbeat_s / 3)
+                wait_s = 0.0 if self.is_over or self.silent_since is not None else usual_s
                 client = await self.connect()
                 request = FollowRequest(
                     self.key,
@@ -294,7 +298,7 @@ class NodeRun:
                     inodes=self.record.logs.inodes,
                 )
                 asked_at = time.monotonic()
-                reply = await client.call("follow", request, FollowReply, FOLLOW_WAIT_S + 20)
+                reply = await client.call("follow", request, FollowReply, max(heartbeat_s, LEAST_PATIENCE_S))
                 is_late = ended_at is not None and time.monotonic() - ended_at > HURRIED_DRAIN_S
                 if is_late and (reply.chunks or reply.more):
                     self.record.break_off(reply)

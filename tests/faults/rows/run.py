@@ -12,6 +12,7 @@ _DISK = "tests/faults/test_disk_full.py::"
 _ELASTIC = "tests/faults/test_elastic.py::"
 _TAMPERED = "tests/faults/test_tampering.py::"
 _APART = "tests/faults/test_trained_apart.py::"
+_RECOVERY = "tests/faults/test_recovery.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
@@ -24,6 +25,59 @@ ROWS = (
             f"{_HOSTS}test_a_rank_that_exits_with_3_is_named_and_leaves_no_process_on_any_host",
             f"{_DEATHS}test_torchrun_killed_leaves_no_rank",
         ),
+    ),
+    Fault(
+        "a rank or torchrun dies in a job that is to be started again",
+        "SIGKILL to either on the embedded cluster; commands that fail again and again, with new steps and without; a "
+        "script's own error",
+        ("P3", "P4"),
+        120,
+        (
+            f"{_RECOVERY}test_a_rank_that_is_killed_costs_an_attempt_and_the_next_one_tells_what_it_cost",
+            f"{_RECOVERY}test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint",
+            f"{_RECOVERY}test_three_failures_in_a_row_without_a_new_step_are_enough",
+            f"{_RECOVERY}test_a_host_at_which_two_attempts_failed_is_set_aside_for_a_spare_and_named",
+            f"{_RECOVERY}test_new_steps_give_a_job_all_its_restarts_again",
+            f"{_RECOVERY}test_a_scripts_own_error_is_not_tried_again",
+            f"{_RECOVERY}test_the_job_decides_for_itself_what_is_tried_again",
+        ),
+    ),
+    Fault(
+        "a host off in a job that is to be started again",
+        "a host switched off, the master's too, with a spare, with fewer nodes, or on again; a link cut and mended "
+        "once the spare has begun",
+        ("P2", "P3"),
+        240,
+        (
+            f"{_RECOVERY}test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too",
+            f"{_RECOVERY}test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched",
+            f"{_RECOVERY}test_without_a_spare_the_gang_begins_again_once_its_host_is_back",
+            f"{_RECOVERY}test_with_min_nodes_the_gang_goes_on_without_its_host",
+            f"{_RECOVERY}test_the_only_host_of_a_job_is_replaced_where_a_spare_shows_that_it_is_not_us_who_are_cut_off",
+        ),
+        left="what ran on a host that does not come back",
+    ),
+    Fault(
+        "the rendezvous host of an elastic job off, which is to continue",
+        "the master's host switched off while three hosts train by torchrun's c10d",
+        ("P3",),
+        240,
+        (
+            f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
+        ),
+        left="what ran on a host that does not come back",
+    ),
+    Fault(
+        "controller killed in a recovery",
+        "SIGKILL to it while another attempt is waited for, launched, and run, with a spare on isolated hosts; while "
+        "it waits, and then `dttui stop`",
+        ("P1", "P4"),
+        240,
+        (
+            f"{_RECOVERY}test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on",
+            f"{_RECOVERY}test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped",
+        ),
+        left="what ran on a host that does not come back",
     ),
     Fault(
         "ranks that train apart",

@@ -9,6 +9,7 @@ from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui.inventory import Inventory
 from dttui.jobs.curves import HISTORY
+from dttui.jobs.lost_nodes import lost_in
 from dttui.jobs.view import JobView
 from dttui.planning.planner import plan
 from tests.tui.fake_fleet import job, make_inventory
@@ -146,3 +147,23 @@ def test_a_new_attempt_takes_away_what_was_of_the_one_before_alone() -> None:
     say(EventKind.JOB_STATE, 1, state="RUNNING")
     say(EventKind.OUTCOME, None, state="SUCCEEDED", exit_code=0)
     assert (view.attempt, view.exit_code, view.started_at) == (1, 0, 100.0)
+
+
+def test_what_is_told_later_of_an_earlier_attempt_changes_nothing_of_the_one_that_runs() -> None:
+    view = make_view()
+    (first, *_others) = view.nodes
+
+    def say(kind: EventKind, attempt: int, **data: object) -> None:
+        seq = len(view.events)
+        view.apply(Event(seq, 100.0 + seq, kind, "", attempt=attempt, node=first, data=data))
+
+    say(EventKind.NODE_STATE, 0, state="lost")
+    say(EventKind.JOB_STATE, 0, state="RESTARTING")
+    assert lost_in(view.events) == {first: 0}
+    say(EventKind.NODE_STATE, 1, state="running")
+    say(EventKind.JOB_STATE, 1, state="RUNNING")
+    say(EventKind.NODE_STATE, 0, state="stopped")
+    say(EventKind.FINDING, 0, code="unfenced", severity="warning", subject=first, hint="")
+    assert (view.attempt, view.state, view.nodes[first].state) == (1, JobState.RUNNING, NodeStanding.RUNNING)
+    assert [event.data["code"] for event in view.findings] == ["unfenced"]
+    assert lost_in(view.events) == {}

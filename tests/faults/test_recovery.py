@@ -1,0 +1,380 @@
+"""Jobs that `recovery` has started again: by cause, on the same nodes, on a spare, and not for ever."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dtagent.protocol.events import Event, EventKind
+
+from dttui import jobs, locations
+from dttui.inventory import load_inventory
+from dttui.inventory.demo import demo_inventory
+from dttui.inventory.models import Inventory
+from dttui.jobs import JobDirectory
+from dttui.launch.control import ensure_controller
+from dttui.launch.submit import make_local_plan, submit
+from dttui.planning.submission import Submission
+from dttui.spec import load_document
+from tests.agent.conversation import processes_with
+from tests.integration.headless import DEADLINE_S, dttui, example_job, shell_job
+from tests.integration.test_gpt_example import TINY
+from tests.lab.hosts import Lab
+from tests.processes import ended_agents as ended_agents
+from tests.processes import processes_like
+from tests.waiting import wait_until
+
+ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+STEPS = (
+    'echo began; if [ "$DTTUI_ATTEMPT" = 0 ]; then n=100000; i=0; else n=60; i=30; fi; '
+    'while [ $i -lt $n ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$DTTUI_METRICS"; sleep 0.1; done'
+)
+"""Counts steps without end in the first attempt; later ones go on at 31, and end."""
+
+
+def launched(
+    directory: Path, inventory: Inventory, nodes: dict[str, int], command: str, **recovery: Any
+) -> JobDirectory:
+    """Launch a job of shell lines with a section `recovery`, and leave it to its controller."""
+    return submitted(shell_job(directory, nodes, command), inventory, **recovery)
+
+
+def submitted(path: Path, inventory: Inventory, **recovery: Any) -> JobDirectory:
+    """Do the same with a job's file."""
+    document = yaml.safe_load(path.read_text())
+    document["distributed_training"]["recovery"] = recovery
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    submission = Submission(load_document(path).job, inventory, path.parent)
+    plan = make_local_plan(submission)
+    assert plan.errors == (), plan.errors
+    return submit(submission, plan, expects_client=False)
+
+
+def ended(directory: JobDirectory, deadline_s: float = DEADLINE_S) -> list[Event]:
+    """Wait for the end of a job; return its events, of which the last one is the outcome, once."""
+    wait_until(directory.is_over, "the job to end", deadline_s)
+    events = directory.read_events()
+    assert [event.kind for event in events].count(EventKind.OUTCOME) == 1
+    assert [event.seq for event in events] == list(range(len(events)))
+    return events
+
+
+def told(events: Sequence[Event]) -> list[tuple[int | None, str]]:
+    return [(event.attempt, str(event.data["state"])) for event in events if event.kind is EventKind.JOB_STATE]
+
+
+def restarts(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.data.get("state") == "RESTARTING"]
+
+
+def comebacks(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.kind is EventKind.RESTARTED]
+
+
+def findings(events: Sequence[Event]) -> list[tuple[str, str]]:
+    return [(event.data["code"], event.data["subject"]) for event in events if event.kind is EventKind.FINDING]
+
+
+def wait_for_step(directory: JobDirectory, step: int) -> None:
+    def reached() -> bool:
+        return directory.metrics.exists() and f'"step": {step},' in directory.metrics.read_text().replace("}", ",")
+
+    wait_until(reached, f"step {step}: {told(directory.read_events())}", DEADLINE_S)
+
+
+def demo() -> Inventory:
+    return demo_inventory(locations.demo_root(), locations.shipped("examples"), sys.executable)
+
+
+def kill_a_rank(directory: JobDirectory, rank: int) -> None:
+    """End a process of the job by SIGKILL, on this machine."""
+    wanted = f"DTTUI_JOB_ID={directory.job_id}"
+    for pid in processes_with(wanted):
+        if f"\0RANK={rank}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_a_rank_that_is_killed_costs_an_attempt_and_the_next_one_tells_what_it_cost(tmp_path: Path) -> None:
+    """Over within 120 s; nothing of it is left."""
+    directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, STEPS, on_node_failure="restart")
+    wait_for_step(directory, 40)
+    kill_a_rank(directory, 1)
+    events = ended(directory)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (restart,) = restarts(events)
+    assert restart.data["cause"] == "killed"
+    assert restart.data["until"] >= restart.time
+    (comeback,) = comebacks(events)
+    assert (comeback.attempt, comeback.data["cause"]) == (1, "killed")
+    assert comeback.data["lost_steps"] >= 10
+    assert comeback.data["seconds"] > 0
+    ports = {_plan(directory, number)["bindings"]["master_port"] for number in (0, 1)}
+    assert len(ports) == 2
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
+
+
+def test_a_scripts_own_error_is_not_tried_again(tmp_path: Path) -> None:
+    """Over within 120 s."""
+    command = f"{sys.executable} -c 'import no_such_module_anywhere'"
+    directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, command, on_node_failure="restart", max_restarts=5)
+    events = ended(directory)
+    assert restarts(events) == []
+    assert events[-1].data == {"state": "FAILED", "exit_code": 100}
+    assert "it is not tried again for this cause: missing-module" in events[-1].message
+
+
+def test_the_job_decides_for_itself_what_is_tried_again(tmp_path: Path) -> None:
+    """Over within 120 s each."""
+    command = f"{sys.executable} -c 'import no_such_module_anywhere'"
+    own = {"on_node_failure": "restart", "max_restarts": 1}
+    (tmp_path / "a").mkdir()
+    events = ended(launched(tmp_path / "a", demo(), {ONE: 1}, command, **own, retry_on=["missing-module"]))
+    assert len(restarts(events)) == 1
+    (tmp_path / "b").mkdir()
+    events = ended(launched(tmp_path / "b", demo(), {ONE: 1}, "exit 7", **own, no_retry_on=[7]))
+    assert restarts(events) == []
+
+
+def test_three_failures_in_a_row_without_a_new_step_are_enough(tmp_path: Path) -> None:
+    """Over within 120 s; the waits grow."""
+    directory = launched(tmp_path, demo(), {ONE: 1}, "exit 3", on_node_failure="restart", max_restarts=2)
+    events = ended(directory)
+    assert [event.attempt for event in restarts(events)] == [0, 1]
+    waits = [event.data["until"] - event.time for event in restarts(events)]
+    assert waits[0] < waits[1]
+    assert events[-1].data == {"state": "FAILED", "exit_code": 100}
+    assert "2 new attempts have made no new step, and max_restarts allows no more" in events[-1].message
+    assert ("suspect", ONE) not in findings(events)  # Nobody knows that it is the host.
+
+
+def test_new_steps_give_a_job_all_its_restarts_again(tmp_path: Path) -> None:
+    """Over within 120 s: three restarts, though no more than one in a row may be in vain."""
+    command = (
+        "i=$((DTTUI_ATTEMPT * 5)); n=$((i + 5)); while [ $i -lt $n ]; do i=$((i+1)); "
+        'echo "{\\"step\\": $i}" >> "$DTTUI_METRICS"; sleep 0.05; done; [ "$DTTUI_ATTEMPT" = 3 ] || exit 3'
+    )
+    events = ended(launched(tmp_path, demo(), {ONE: 1}, command, on_node_failure="restart", max_restarts=1))
+    assert len(restarts(events)) == 3
+    assert events[-1].data["state"] == "SUCCEEDED"
+    assert [event.data["lost_steps"] for event in comebacks(events)] == [0, 0, 0]
+
+
+def test_a_host_at_which_two_attempts_failed_is_set_aside_for_a_spare_and_named(tmp_path: Path) -> None:
+    """Over within 120 s."""
+    command = (
+        '[ "$DTTUI_NODE_RANK$DTTUI_ATTEMPT" = 10 ] || [ "$DTTUI_NODE_RANK$DTTUI_ATTEMPT" = 11 ] && kill -9 $$; true'
+    )
+    recovery = {**replacing(tmp_path), "spares": [THREE]}
+    directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, command, **recovery)
+    events = ended(directory)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [event.data["cause"] for event in restarts(events)] == ["killed", "killed"]
+    assert ("set-aside", TWO) in findings(events)
+    assert ("unfenced", TWO) not in findings(events)  # It is proven clean.
+    assert [node["name"] for node in _nodes(directory, 2)] == [ONE, THREE]
+
+
+def test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped(tmp_path: Path) -> None:
+    """Over within 120 s; the controller that the stop finds is not the first."""
+    directory = launched(tmp_path, demo(), {ONE: 1}, "exit 3", on_node_failure="restart", max_restarts=9)
+    wait_until(lambda: len(restarts(directory.read_events())) >= 5, "some restarts", DEADLINE_S)
+    last = restarts(directory.read_events())[-1]
+    assert "; starting again at " in last.message
+    status = dttui("status", directory.job_id)
+    assert "RESTARTING" in status.stdout, status
+    (controller,) = processes_like(str(directory.path))
+    os.kill(controller, signal.SIGKILL)
+    wait_until(lambda: not directory.has_controller(), "the controller to be gone")
+    done = dttui("stop", directory.job_id)
+    assert done.returncode == 0, done.stderr
+    events = ended(directory)
+    assert events[-1].data == {"state": "CANCELLED", "exit_code": 103}
+    assert events[-1].message.startswith("stopped on request before another attempt began; the one before: rank 0 on")
+    assert restarts(events)[-1].seq == last.seq
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install .[torch]")
+def test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Over within 120 s: the second attempt begins behind step 0, and ends as far as the job wants."""
+    args = ["--steps", "400", "--checkpoint-every", "10", "--resume", *TINY]
+    path = example_job(tmp_path, {ONE: 1, TWO: 1}, *args)
+    checkpoints = {"dir": str(tmp_path / "checkpoints"), "shared": True}
+    directory = submitted(path, demo(), on_node_failure="restart", checkpoint=checkpoints)
+    wait_for_step(directory, 40)
+    launcher = next(
+        pid
+        for pid in processes_with(f"DTTUI_JOB_ID={directory.job_id}")
+        if b"\0RANK=" not in (environ := Path(f"/proc/{pid}/environ").read_bytes())
+        and b"\0DTTUI_NODE_RANK=1\0" in environ
+        and b"torch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(launcher, signal.SIGKILL)
+    events = ended(directory)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (comeback,) = comebacks(events)
+    first = int(comeback.message.partition("at step ")[2].partition(",")[0])
+    assert first >= 10
+    assert '"step": 400,' in directory.metrics.read_text()
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
+
+
+@pytest.fixture
+def lab(deployed: Lab) -> Iterator[Lab]:
+    yield deployed
+    deployed.restore()
+    for job in jobs.list_jobs():
+        if not job.state.is_final:  # Of a test that failed: the next one wants the hosts.
+            dttui("stop", job.job_id, "--force")
+
+
+def on_hosts(lab: Lab, tmp_path: Path) -> Inventory:
+    return load_inventory(lab.inventory(tmp_path / "inventory.yaml"))
+
+
+def replacing(tmp_path: Path) -> dict[str, Any]:
+    checkpoint = {"dir": "/tmp/checkpoints", "shared": True}
+    return {"on_node_failure": "replace", "spares": ["gpu3"], "heartbeat_s": 5, "checkpoint": checkpoint}
+
+
+@pytest.mark.parametrize("lost", ["gpu2", "gpu1"])
+def test_a_spare_takes_the_place_of_a_host_that_is_off_the_masters_too(lost: str, lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s; what comes to be of the lost host is told."""
+    left = {"gpu1": "gpu2", "gpu2": "gpu1"}[lost]
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS, **replacing(tmp_path))
+    wait_for_step(directory, 40)
+    lab[lost].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert "what an earlier attempt has left on " + lost in events[-1].message
+    (restart,) = restarts(events)
+    assert restart.data["cause"] == "node-lost"
+    assert ("unfenced", lost) in findings(events)
+    nodes = [node["name"] for node in _nodes(directory, 1)]
+    assert nodes == (["gpu1", "gpu3"] if lost == "gpu2" else ["gpu3", "gpu2"])
+    (comeback,) = comebacks(events)
+    assert comeback.data["lost_steps"] >= 10
+    for name, rank in zip(nodes, (0, 1), strict=True):
+        assert (directory.logs(1, name) / f"{rank}.out").read_text() == "began\n"
+    assert left in nodes
+    logs = dttui("logs", directory.job_id, "--attempt", "0", "--node", lost)
+    assert "began" in logs.stdout, logs.stderr
+    lab[lost].start()
+    done = dttui("stop", directory.job_id)
+    assert done.returncode == 0, done.stderr
+    assert processes_of(lab, lost, directory) == []
+
+
+def test_the_only_host_of_a_job_is_replaced_where_a_spare_shows_that_it_is_not_us_who_are_cut_off(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Over within 240 s."""
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu2": 1}, STEPS, **replacing(tmp_path))
+    wait_for_step(directory, 40)
+    lab["gpu2"].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [node["name"] for node in _nodes(directory, 1)] == ["gpu3"]
+
+
+@pytest.mark.parametrize("moment", ["the wait", "the second launch", "the second run"])
+def test_a_controller_killed_while_a_spare_takes_over_is_followed_by_one_that_goes_on(
+    moment: str, lab: Lab, tmp_path: Path
+) -> None:
+    """Over within 240 s: each attempt runs once a node."""
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS, **replacing(tmp_path))
+    wait_for_step(directory, 40)
+    lab["gpu1"].kill()
+    state = {"the wait": (0, "RESTARTING"), "the second launch": (1, "LAUNCHING"), "the second run": (1, "RUNNING")}
+    wait_until(lambda: state[moment] in told(directory.read_events()), f"{moment} to begin", 120)
+    (controller,) = processes_like(str(directory.path))
+    os.kill(controller, signal.SIGKILL)
+    wait_until(lambda: not directory.has_controller(), "the controller to be gone")
+    assert ensure_controller(directory)
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    last = len(restarts(events))
+    assert [node["name"] for node in _nodes(directory, last)] == ["gpu3", "gpu2"]
+    for name, rank in (("gpu3", 0), ("gpu2", 1)):
+        assert (directory.logs(last, name) / f"{rank}.out").read_text() == "began\n"
+    assert len(comebacks(events)) == 1
+    assert "what an earlier attempt has left on gpu1" in events[-1].message
+
+
+def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s: the link is cut, and mended once the spare has begun."""
+    forever = STEPS.replace("n=60", "n=200")
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, forever, **replacing(tmp_path))
+    wait_for_step(directory, 40)
+    lab["gpu2"].cut()
+    wait_until(lambda: comebacks(directory.read_events()), "the spare to run", 120)
+    began = processes_of(lab, "gpu2", directory)
+    assert began
+    lab["gpu2"].heal()
+    wait_until(lambda: not processes_of(lab, "gpu2", directory), "what was left to end", 120)
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED"
+    assert events[-1].message.startswith("finished in")
+    assert "not known" not in events[-1].message
+    assert len(restarts(events)) == 1
+
+
+def test_without_a_spare_the_gang_begins_again_once_its_host_is_back(lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s."""
+    directory = launched(
+        tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS, on_node_failure="restart", heartbeat_s=5
+    )
+    wait_for_step(directory, 40)
+    lab["gpu2"].kill()
+    wait_until(lambda: restarts(directory.read_events()), "the restart to be promised", 120)
+    lab["gpu2"].start()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [node["name"] for node in _nodes(directory, len(restarts(events)))] == ["gpu1", "gpu2"]
+    assert "not known" not in events[-1].message
+
+
+def test_with_min_nodes_the_gang_goes_on_without_its_host(lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s."""
+    recovery = {"on_node_failure": "restart", "heartbeat_s": 5, "min_nodes": 1}
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, STEPS, **recovery)
+    wait_for_step(directory, 40)
+    lab["gpu1"].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [(node["name"], node["node_rank"]) for node in _nodes(directory, 1)] == [("gpu2", 0)]
+
+
+def _plan(directory: JobDirectory, attempt: int) -> Any:
+    return yaml.safe_load(directory.bound_plan(attempt).read_text())
+
+
+def _nodes(directory: JobDirectory, attempt: int) -> list[dict[str, Any]]:
+    from dttui.planning.models import BoundPlan
+
+    plan = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes()).plan
+    return [{"name": node.name, "node_rank": node.node_rank} for node in plan.nodes]
+
+
+def processes_of(lab: Lab, name: str, directory: JobDirectory) -> list[int]:
+    mark = f"DTTUI_JOB_ID={directory.job_id}\0".encode()
+    found = []
+    proc = Path(f"/proc/{lab[name].pid}/root/proc")
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark in environment:
+                found.append(int(entry.name))
+    return found
