@@ -159,6 +159,11 @@ class AttemptFiles:
         return self.directory / "stop"
 
     @property
+    def heard(self) -> Path:
+        """Empty; touched when the controller asks after the attempt. Only of one that ends itself without a word."""
+        return self.directory / "heard"
+
+    @property
     def lock(self) -> Path:
         """Held by the supervisor for as long as it lives."""
         return self.directory / "supervisor.lock"

@@ -166,6 +166,12 @@ def _cause_of_node(failure: Failed, evidence: Evidence) -> Cause:
     if failure.is_aftermath:
         stuck = (_("A process in state D waits in the kernel for a device or a file system: see `dmesg` there."),)
         return Cause("unkillable", failure.message, stuck, Confidence.CERTAIN)
+    if failure.is_self_fenced:
+        fenced = (
+            _("{host} answers, and nothing of the job is left there.").format(host=failure.node),
+            _("See what has cut {host} off from the login node, or why no controller ran.").format(host=failure.node),
+        )
+        return Cause("self-fenced", failure.message, fenced, Confidence.CERTAIN)
     if failure.is_cleared:
         cleared = (
             _("{host} answers, and nothing of the job is left there.").format(host=failure.node),

@@ -280,6 +280,7 @@ def _failed(
         service=service,
         is_lost=bool(data.get("lost")),
         is_cleared=bool(data.get("lost")) and not data.get("uncleared"),
+        is_self_fenced=data.get("self_fenced") is True,
         is_aftermath=bool(data.get("uncleared")),
         is_survived=bool(data.get("survived")),
     )

@@ -87,6 +87,8 @@ class Failed:
     """Of a lost node: the host itself answers."""
     is_cleared: bool = False
     """A node that was lost, and has told since that nothing of the job is left there."""
+    is_self_fenced: bool = False
+    """Such that has ended its ranks by itself, since it heard nothing for long."""
     is_aftermath: bool = False
     """Processes that could not be ended afterwards."""
     is_survived: bool = False

@@ -340,6 +340,7 @@ def make_nodes(
         redaction=log.redaction,
         steps=steps or Steps(),
         heartbeat_s=plan.recovery.heartbeat_s,
+        fences_itself=plan.recovery.self_fence_s is not None,
     )
     shared.requires_group = plan.require_process_group is True and plan.world_size > 1
     shared.log_share = max(LEAST_LOG_SHARE, shared.log_share / max(1, len(plan.nodes)))

@@ -221,7 +221,8 @@ def node_outcome(
         end, why = NodeEnd.LOST, "unreachable"
     elif status is None:
         end = NodeEnd.UNTOUCHED
-    return NodeOutcome(end=end, why=why, reason=reason, ranks=ranks, keeps_logs=node.is_cut_short)
+    outcome = NodeOutcome(end=end, why=why, reason=reason, ranks=ranks, keeps_logs=node.is_cut_short)
+    return outcome.model_copy(update={"heard_at": node.heard_at}) if outcome.is_silent else outcome
 
 
 def _is_uncleared(failure: FoundFailure) -> bool:

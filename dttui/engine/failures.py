@@ -170,7 +170,7 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         rank = ranks.get(item.name)
         if rank is not None and item.exit_code != 0 and rank not in by_rank:
             by_rank[rank] = RankFailure(rank, item.ended_at, item.exit_code, item.signal)
-    ended_by_us = status.end_reason is EndReason.STOPPED
+    ended_by_us = status.end_reason in (EndReason.STOPPED, EndReason.SELF_FENCED)
     for rank, failure in by_rank.items():
         if ended_by_us and failure.signal in (signal.SIGTERM, signal.SIGKILL) and failure.error is None:
             continue
@@ -188,6 +188,11 @@ def _of_node(directory: JobDirectory, node: NodeRun, secrets: tuple[str, ...]) -
         lines = tail(logs / f"{first.name}.err", TAIL_LINES)
         failure = RankFailure(-1, first.ended_at, first.exit_code, first.signal)
         found.append(_failure(node, None, failure, lines, secrets, service=first.name))
+    if status.end_reason is EndReason.SELF_FENCED and status.state is NodeState.ENDED:
+        message = msg("{host}: {reason}", host=node.name, reason=agent_text(status.reason, status.reason_notice))
+        ended_at = min((node.here(item.ended_at) for item in status.exits), default=node.heard_at)
+        marks = {"uncleared": False, "lost": True, "self_fenced": True}
+        found.append(FoundFailure(node.name, None, message, {"time": ended_at, "tail": [], **marks}))
     if status.state in (NodeState.LOST, NodeState.UNKILLABLE):
         left = _left(status)
         message = msg("{host}: {reason}", host=node.name, reason=agent_text(status.reason, status.reason_notice))

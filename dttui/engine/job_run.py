@@ -23,7 +23,7 @@ from dttui.i18n import Message, msg
 from dttui.jobs.aftermath import OUTCOME
 from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.planning.lineup import Lineup
-from dttui.planning.models import BoundPlan, Plan
+from dttui.planning.models import Plan
 from dttui.planning.recovery import RecoveryPolicy
 from dttui.spec.findings import info, warning
 from dttui.timestamps import elapsed_s
@@ -32,6 +32,8 @@ from dttui.words import listed
 Decide = Callable[[AttemptOutcome, RecoveryPolicy, Sequence[AttemptOutcome]], Decision]
 JITTER = 0.25
 """By what part of it a delay may be shorter or longer, so that jobs that failed together do not begin together."""
+FENCE_S = 8.0
+"""What it takes a host to end its ranks once it has been without a word for long enough."""
 WORTH_TELLING_S = 0.5
 """A delay of which it is told until when."""
 MOST_NAMES = 4
@@ -126,7 +128,9 @@ class JobRun:
                 return End(msg("another attempt cannot be planned: {reason}", reason=plan.errors[0].message))
         self._tell_of_nodes(outcome, restart)
         delay_s = restart.delay_s * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  no secret
-        not_before = self._job.log.clock.now() + delay_s
+        now = self._job.log.clock.now()
+        not_before = max(now + delay_s, self._fenced_at(outcome))
+        delay_s = not_before - now
         promise = Promise(
             not_before=not_before, delay_s=delay_s, awaited=restart.awaited, lineup=lineup, cause=outcome.why
         )
@@ -147,6 +151,12 @@ class JobRun:
             self._fence.add(outcome.attempt, name, ended)
         self._next = RecoveredState.new(plan, number, promise)
         return restart
+
+    def _fenced_at(self, outcome: AttemptOutcome) -> float:
+        """Return when the hosts that are silent have ended their ranks by themselves; 0 where none does."""
+        limit_s = self._policy.self_fence_s
+        heard = [node.heard_at for node in outcome.nodes.values() if node.is_silent and node.heard_at is not None]
+        return max(heard) + limit_s + FENCE_S if heard and limit_s is not None else 0.0
 
     def _tell_of_nodes(self, outcome: AttemptOutcome, restart: Restart) -> None:
         """Tell of nodes that take no part any more, and of those that had better not."""
@@ -224,7 +234,7 @@ class JobRun:
     def _plan_of(self, attempt: int) -> Plan:
         """Return the plan of an attempt that was begun; where that is gone, the newest there is."""
         with contextlib.suppress(OSError, ValueError):
-            return BoundPlan.model_validate_json(self._job.directory.bound_plan(attempt).read_bytes()).plan
+            return self._job.directory.read_bound_plan(attempt).plan
         return self._next.plan
 
 

@@ -18,15 +18,16 @@ from dttui.engine.copies.metric_copy import read_metrics
 from dttui.engine.failures import ending, last_words
 from dttui.engine.nodes.node_record import Shared
 from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.nodes.node_warnings import log_rest
 from dttui.engine.recovered import RecoveredState
-from dttui.engine.watch import STOP_DEADLINE_S, log_rest
+from dttui.engine.watch import STOP_DEADLINE_S
 from dttui.errors import AgentError, AgentGoneError, HostError, HostUnreachableError
 from dttui.i18n import msg
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.lost_nodes import LOG_REST, lost_in, unfetched_nodes
-from dttui.planning.models import BoundPlan, Plan
+from dttui.planning.models import Plan
 from dttui.spec.findings import info
 from dttui.transport.base import Prompter, Transport
 
@@ -86,7 +87,7 @@ def shared_of(plan: Plan, log: EventLog) -> Shared:
 
 def _plan_of(directory: JobDirectory, attempt: int, newest: RecoveredState) -> Plan:
     with contextlib.suppress(OSError, ValueError):
-        return BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes()).plan
+        return directory.read_bound_plan(attempt).plan
     return newest.plan
 
 

@@ -147,7 +147,8 @@ class GangStart:
         # Of this attempt alone, and known here only for as long as it takes to start it.
         key = secrets.token_hex(RENDEZVOUS_KEY_BYTES) if bound.plan.min_nodes is not None else ""
         attempt = self._nodes[0].node.key
-        requests = await asyncio.to_thread(StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key)
+        fence_s = bound.plan.recovery.self_fence_s
+        requests = await asyncio.to_thread(StartRequests, attempt, nodes, GRACE_S, self._secrets, cap, key, fence_s)
         await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
 

@@ -15,7 +15,7 @@ from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.conclusion import Conclusion, Watched
 from dttui.engine.failures import FoundFailure, ending, last_words
 from dttui.engine.nodes.node_run import NodeRun
-from dttui.engine.nodes.node_warnings import NodeWarnings
+from dttui.engine.nodes.node_warnings import NodeWarnings, log_rest
 from dttui.engine.nodes.stop_order import StopLevel, StopOrder
 from dttui.engine.rendezvous.arrivals import RendezvousBoard
 from dttui.engine.rendezvous.elastic import Membership
@@ -28,11 +28,10 @@ from dttui.errors import ExitCode, HostError
 from dttui.frameworks import traits_of
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
-from dttui.jobs.lost_nodes import LOG_REST
 from dttui.jobs.outcome import AttemptOutcome
 from dttui.jobs.standing import APART
 from dttui.jobs.view import NODE_OUT
-from dttui.planning.models import BoundPlan, Finding, Plan
+from dttui.planning.models import BoundPlan, Plan
 from dttui.spec.findings import warning
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
@@ -467,20 +466,6 @@ class GangWatch:
             return
         fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
         self._log.add(EventKind.RANK_FAILED, failure.message, **fields)
-
-
-def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
-    """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
-    why = msg("the stop was forced: the rest of the logs of {host} was not fetched", host=node.name)
-    hint = msg("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
-    if node.silent_since is not None:
-        why = msg("{host} could not be reached any more after it had ended: the rest of its logs was not fetched",
-                   host=node.name)  # fmt: skip
-    if node.disk_trouble:
-        why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
-                   host=node.name, reason=node.disk_trouble)  # fmt: skip
-        hint = msg("It is fetched once there is room, as long as the host keeps it.")
-    return warning(LOG_REST, node.name, message or why, hint)
 
 
 def _is_watched(node: NodeRun, follower: asyncio.Task[None]) -> bool:

@@ -67,6 +67,13 @@ class NodeOutcome(_Value):
     """Rank → how it ended, of those that have."""
     keeps_logs: bool = False
     """Whether the rest of its logs is still on the host."""
+    heard_at: float | None = None
+    """Unix time, the login node's clock: the last word of a node of which nobody knows what runs there."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its host has heard nothing since, as far as is known."""
+        return self.end in (NodeEnd.LOST, NodeEnd.AGENT_GONE)
 
     @property
     def is_refused(self) -> bool:

@@ -30,6 +30,8 @@ class RecoveryPolicy(BaseModel):
     """Such that are not, before all else."""
     heartbeat_s: float = 30.0
     """Silence after which a node is unknown."""
+    self_fence_s: float | None = None
+    """Silence after which a host ends its ranks by itself; `None` for never."""
 
     @property
     def may_restart(self) -> bool:
@@ -53,5 +55,7 @@ def policy_of(recovery: Recovery, inventory: Inventory, least: int | None = None
         spares=tuple(dict.fromkeys(item.name for item in found if item is not None)),
         retry_on=recovery.retry_on,
         no_retry_on=recovery.no_retry_on,
-        heartbeat_s=max(recovery.heartbeat_s, LEAST_HEARTBEAT_S),
+        heartbeat_s=(heartbeat_s := max(recovery.heartbeat_s, LEAST_HEARTBEAT_S)),
+        # Whoever follows a host may be silent for a third of a heartbeat where there is nothing to tell.
+        self_fence_s=max(recovery.self_fence_s, heartbeat_s) if recovery.self_fence_s is not None else None,
     )

@@ -29,6 +29,7 @@ def check_recovery(
         *_check_continue(recovery, framework),
         *_check_causes(recovery),
         *_check_heartbeat(recovery),
+        *_check_fence(recovery),
     ]
 
 
@@ -105,6 +106,15 @@ def _check_heartbeat(recovery: Recovery) -> Iterator[Finding]:
         message = _("heartbeat_s is {seconds:g}, and counts as {least:g}: a busy host would be taken for a lost one")
         told = message.format(seconds=recovery.heartbeat_s, least=LEAST_HEARTBEAT_S)
         yield warning("heartbeat-short", f"{_SECTION}.heartbeat_s", told, path=(_SECTION, "heartbeat_s"))
+
+
+def _check_fence(recovery: Recovery) -> Iterator[Finding]:
+    least = max(recovery.heartbeat_s, LEAST_HEARTBEAT_S)
+    if recovery.self_fence_s is not None and recovery.self_fence_s < least:
+        message = _("self_fence_s is {seconds:g}, and counts as {least:g}, as heartbeat_s: hosts that are heard of "
+                    "would end their ranks")  # fmt: skip
+        told = message.format(seconds=recovery.self_fence_s, least=least)
+        yield warning("fence-short", f"{_SECTION}.self_fence_s", told, path=(_SECTION, "self_fence_s"))
 
 
 def _check_continue(recovery: Recovery, framework: Framework | None) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ _RETRIED = frozenset(
 )
 _CODES = {
     CauseKind.NODE: (
-        "node-lost agent-gone supervisor-lost unkillable host-unreachable host-refused preflight launch node-silent"
+        "node-lost self-fenced agent-gone supervisor-lost unkillable host-unreachable host-refused preflight launch"
     ),
     CauseKind.SIGNAL: (
         "killed terminated segfault bus-error aborted arithmetic signal worker-killed host-oom ended-with-others"

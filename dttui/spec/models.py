@@ -288,8 +288,9 @@ class Recovery(Section):
     heartbeat_s: Number = Field(default=30.0, gt=0, json_schema_extra=LAUNCHED)
     """Silence after which a node is unknown, 3 s at least; where another attempt may follow, and nothing speaks for its
     being alive, it is lost."""
-    self_fence_s: Number | None = Field(default=None, gt=0, json_schema_extra=UNUSED)
-    """Silence after which a supervisor ends its ranks; off by default."""
+    self_fence_s: Number | None = Field(default=None, gt=0, json_schema_extra=LAUNCHED)
+    """Silence of the login node after which a host ends its ranks by itself, `heartbeat_s` at least; off by default.
+    Another attempt elsewhere begins only after that."""
     checkpoint: Checkpoint | None = None
     """Checkpoints."""
 

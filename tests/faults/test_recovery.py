@@ -202,6 +202,25 @@ def test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped
     assert restarts(events)[-1].seq == last.seq
 
 
+def test_hosts_that_hear_of_no_controller_end_their_ranks_and_a_late_one_starts_the_job_again(tmp_path: Path) -> None:
+    """Over within 120 s: the controller is halted, so that it takes no stop, until nothing of the job is left."""
+    fenced = {"on_node_failure": "restart", "heartbeat_s": 3, "self_fence_s": 3}
+    directory = launched(tmp_path, demo(), {ONE: 1, TWO: 1}, STEPS, **fenced)
+    wait_for_step(directory, 40)
+    controller = min(processes_like(str(directory.path)))  # The others are children on their way to another program.
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        wait_until(lambda: not processes_with(f"DTTUI_JOB_ID={directory.job_id}"), "all ranks to end", 60)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    events = ended(directory)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (restart,) = restarts(events)
+    assert restart.data["cause"] == "self-fenced"
+    assert "recovery.self_fence_s" in restart.message
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}") == []
+
+
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install .[torch]")
 def test_a_training_whose_torchrun_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -328,6 +347,27 @@ def test_a_host_that_comes_back_is_cleared_and_the_replacement_is_not_touched(la
     assert len(restarts(events)) == 1
 
 
+def test_a_host_that_hears_nothing_ends_its_ranks_by_itself_while_its_link_is_cut(lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s: the spare is due only after that; the link stays cut until what was left there has ended."""
+    forever = STEPS.replace("n=60", "n=200")
+    policy = {**replacing(tmp_path), "self_fence_s": 6}
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, forever, **policy)
+    wait_for_step(directory, 40)
+    assert processes_of(lab, "gpu2", directory)
+    lab["gpu2"].cut()
+    wait_until(lambda: not processes_of(lab, "gpu2", directory), "what ran there to end by itself", 120)
+    wait_until(lambda: restarts(directory.read_events()), "the restart to be promised", 120)
+    (restart,) = restarts(directory.read_events())
+    silent = next(event for event in directory.read_events() if event.data.get("state") == "unknown")
+    assert restart.data["until"] >= silent.data["heard_at"] + 6
+    lab["gpu2"].heal()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    assert [node["name"] for node in _nodes(directory, 1)] == ["gpu1", "gpu3"]
+    (cleared,) = [event for event in events if (event.node, event.data.get("state")) == ("gpu2", "stopped")]
+    assert "it had ended (nobody asked after the job" in cleared.message
+
+
 def test_without_a_spare_the_gang_begins_again_once_its_host_is_back(lab: Lab, tmp_path: Path) -> None:
     """Over within 240 s."""
     directory = launched(
@@ -359,9 +399,7 @@ def _plan(directory: JobDirectory, attempt: int) -> Any:
 
 
 def _nodes(directory: JobDirectory, attempt: int) -> list[dict[str, Any]]:
-    from dttui.planning.models import BoundPlan
-
-    plan = BoundPlan.model_validate_json(directory.bound_plan(attempt).read_bytes()).plan
+    plan = directory.read_bound_plan(attempt).plan
     return [{"name": node.name, "node_rank": node.node_rank} for node in plan.nodes]
 
 

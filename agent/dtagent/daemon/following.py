@@ -15,6 +15,7 @@ from dtagent.logs.training import Training
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import NodeStatus
 from dtagent.protocol.logs import FollowReply, FollowRequest, LogChunk
+from dtagent.supervision.self_fence import note_word
 
 MAX_WAIT_S = 30.0
 GATHER_S = 0.15
@@ -47,6 +48,7 @@ class Following:
             RpcError: NO_SUCH_ATTEMPT; BUSY.
         """
         files = self._attempts.files(request.key)
+        note_word(files)
         if request.wait_s > 0:
 
             def is_news(look: Look) -> bool:

@@ -39,5 +39,6 @@ async def greet(request: HelloRequest) -> HelloReply:
         seals_rendezvous=True,
         tells_groups=True,
         removes_containers=True,
+        fences_itself=True,
         unpacks=list(PACKINGS),
     )

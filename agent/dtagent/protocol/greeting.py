@@ -37,5 +37,7 @@ class HelloReply:
     """Whether its ranks note the process groups that they form, as `NodeStatus.groups` tells."""
     removes_containers: bool = False
     """Whether it carries out `ProcessSpec.removal`, and tells `PrepareReply.user_ids`."""
+    fences_itself: bool = False
+    """Whether it ends an attempt by `StartRequest.self_fence_s`."""
     unpacks: list[str] = field(default_factory=list)
     """What of `packing.PACKINGS` it takes a `PackedStartRequest` by."""

@@ -47,6 +47,8 @@ class EndReason(str, Enum):
     STOPPED = "stopped"
     """It was asked to."""
     PROCESS_FAILED = "process-failed"
+    SELF_FENCED = "self-fenced"
+    """Its controller was silent for `StartRequest.self_fence_s`."""
 
     @classmethod
     def _missing_(cls, value: object) -> EndReason | None:
@@ -106,6 +108,9 @@ class StartRequest:
     rendezvous_key: str = ""
     """By which the nodes of an elastic attempt know each other, alike on all; the launcher alone gets it, by a file
     that it removes. An agent whose greeting does not say that it seals a rendezvous would not."""
+    self_fence_s: float | None = None
+    """Silence of those who follow the attempt after which its processes are ended; `None` for never. An agent whose
+    greeting does not say that it fences itself never would."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ NO_ROOM_FOR_FILES = Sentence(
 # Why an attempt ended on a host.
 STOPPED = Sentence("stopped", "stopped")
 PROCESS_FAILED = Sentence("process-failed", "a process failed")
+SELF_FENCED = Sentence(
+    "self-fenced", "nobody asked after the job for as long as recovery.self_fence_s says, and its processes were ended"
+)
 NO_SUPERVISOR = Sentence("no-supervisor", "the supervisor did not start")
 SUPERVISOR_DIED = Sentence("supervisor-died", "the supervisor on this host died")
 HOST_RESTARTED = Sentence("host-restarted", "the host was restarted")

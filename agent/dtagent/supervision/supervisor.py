@@ -29,6 +29,7 @@ from dtagent.supervision.forked import ForkedProcess, fork
 from dtagent.supervision.forkserver_client import ForkServerClient
 from dtagent.supervision.oom_kills import OomKills
 from dtagent.supervision.records import Records
+from dtagent.supervision.self_fence import SelfFence
 from dtagent.system import cgroup, processes, untrusted_files
 from dtagent.system.retry import retry_when_short
 
@@ -84,6 +85,7 @@ class _Supervisor:
         self._memory = usage.MemoryPeak(self._family)
         self._shared_memory = set(shared_memory.private_objects().values())
         reports = (files.metrics, files.trainer)
+        self._fence = SelfFence(files, request.self_fence_s)
         self._log_cap = logcap.LogCap(files.logs, request.log_cap_bytes, self._warn, reports, self._cut)
         self._children: dict[int, str] = {}
         self._services = {spec.name for spec in request.processes if spec.is_service}
@@ -209,12 +211,14 @@ class _Supervisor:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb", 0)
 
     def _wait_for_end(self) -> EndReason | None:
-        """Wait until all own processes but services have ended well, or something calls for a stop; return why."""
-        while self._is_needed and not self._failed and not self._is_told_to_stop:
+        """Wait until all own processes but services have ended well, or something calls for an end; return why."""
+        while self._is_needed and not self._failed and not self._is_told_to_stop and not self._fence.is_due:
             self._wait(self._memory.wait_s())
             self._memory.look()
         if self._is_told_to_stop:
             return EndReason.STOPPED
+        if self._is_needed and not self._failed:
+            return EndReason.SELF_FENCED
         self._has_served = not self._failed
         return EndReason.PROCESS_FAILED if self._failed else None
 
@@ -287,6 +291,7 @@ class _Supervisor:
         self._log_cap.look()
         self._records.look()
         self._oom_kills.look()
+        self._fence.look()
         self._reap()
 
     def _usage(self) -> dict[str, Any]:

@@ -68,6 +68,8 @@ class Shared:
     """How far it has come."""
     heartbeat_s: float = 30.0
     """Silence after which a node is unknown."""
+    fences_itself: bool = False
+    """Whether a host is to end its ranks by itself when it hears nothing for long."""
     copy_cap: CopyCap = field(default_factory=CopyCap)
     """The bound of all copies of logs."""
     backlog: Backlog = field(default_factory=Backlog)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dtagent.protocol.attempt_key import AttemptKey
-from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
+from dtagent.protocol.jobs import EndReason, NodeState, NodeStatus, StopRequest
 from dtagent.protocol.logs import FollowReply, FollowRequest
 from dtagent.protocol.meeting import Numbering
 from dtagent.protocol.rpc import ErrorCode
@@ -149,7 +149,8 @@ class NodeRun:
         if status is None:
             return False
         bad_exit = any(item.exit_code != 0 for item in status.exits)
-        return bad_exit or status.state in (NodeState.LOST, NodeState.UNKILLABLE)
+        is_bad_end = status.end_reason is EndReason.SELF_FENCED  # However well its processes took that.
+        return bad_exit or is_bad_end or status.state in (NodeState.LOST, NodeState.UNKILLABLE)
 
     @property
     def has_succeeded(self) -> bool:

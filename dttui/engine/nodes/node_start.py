@@ -84,6 +84,8 @@ class NodeStart:
             message = _("{host}: its agent is too old for an elastic job: the rendezvous would run anybody's code")
         elif self.node.shared.requires_group and not (hello is not None and hello.tells_groups):
             message = _("{host}: its agent is too old for require_process_group: true: it does not tell of groups")
+        elif self.node.shared.fences_itself and not (hello is not None and hello.fences_itself):
+            message = _("{host}: its agent is too old for recovery.self_fence_s: it would never end ranks by itself")
         else:
             return
         hint = _("Upgrade it: dttui agents deploy {host}").format(host=self.name)

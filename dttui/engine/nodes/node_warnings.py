@@ -11,8 +11,9 @@ from dttui.engine.alerts.metric_watch import anomaly_message
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.i18n import msg, nmsg
+from dttui.jobs.lost_nodes import LOG_REST
 from dttui.planning.models import Severity
-from dttui.spec.findings import info, warning
+from dttui.spec.findings import Finding, info, warning
 
 MOST_WARNINGS = 20
 """Of one node's agent that are passed on."""
@@ -87,3 +88,17 @@ class NodeWarnings:
                 message = msg("the output of rank {rank} on {host} passed its cap", rank=rank, host=node.name)
                 hint = msg("The host keeps its beginning and its end; monitoring.log_cap sets how much.")
                 self._log.tell(warning("log-cut", f"{node.name}, {rank}", message, hint))
+
+
+def log_rest(job_id: str, node: NodeRun, message: str = "") -> Finding:
+    """Return what tells that the rest of a node's logs was left on the host; unless another message is given, why."""
+    why = msg("the stop was forced: the rest of the logs of {host} was not fetched", host=node.name)
+    hint = msg("`dttui attach {job}` fetches it, as long as the host keeps it.", job=job_id)
+    if node.silent_since is not None:
+        why = msg("{host} could not be reached any more after it had ended: the rest of its logs was not fetched",
+                   host=node.name)  # fmt: skip
+    if node.disk_trouble:
+        why = msg("the rest of the logs of {host} is still there, and not here: {reason}",
+                   host=node.name, reason=node.disk_trouble)  # fmt: skip
+        hint = msg("It is fetched once there is room, as long as the host keeps it.")
+    return warning(LOG_REST, node.name, message or why, hint)

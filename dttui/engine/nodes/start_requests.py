@@ -36,6 +36,7 @@ class StartRequests:
         secrets: environment variables that are written nowhere.
         log_cap_bytes: how much of each log is kept on the host.
         rendezvous_key: by which the nodes of an elastic attempt know each other, written nowhere.
+        self_fence_s: silence after which a host ends its ranks by itself; `None` for never.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class StartRequests:
         secrets: Mapping[str, str],
         log_cap_bytes: int,
         rendezvous_key: str = "",
+        self_fence_s: float | None = None,
     ) -> None:
         self._secrets = dict(secrets)
         self._rendezvous_key = rendezvous_key
-        self._requests = {node.name: _request(key, node, grace_s, log_cap_bytes) for node in nodes}
+        self._requests = {node.name: _request(key, node, grace_s, log_cap_bytes, self_fence_s) for node in nodes}
         folded = fold([to_wire(request) for request in self._requests.values()])
         self._rows = dict(zip(self._requests, folded["rows"], strict=True))
         self._kinds = [_alone(folded["texts"], kind) for kind in folded["kinds"]]
@@ -74,7 +76,9 @@ class StartRequests:
         return self._packed[kind, packing]
 
 
-def _request(key: AttemptKey, node: PlannedNode, grace_s: float, log_cap_bytes: int) -> StartRequest:
+def _request(
+    key: AttemptKey, node: PlannedNode, grace_s: float, log_cap_bytes: int, self_fence_s: float | None
+) -> StartRequest:
     specs = [
         ProcessSpec(
             item.name,
@@ -90,7 +94,14 @@ def _request(key: AttemptKey, node: PlannedNode, grace_s: float, log_cap_bytes: 
     ]
     files = [TextFile(item.path, item.text, item.executable) for item in node.files]
     return StartRequest(
-        key, node.node_rank, specs, list(node.ranks), files, grace_s=grace_s, log_cap_bytes=log_cap_bytes
+        key,
+        node.node_rank,
+        specs,
+        list(node.ranks),
+        files,
+        grace_s=grace_s,
+        log_cap_bytes=log_cap_bytes,
+        self_fence_s=self_fence_s,
     )
 
 

@@ -43,6 +43,18 @@ ROWS = (
         ),
     ),
     Fault(
+        "nobody asks after a job that fences itself",
+        "the link of a host cut until a spare has taken its place; the controller halted by SIGSTOP for longer than "
+        "self_fence_s, and let go on; an agent's daemon killed",
+        ("P2", "P3"),
+        240,
+        (
+            f"{_RECOVERY}test_a_host_that_hears_nothing_ends_its_ranks_by_itself_while_its_link_is_cut",
+            f"{_RECOVERY}test_hosts_that_hear_of_no_controller_end_their_ranks_and_a_late_one_starts_the_job_again",
+            "tests/agent/test_self_fence.py::test_an_attempt_whose_daemon_is_killed_ends_by_itself",
+        ),
+    ),
+    Fault(
         "a host off in a job that is to be started again",
         "a host switched off, the master's too, with a spare, with fewer nodes, or on again; a link cut and mended "
         "once the spare has begun",

@@ -18,7 +18,7 @@ from dttui.cli import main
 from dttui.engine import lost_host_cleanup as module
 from dttui.engine.lost_host_cleanup import clean_up_lost_hosts
 from dttui.engine.nodes import node_run
-from dttui.engine.watch import log_rest
+from dttui.engine.nodes.node_warnings import log_rest
 from dttui.errors import HostUnreachableError
 from dttui.files import write_atomic
 from dttui.i18n import msg, set_language

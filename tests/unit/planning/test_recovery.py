@@ -63,6 +63,7 @@ def test_a_plan_keeps_the_policy_and_one_of_an_earlier_version_has_none() -> Non
         ({"on_node_failure": "continue"}, "continue-framework", Severity.ERROR),
         ({"max_restarts": 1, "retry_on": [7], "no_retry_on": [7]}, "retried-or-not", Severity.ERROR),
         ({"max_restarts": 1, "heartbeat_s": 0.5}, "heartbeat-short", Severity.WARNING),
+        ({"self_fence_s": 29}, "fence-short", Severity.WARNING),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_what_is_in_vain_is_told(
@@ -70,6 +71,18 @@ def test_what_cannot_be_done_is_refused_and_what_is_in_vain_is_told(
 ) -> None:
     found = findings(make_job(A, B, framework="command", recovery=recovery(**said)))
     assert found[code].severity is severity
+
+
+def test_a_host_that_is_heard_of_never_fences_itself() -> None:
+    def fence_s(**said: float) -> float | None:
+        return plan(make_job(A, recovery=recovery(**said)), SEED).recovery.self_fence_s
+
+    assert fence_s() is None
+    assert fence_s(self_fence_s=60) == 60
+    assert fence_s(self_fence_s=5) == 30
+    assert fence_s(self_fence_s=5, heartbeat_s=4) == 5
+    assert fence_s(self_fence_s=0.1, heartbeat_s=0.1) == 3
+    assert "not-acted-upon" not in findings(make_job(A, recovery=recovery(self_fence_s=60)))
 
 
 def test_a_sound_section_is_taken_as_it_is() -> None:
