@@ -22,6 +22,7 @@ from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
+from dttui.engine.resuming import find_resume
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
 from dttui.engine.watch import GangWatch
@@ -40,6 +41,7 @@ from dttui.i18n import N_, _, msg, nmsg
 from dttui.jobs.checks import Cell, Check, cells_to_data
 from dttui.jobs.outcome import UNFIT, UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.models import BoundPlan, Plan
+from dttui.planning.resumption import Resume
 from dttui.preflight.run import Preflight
 from dttui.transport.deadline import within
 from dttui.words import listed
@@ -181,10 +183,8 @@ class Attempt:
         tried_port = await self.unless_stopped(self._preflight())
         self._stage = Stage.LAUNCH
         self._events.enter(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", count))
-        plan, resume_from = self.plan, self._job.resume_from
-        if resume_from is not None and self._recovered.attempt > 0:
-            plan = await self.unless_stopped(resume_from(self._recovered.attempt, self.nodes, plan))
-        start = self._start(plan, tried_port)
+        resume = await self.unless_stopped(self._resume()) if self._recovered.attempt else None
+        start = self._start(self.plan, tried_port, resume)
         try:
             return await start.run(self.unless_stopped)
         except DttuiError:
@@ -219,9 +219,14 @@ class Attempt:
             raise LaunchError(await start.roll_back(reason))
         return recovered.bound
 
-    def _start(self, plan: Plan, tried_port: int | None = None) -> GangStart:
+    async def _resume(self) -> Resume | None:
+        """Return what it goes on from: what those before it have written."""
+        shared = self.plan.resumption.shared
+        return await find_resume(self._job.directory, self._events, self.nodes, shared=shared)
+
+    def _start(self, plan: Plan, tried_port: int | None = None, resume: Resume | None = None) -> GangStart:
         job = self._job
-        return GangStart(job.directory, self._events, self.nodes, plan, job.base, dict(job.secrets), tried_port)
+        return GangStart(job.directory, self._events, self.nodes, plan, job.base, dict(job.secrets), tried_port, resume)
 
     async def _preflight(self) -> int | None:
         """Check the hosts; return the port on which they saw the master, where one was tried."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dttui.engine.alerts.matching import AlertWatch
-from dttui.engine.nodes.node_run import NodeRun
 from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.lineup import Lineup
-from dttui.planning.models import Plan
 from dttui.preflight.run import Replan
 from dttui.transport.base import Prompter, Transport
-
-ResumeFrom = Callable[[int, Sequence[NodeRun], Plan], Awaitable[Plan]]
-"""Of an attempt after the first: its number, its nodes, connected, and its plan, checked; returns the plan to start."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,6 @@ class JobContext:
     ignored: frozenset[str] = frozenset()
     """Codes of findings of the preflight that do not forbid the launch."""
     alerts: AlertWatch = field(default_factory=AlertWatch)
-    resume_from: ResumeFrom | None = None
-    """Makes of an attempt's plan the one that goes on from a checkpoint; `None` where that is the script's affair."""
     replan_for: Callable[[Lineup], Replan] | None = None
     """Makes the same for who takes part once some were replaced; `None` where nobody can be."""
 

@@ -24,6 +24,7 @@ from dttui.i18n import Message, _, msg, nmsg
 from dttui.jobs import JobDirectory
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
+from dttui.planning.resumption import Resume
 from dttui.spec.findings import warning
 from dttui.words import listed, size_text
 from dttui.workdir.selection import survey
@@ -52,6 +53,7 @@ class GangStart:
         base: what the plan's `upload` is relative to.
         secrets: environment variables of the processes that are written nowhere.
         tried_port: where the preflight saw the nodes reach the master; the rendezvous will be there if it is free.
+        resume: what its ranks go on from.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class GangStart:
         base: Path,
         secrets: dict[str, str],
         tried_port: int | None = None,
+        resume: Resume | None = None,
     ) -> None:
         self._directory = directory
         self._log = log
@@ -71,6 +74,7 @@ class GangStart:
         self._base = base
         self._secrets = secrets
         self._tried_port = tried_port
+        self._resume = resume
         self._progress = _Progress([node.name for node in nodes])
 
     async def run(self, unless_stopped: Callable[[Awaitable[BoundPlan]], Awaitable[BoundPlan]]) -> BoundPlan:
@@ -209,6 +213,7 @@ class GangStart:
             job_id=self._directory.job_id,
             attempt=self._log.attempt,
             master_port=port,
+            resume=self._resume,
             nodes={
                 node.name: NodeBinding(
                     directory=reply.directory,

@@ -158,6 +158,16 @@ class MegatronLm(Framework):
             _("very large training"),
         )
 
+    @property
+    def directory_args(self) -> Sequence[str]:
+        """Where it saves; of what a command line says twice, its parser takes the last."""
+        return ("--save={own}",)
+
+    @property
+    def resume_args(self) -> Sequence[str]:
+        """Where it loads: it looks there for the file that names the last iteration."""
+        return ("--load={directory}",)
+
     def check(self, job: Job) -> list[Finding]:
         """Return what in the job does not go with Megatron, or is said twice."""
         findings = check_run(job, self.label)

@@ -162,6 +162,16 @@ class Traits(Protocol):
         return None
 
     @property
+    def directory_args(self) -> Sequence[str]:
+        """Arguments that make its scripts write to `{own}`, where others have them write to what the job names."""
+        return ()
+
+    @property
+    def resume_args(self) -> Sequence[str]:
+        """What `recovery.checkpoint.resume_args` is by default."""
+        return ()
+
+    @property
     def template(self) -> str | None:
         """The template that stands for it; `None` for one of its own name, if there is one."""
         return None

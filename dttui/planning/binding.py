@@ -10,6 +10,7 @@ from dttui.errors import LaunchError
 from dttui.frameworks.bundle import Hole, PlannedProcess, address_hole, fill, gpu_hole, holes_in, port_hole
 from dttui.i18n import _
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan, PlannedNode
+from dttui.planning.resumption import CHECKPOINT_DIR, Resumption, arguments, directory_of, variables
 
 _LONG = 1000
 """Characters from which on it is looked whether a text is alike on all nodes."""
@@ -21,7 +22,7 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
     A variable that names the network interface is left out where the host could not tell it.
 
     Raises:
-        LaunchError: a node has no binding, or fewer GPUs than it needs.
+        LaunchError: a node has no binding, or fewer GPUs than it needs, or a checkpoint tells no step and has to.
     """
     shared: dict[str, str] = {}
     for node in plan.nodes:
@@ -38,7 +39,13 @@ def bind(plan: Plan, bindings: Bindings) -> BoundPlan:
     inside = plan.python_inside
     plain, quoted = _Filler(shared), _Filler({hole: _quoted(value) for hole, value in shared.items()})
     nodes = tuple(
-        _bound_node(node, _values(bindings, bindings.nodes[node.name], inside), plain, quoted) for node in plan.nodes
+        _bound_node(
+            _of_attempt(node, plan.resumption, bindings),
+            _values(bindings, bindings.nodes[node.name], inside),
+            plain,
+            quoted,
+        )
+        for node in plan.nodes
     )
     return BoundPlan(plan=plan.model_copy(update={"nodes": nodes}), bindings=bindings)
 
@@ -49,6 +56,22 @@ def checkpoint_directory(node: PlannedNode) -> str | None:
         if told := process.env.get("DTTUI_CHECKPOINT_DIR"):
             return posixpath.normpath(posixpath.join(process.cwd, told))
     return None
+
+
+def _of_attempt(node: PlannedNode, resumption: Resumption, bindings: Bindings) -> PlannedNode:
+    """Return a node with what an attempt after the first tells its processes besides."""
+    if bindings.attempt == 0:
+        return node
+    processes = []
+    for process in node.processes:
+        told = process.env.get(CHECKPOINT_DIR)
+        own = directory_of(told, bindings.attempt) if told is not None else ""
+        added = {} if process.is_service else variables(bindings.resume, node.name)
+        env = {**process.env, **({CHECKPOINT_DIR: own} if told is not None else {}), **added}
+        place = posixpath.join(process.cwd, own)
+        more = () if process.is_service else arguments(resumption, bindings.attempt, place, bindings.resume, node.name)
+        processes.append(process.model_copy(update={"env": env, "argv": (*process.argv, *more)}))
+    return node.model_copy(update={"processes": tuple(processes)})
 
 
 def _values(bindings: Bindings, binding: NodeBinding, python: str | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.rules_of_thumb import RulesOfThumb
 from dttui.planning.formal import Formal
 from dttui.planning.recovery import RecoveryPolicy
+from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.container import Container
 from dttui.spec.findings import Finding, Severity
 
@@ -152,6 +153,8 @@ class Plan(_Value):
     """Of each rank's stdout and stderr, how much is kept on the host's disk."""
     require_process_group: Literal["auto", True, False] = "auto"
     """Whether all ranks must form one process group, as the job has it."""
+    resumption: Resumption = Resumption()
+    """What commands get besides in an attempt that is not the first."""
 
     recovery: RecoveryPolicy = RecoveryPolicy()
     """What the job allows where an attempt fails."""
@@ -217,6 +220,8 @@ class Bindings(_Value):
     """Port the master reserved."""
     nodes: dict[str, NodeBinding]
     """By node name."""
+    resume: Resume | None = None
+    """What the attempt goes on from; `None` where it begins anew."""
 
 
 class BoundPlan(_Value):

@@ -21,6 +21,7 @@ from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
 from dttui.planning.binding import bind
+from dttui.planning.checkpoints import check_checkpoints, resumption_of
 from dttui.planning.collective_advice import check_collectives
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
@@ -106,6 +107,7 @@ def plan(
         *(finding for finding in costed.findings if finding.message not in told),
         *(check_axioms(costing, workers, now) if costing is not None else ()),
         *(check_collectives(job, costing, len(workers)) if costing is not None else ()),
+        *check_checkpoints(job, len(members)),
         *check_unused(job),
     ]
     return Plan(
@@ -129,6 +131,7 @@ def plan(
         log_cap_bytes=job.monitoring.log_cap,
         require_process_group=job.require_process_group,
         recovery=policy_of(job.recovery, inventory, elastic.min_nodes if elastic is not None else None),
+        resumption=resumption_of(job, costing.estimate if costing is not None else None),
         estimate=costing.estimate if costing is not None else None,
         rules_of_thumb=costing.rules_of_thumb if costing is not None else None,
         formal=formalise(job, members, backend, costing),

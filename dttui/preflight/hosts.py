@@ -48,6 +48,8 @@ class Told:
     world_size: int
     checkpoints: str | None
     """Directory of the job's checkpoints there."""
+    checkpoint_bytes: int | None
+    """What they take there, as far as that is known."""
     facts: HostFacts | None
     sample: HostSample | None
     paths: PathsReply | None
@@ -62,7 +64,7 @@ def judge_told(told: Told) -> dict[Check, Judgement]:
     if facts is not None and sample is not None:
         found[Check.HEALTH] = judge_health(node, facts, sample)
     if facts is not None and paths is not None:
-        found[Check.ROOM] = judge_room(node, facts, paths, told.checkpoints)
+        found[Check.ROOM] = judge_room(node, facts, paths, told.checkpoints, told.checkpoint_bytes)
     if paths is not None:
         found[Check.PATHS] = judge_paths(node, paths)
     return found
@@ -95,7 +97,9 @@ def judge_health(node: PlannedNode, facts: HostFacts, sample: HostSample) -> Jud
     return Judgement(_("no errors") if not found else "", tuple(found))
 
 
-def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoints: str | None) -> Judgement:
+def judge_room(
+    node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoints: str | None, wanted_bytes: int | None = None
+) -> Judgement:
     """Say whether the disks have room for logs and checkpoints, and shared memory for the ranks."""
     name, found, told = node.name, [], []
     root = reply.root
@@ -107,6 +111,12 @@ def judge_room(node: PlannedNode, facts: HostFacts, reply: PathsReply, checkpoin
         if place.free_mib is not None:
             told.append(_("checkpoints {free}").format(free=_size(place.free_mib)))
             found += _disk(name, place.path, place.free_mib, _("checkpoints go there"))
+            if wanted_bytes is not None and place.free_mib < wanted_bytes >> 20:
+                message = _("{host}: the checkpoints that stay take about {wanted}, and {path} has {free}").format(
+                    host=name, wanted=_size(wanted_bytes >> 20), path=place.path, free=_size(place.free_mib)
+                )
+                hint = _("Make room, keep fewer (recovery.checkpoint.keep), or choose another recovery.checkpoint.dir.")
+                found.append(warning("checkpoint-room", name, message, hint))
         if place.is_writable is False:
             message = _("{host}: checkpoints cannot be written to {path}").format(host=name, path=place.path)
             hint = _("Choose another recovery.checkpoint.dir, or make it writable.")

@@ -315,7 +315,9 @@ class Preflight:
         """
         facts, sample, paths = self._facts.get(name), self._samples.get(name), self._paths.get(name)
         planned = self._planned(name)
-        told = hosts.Told(planned, self._plan.world_size, _checkpoints(planned), facts, sample, paths)
+        told = hosts.Told(
+            planned, self._plan.world_size, _checkpoints(planned), _room(self._plan, planned), facts, sample, paths
+        )
         found = hosts.judge_told(told)
         if name in self._offsets:
             everyone = [offset_s for offset_s, _trip_s in self._offsets.values()]
@@ -351,6 +353,11 @@ class Preflight:
             for item in self._inventory.environments
         )
         return self._inventory.model_copy(update={"environments": environments})
+
+
+def _room(plan: Plan, node: PlannedNode) -> int | None:
+    """Return what checkpoints take on a node; where each host has a disk of its own, that is known of the master's."""
+    return plan.resumption.room_bytes if plan.resumption.shared or node.node_rank == 0 else None
 
 
 def _checkpoints(node: PlannedNode) -> str | None:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from dttui.i18n import _
+from dttui.spec.checkpoint import Checkpoint
 from dttui.spec.cluster import (
     Cluster,
     CpuRequest,
@@ -42,7 +43,7 @@ from dttui.spec.communication import (
     ReductionName,
 )
 from dttui.spec.container import Container
-from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED, UNUSED
+from dttui.spec.effects import FOR_SCRIPT, LAUNCHED
 from dttui.spec.entry_points import OWN_FRAMEWORKS, plugin_frameworks
 from dttui.spec.failure_causes import KIND_OF_CAUSE, CauseKind
 from dttui.spec.free_values import FreeValues
@@ -253,17 +254,6 @@ Reason = Annotated[
     Discriminator(_kind_of_reason),
 ]
 """Why an attempt failed: by its cause, or by what a process exited with."""
-
-
-class Checkpoint(Section):
-    """Where checkpoints go."""
-
-    dir: Text
-    """Directory on the hosts; relative to the working directory there. Made before the script runs."""
-    shared: bool = Field(default=False, json_schema_extra=ELASTIC_ONLY)
-    """Whether all hosts see the same directory, which an elastic job wants."""
-    resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=UNUSED)
-    """Arguments added when an attempt resumes; no effect yet."""
 
 
 class Recovery(Section):

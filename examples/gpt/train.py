@@ -15,6 +15,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -140,7 +141,7 @@ class Run:
         self.asked_to_stop = True
 
     def resume(self) -> None:
-        """Go on from the newest complete checkpoint of the directory, where that was asked for."""
+        """Go on from the newest complete checkpoint of the directory, or else from that of an attempt before."""
         directory, newest = self.options.checkpoint_dir, None
         try:
             if directory and self.place.rank == 0:
@@ -148,6 +149,9 @@ class Run:
                 newest = newest_complete(directory)
                 if newest and not self.options.resume:
                     refuse(f"{newest} is of an earlier run: give --resume to go on from it, or another directory")
+            before = os.environ.get("DTTUI_RESUME_FROM")
+            if before and newest is None and self.place.rank == 0:
+                newest = Path(before)
             state = load_everywhere(newest, self.place.device)
         except (OSError, ValueError) as error:
             refuse(f"no checkpoint can be had from {directory}: {error}")

@@ -22,6 +22,7 @@ def config_file(layout: JobLayout) -> PlannedFile:
     job = layout.job
     data = job.strategy.data_parallel or DataParallel()
     dataset = layout.dataset
+    checkpoint = job.recovery.checkpoint
     training = {"batch_size": data.batch_size, "num_workers": data.num_workers}
     document = {
         "name": job.name,
@@ -39,6 +40,10 @@ def config_file(layout: JobLayout) -> PlannedFile:
         "logging": (job.monitoring.logging or Logging()).model_dump(mode="json"),
         "metrics": list(job.monitoring.metrics),
         "visualization": _plain(job.monitoring.visualization),
+        "checkpoint": {
+            "interval_s": checkpoint.interval_s if checkpoint is not None else None,
+            "keep": checkpoint.keep if checkpoint is not None else None,
+        },
         "settings": job.settings,
         "framework_options": layout.options.model_dump(mode="json"),
         "training": training,

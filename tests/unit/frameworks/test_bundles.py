@@ -256,6 +256,7 @@ def test_everything_meant_for_the_script_is_in_its_configuration(framework: str)
         "logging": {"level": "DEBUG", "format": "json"},
         "metrics": ["loss"],
         "visualization": None,
+        "checkpoint": {"interval_s": None, "keep": None},
         "settings": {},
         "framework_options": get_framework(framework).options().model_dump(mode="json"),
         "training": {"batch_size": 252, "num_workers": 4},

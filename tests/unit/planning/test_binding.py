@@ -53,8 +53,8 @@ def test_every_hole_is_filled() -> None:
     ("told", "place"),
     [
         (None, "/var/tmp/dtagent-1000/j/0/checkpoints"),
-        ("/data/gpt", "/data/gpt"),
-        ("../gpt", "/var/tmp/dtagent-1000/j/0/gpt"),
+        ("/data/gpt", "/data/gpt/attempt-2"),
+        ("../gpt", "/var/tmp/dtagent-1000/j/0/gpt/attempt-2"),
     ],
 )
 def test_the_checkpoint_directory_of_a_bound_node_is_an_absolute_path(told: str | None, place: str) -> None:

@@ -143,6 +143,12 @@ def test_room_on_disks_and_in_shared_memory() -> None:
     assert room(replace(FACTS, shm_total_mib=None), None).status is CheckStatus.UNKNOWN
 
 
+def test_room_for_the_checkpoints_that_stay() -> None:
+    reply = PathsReply([PathState("/ckpt", True, True, True, 70_000)], ROOT)
+    for wanted_gib, expected in ((60, []), (69, [("checkpoint-room", "warning")])):
+        assert found(hosts.judge_room(NODE, FACTS, reply, "/ckpt", wanted_gib << 30)) == expected
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [

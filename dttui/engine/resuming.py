@@ -1,0 +1,170 @@
+"""What an attempt goes on from: the newest checkpoint of those before it that is complete, asked of the hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import posixpath
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dtagent.protocol.checkpoints import (
+    MAX_DIRECTORIES,
+    MAX_SEARCH_S,
+    CheckpointsReply,
+    CheckpointsRequest,
+    FoundCheckpoint,
+)
+from dtagent.protocol.rpc import ErrorCode
+
+from dttui.agent_words import agent_text
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.recovered import read_history
+from dttui.errors import AgentError, HostError
+from dttui.i18n import msg
+from dttui.jobs import JobDirectory
+from dttui.planning.binding import checkpoint_directory
+from dttui.planning.models import BoundPlan
+from dttui.planning.resumption import Resume
+from dttui.spec.findings import warning
+
+SEARCH_S = 30.0
+MOST = 8
+"""Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
+MOST_IN_VAIN = 2
+"""So many attempts go on from one checkpoint without reporting a step; the next takes an older one."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    attempt: int
+    directory: str
+
+
+async def find_resume(
+    directory: JobDirectory, log: AttemptLog, nodes: Sequence[NodeRun], *, shared: bool
+) -> Resume | None:
+    """Ask the hosts for the newest complete checkpoint of the attempts before this one.
+
+    A later attempt's count before an earlier one's: of that something may still be running on a host that was lost.
+
+    Args:
+        directory: of the job.
+        log: of the attempt that is to go on from it.
+        nodes: of that attempt; those without a link are passed over.
+        shared: whether all hosts see the same directories.
+    """
+    before = await asyncio.to_thread(_read_before, directory, log.attempt)
+    places = {node.name: _places(before, node.name, shared=shared) for node in nodes}
+    history = await asyncio.to_thread(read_history, directory)
+    unwanted = _in_vain(before, {outcome.attempt for outcome in history if outcome.first_step is not None})
+    asked = [node for node in nodes if places[node.name] and node.client is not None]
+    replies = await asyncio.gather(*(_ask(node, places[node.name], unwanted, log) for node in asked))
+    answers = {
+        node.name: dict(zip(places[node.name], reply.directories, strict=False))
+        for node, reply in zip(asked, replies, strict=True)
+        if reply is not None
+    }
+    for attempt in sorted(before, reverse=True):
+        complete: dict[str, list[FoundCheckpoint]] = {}
+        searched: dict[str, str] = {}
+        for name, by_place in answers.items():
+            for place, found in by_place.items():
+                if place.attempt != attempt:
+                    continue
+                searched[name] = place.directory
+                if found.complete:
+                    complete[name] = found.complete
+                elif found.detail:
+                    message = msg("{host}: {reason}", host=name, reason=agent_text(found.detail, found.detail_notice))
+                    log.tell(warning("checkpoints-unseen", name, message))
+        chosen = choose(complete)
+        if chosen:
+            return _told(attempt, chosen, searched, log)
+    return None
+
+
+def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, FoundCheckpoint]:
+    """Return the newest that each node has which has any: where each writes a part, the newest step that all have.
+
+    Args:
+        complete: node → what it has, the newest first.
+    """
+    if not complete:
+        return {}
+    steps = [[item.step for item in found] for found in complete.values()]
+    common = [step for step in steps[0] if step is not None and all(step in others for others in steps)]
+    if common:
+        newest = max(common)
+        return {name: next(item for item in found if item.step == newest) for name, found in complete.items()}
+    if len(complete) == 1 or all(step is None for told in steps for step in told):
+        return {name: found[0] for name, found in complete.items()}
+    return {}
+
+
+def _told(attempt: int, chosen: Mapping[str, FoundCheckpoint], searched: Mapping[str, str], log: AttemptLog) -> Resume:
+    name, first = next(iter(chosen.items()))
+    is_itself = first.path == searched[name]
+    resume = Resume(
+        checkpoint=first.path,
+        directory=first.path if is_itself else posixpath.dirname(first.path),
+        step=first.step,
+        attempt=attempt,
+        elsewhere={other: item.path for other, item in chosen.items() if item.path != first.path},
+    )
+    message = msg("going on from {checkpoint}", checkpoint=first.path)
+    if first.step is not None:
+        message = msg("going on from step {step}: {checkpoint}", step=first.step, checkpoint=first.path)
+    log.progress(message, resume_from=first.path, step=first.step, form=first.form)
+    return resume
+
+
+async def _ask(
+    node: NodeRun, places: Sequence[_Place], unwanted: Sequence[str], log: AttemptLog
+) -> CheckpointsReply | None:
+    request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S)
+    try:
+        if node.client is None:
+            return None
+        return await node.client.call("checkpoints", request, CheckpointsReply, MAX_SEARCH_S + 15.0)
+    except AgentError as error:
+        reason = error.message
+        hint = error.hint
+        if error.code == ErrorCode.UNKNOWN_METHOD:
+            reason = msg("its agent is too old to look for checkpoints")
+            hint = msg("Upgrade the agent: dttui agents deploy {host}", host=node.name)
+        log.tell(warning("checkpoints-unseen", node.name, msg("{host}: {reason}", host=node.name, reason=reason), hint))
+    except HostError:
+        pass  # Who watches the hosts tells.
+    return None
+
+
+def _read_before(directory: JobDirectory, attempt: int) -> dict[int, BoundPlan]:
+    """Return the attempts before one that came as far as their plan, the newest as many as are looked through."""
+    found: dict[int, BoundPlan] = {}
+    for number in range(attempt - 1, -1, -1):
+        with contextlib.suppress(OSError, ValueError):
+            found[number] = BoundPlan.model_validate_json(directory.bound_plan(number).read_bytes())
+        if len(found) == MAX_DIRECTORIES:
+            break
+    return found
+
+
+def _places(before: Mapping[int, BoundPlan], name: str, *, shared: bool) -> list[_Place]:
+    """Return where a node may have checkpoints, the newest attempt's first; of a new node, where all see them."""
+    places = []
+    for number in sorted(before, reverse=True):
+        nodes = before[number].plan.nodes
+        node = next((item for item in nodes if item.name == name), nodes[0] if shared and nodes else None)
+        told = checkpoint_directory(node) if node is not None else None
+        if told is not None and posixpath.isabs(told):
+            places.append(_Place(number, told))
+    return places
+
+
+def _in_vain(before: Mapping[int, BoundPlan], stepping: Collection[int]) -> list[str]:
+    """Return what attempts have gone on from again and again without a step; `stepping` are those that made some."""
+    taken = [plan.bindings.resume for number, plan in sorted(before.items()) if number not in stepping]
+    paths = [path for resume in taken if resume is not None for path in (resume.checkpoint, *resume.elsewhere.values())]
+    return [path for path in dict.fromkeys(paths) if paths.count(path) >= MOST_IN_VAIN]
