@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
-from dtagent.protocol.metric_fields import cells_of
+from dtagent.protocol.metric_fields import figures_of
 
 from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
@@ -41,6 +41,8 @@ class SlotView:
     simulated: bool
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What a cell shows of it, by the field of `GpuSample` where it is declared."""
+    process_figures: Mapping[str, float | None] = field(default_factory=dict)
+    """What it shows of the rank's process besides, by the field of `RankSample`."""
     error: str | None = None
     error_notice: Notice | None = None
 
@@ -118,15 +120,14 @@ class NodeView:
         for local_rank, rank in enumerate(drivers):
             gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
             process = ranks.get(rank)
+            own = figures_of(process) if process else {}
             if gpu is not None:
-                kind: type = type(gpu)
-                figures = {name: getattr(gpu, name) for name in cells_of(kind)}
-                slots.append(SlotView(rank, False, figures, gpu.error, gpu.error_notice))
+                slots.append(SlotView(rank, False, figures_of(gpu), own, gpu.error, gpu.error_notice))
             else:
                 use = process.cpu_percent if process else None
                 memory = process.memory_used_mib if process else None
                 figures = {"utilization_percent": use, "memory_used_mib": memory}
-                slots.append(SlotView(rank, self.plan.simulated, figures))
+                slots.append(SlotView(rank, self.plan.simulated, figures, own))
         return slots
 
 

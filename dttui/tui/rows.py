@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dtagent.protocol.events import NodeStanding
-from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of
-from dtagent.protocol.telemetry import GpuSample, HostSample
+from dtagent.protocol.metric_fields import MIB, PERCENT, Declared, aggregated, cells_of, figures_of
+from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.agent_words import agent_text
 from dttui.app import EnvironmentState, environment_state_name
@@ -23,8 +23,6 @@ from dttui.tui.words import StateWord
 from dttui.words import without_log_head
 
 if TYPE_CHECKING:
-    from dtagent.protocol.telemetry import HostSample
-
     from dttui.app import EnvironmentStatus
     from dttui.jobs import NodeView
 
@@ -241,16 +239,17 @@ def node_row(
     ranks = node.ranks
     silence = None if is_over else node.silence_s(now)
     has_ended = is_over or node.is_over
+    shows_readings = not has_ended and not node.is_unseen
     slots = [
         SlotCell(
             rank=slot.rank,
             load=None if (load := slot.figures.get("utilization_percent")) is None else load / 100,
-            texts=tuple(_figure(item, slot.figures.get(name)) for name, item in cells_of(GpuSample).items()),
+            texts=(*_figures(GpuSample, slot.figures), *_figures(RankSample, slot.process_figures)),
             error=line(agent_text(slot.error, slot.error_notice)),
         )
         for slot in node.slots(job_id)
     ]
-    if has_ended or node.is_unseen:
+    if not shows_readings:
         failed = dict.fromkeys(slot.rank for slot in slots if slot.rank in failed_ranks)
         slots = [SlotCell(rank, None, (), "") for rank in failed]
     slots = [replace(slot, error=_("failed")) if slot.rank in failed_ranks else slot for slot in slots]
@@ -271,7 +270,13 @@ def node_row(
         note=note,
         labels=(_("util"), _("mem")) if node.gpu_ids else (_("cpu"), _("RAM")),
         slots=tuple(slots),
+        figures=_figures(HostSample, figures_of(node.sample)) if node.sample and shows_readings else (),
     )
+
+
+def _figures(kind: type, values: Mapping[str, float | None]) -> tuple[str, ...]:
+    """Return the readings of a kind of sample that have a place in cells and rows, always as many."""
+    return tuple(_figure(item, values.get(name)) for name, item in cells_of(kind).items())
 
 
 def _figure(declared: Declared, value: float | None) -> str:
@@ -279,7 +284,9 @@ def _figure(declared: Declared, value: float | None) -> str:
     if value is None:
         return ""
     text = f"{value:.0f}{declared.unit.symbol}"
-    if declared.unit == MIB:
+    if declared.unit.symbol == "" or declared.unit.symbol.endswith("/s"):
+        text = f"{words.rate(value)}{declared.unit.symbol}"
+    elif declared.unit == MIB:
         text = words.mebibytes(int(value))
     elif declared.unit == PERCENT:
         text = f"{min(value / 100, 99.99):.0%}"
@@ -304,6 +311,7 @@ def _usage(sample: HostSample) -> str:
         pieces.append(_("memory {used} of {total}").format(used=used, total=total))
     if sample.disk_free_mib is not None:
         pieces.append(_("disk free {size}").format(size=words.mebibytes(sample.disk_free_mib)))
+    pieces += filter(None, _figures(HostSample, figures_of(sample)))
     if sample.ranks:
         pieces.append(_("jobs: {jobs}").format(jobs=", ".join(line(job) for job in sample.ranks)))
     return " · ".join(pieces)

@@ -22,7 +22,15 @@ from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("A framework", "A verb", "A check of the preflight", "A screen", "A cause of a failure", "A metric")
+KINDS = (
+    "A framework",
+    "A verb",
+    "A check of the preflight",
+    "A screen",
+    "A cause of a failure",
+    "A metric",
+    "A metric of a host",
+)
 MOST_FILES = 3
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
 OF_ALL_FRAMEWORKS = (
@@ -213,7 +221,7 @@ def test_an_added_cause_is_diagnosed_from_a_log(run: Run, tmp_path: Path) -> Non
     assert f"protobuf on {ONE} is newer than the code that was generated for it." in told.stdout, told.stderr
 
 
-def test_an_added_metric_is_in_the_agents_prometheus_text_and_an_alert_may_wait_for_it(
+def test_added_metrics_are_in_the_agents_prometheus_text_and_an_alert_may_wait_for_them(
     run: Run, nvml_stub: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
     driver = nvml_stub(gpus=2, settings={"fan": 45, "fan.1": 80})
@@ -223,7 +231,11 @@ def test_an_added_metric_is_in_the_agents_prometheus_text_and_an_alert_may_wait_
     assert speeds == [("0", "0.45"), ("1", "0.8")], told.stdout + told.stderr
     shown = run("dtagent", "top", environment=environment)
     assert re.findall(r"fan \d+%", shown.stdout) == ["fan 45%", "fan 80%"], shown.stdout + shown.stderr
-    alerts = {"alerts": [{"metric": "gpu.fan > 90 for 10m"}]}
+    assert re.search(r"^dtagent_memory_major_faults_per_second [\d.]+$", told.stdout, re.MULTILINE), told.stdout
+    assert re.search(r"^ host +faults [\d.]+/s$", shown.stdout, re.MULTILINE), shown.stdout
+    alerts = {"alerts": [{"metric": "gpu.fan > 90 for 10m"}, {"metric": "host.major_faults > 1000"}]}
     job = write_job(tmp_path, {ONE: 1}, framework="command", run={"command": ["true"]}, monitoring=alerts)
     assert run("dttui", "validate", job).returncode == 0
-    assert "gpu.fan" in dttui("validate", job).stderr  # The tree itself does not know it.
+    unknown = dttui("validate", job).stderr  # The tree itself does not know them.
+    assert "gpu.fan" in unknown
+    assert "host.major_faults" in unknown

@@ -85,8 +85,8 @@ class JobWriter:
         """One node came to a state."""
         self._log.add(EventKind.NODE_STATE, message, attempt=0, node=name, data={"state": state, **data})
 
-    def samples(self, load: int, *, ago_s: float = 0.0, **more: Any) -> None:
-        """All nodes were read, so long ago, and of each GPU `more` than is usual."""
+    def samples(self, load: int, *, ago_s: float = 0.0, host: dict[str, Any] | None = None, **more: Any) -> None:
+        """All nodes were read, so long ago, and of each host and GPU `more` than is usual."""
         self._seq += 1
         for node in self.plan.nodes:
             ranks = [
@@ -98,7 +98,8 @@ class JobWriter:
                 for i in range(node.cuda_slots)
             ]
             now, jobs_there = time.time() - ago_s, {self.job_id: ranks}
-            reading = HostSample(self._seq, now, float(load), memory_total_mib=500_000, gpus=gpus, ranks=jobs_there)
+            of_host = {"memory_total_mib": 500_000, "gpus": gpus, "ranks": jobs_there, **(host or {})}
+            reading = HostSample(self._seq, now, float(load), **of_host)
             append_line(self.directory.samples(node.name), json.dumps(to_wire(reading)))
 
     def metrics(self, steps: int) -> None:

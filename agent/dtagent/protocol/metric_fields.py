@@ -40,6 +40,8 @@ WATT = Unit("W")
 MHZ = Unit("MHz", factor=1_000_000)
 MIB = Unit("MiB", factor=1024**2, alert_symbol="GB", alert_divisor=1e9)
 BYTES_PER_S = Unit("B/s")
+PER_S = Unit("/s")
+"""Of what is counted, such as packets."""
 TOKENS_PER_S = Unit("tok/s")
 SAMPLES_PER_S = Unit("samples/s")
 STEPS_PER_S = Unit("steps/s")
@@ -69,7 +71,8 @@ class Declared(NamedTuple):
     aggregation: Callable[[Sequence[float]], float] = max
     """What stands for several GPUs."""
     cell: str | None = None
-    """What stands before the figure in a rank's cell, maybe nothing; `None` where it has no place there."""
+    """What stands before the figure, maybe nothing: of a GPU or rank in the rank's cell, of a host in its row. `None`
+    where it has no place there."""
     watched: bool = False
     """Whether clients ask for it though nothing of that needs it."""
     label: str | None = None
@@ -131,8 +134,14 @@ def alerts_of(kind: type) -> dict[str, tuple[str, Declared]]:
 
 
 def cells_of(kind: type) -> dict[str, Declared]:
-    """Return the metrics that have a place in a rank's cell, by field: load and memory first."""
+    """Return the metrics that have a place in a cell or row, by field: of a GPU load and memory first."""
     return {name: item for name, item in metrics_of(kind).items() if item.cell is not None}
+
+
+def figures_of(sample: Any) -> dict[str, Any]:
+    """Return what a cell or a row shows of a sample, by field."""
+    kind: type = type(sample)
+    return {name: getattr(sample, name) for name in cells_of(kind)}
 
 
 def plotted_of(kind: type) -> dict[str, Declared]:

@@ -93,7 +93,7 @@ class HostReader:
             network_transmit_bytes_per_s=dict(transmit),
             network_errors=errors,
             rdma=self._rated(self._rdma, now) or None,
-            oom_kills=or_none(self._oom_kills),
+            oom_kills=or_none(lambda: self._events_since_start(b"oom_kill")),
             gpus=gpus,
             ranks=self._ranks.read(processes, now),
         )
@@ -125,11 +125,11 @@ class HostReader:
                 found[name.decode()] = int(value.split()[0]) // (MIB // KIB)
         return found
 
-    def _oom_kills(self) -> int | None:
+    def _events_since_start(self, name: bytes) -> int | None:
         if self._events is None:
             return None
-        _before, name, rest = self._events.read().partition(b"\noom_kill ")
-        return int(rest.partition(b"\n")[0]) if name else None
+        _before, found, rest = self._events.read().partition(b"\n%s " % name)
+        return int(rest.partition(b"\n")[0]) if found else None
 
     def _rated(self, devices: DiskRates | RdmaRates | None, now: float) -> list[DeviceRate] | None:
         return None if devices is None else or_none(lambda: devices.read(now))

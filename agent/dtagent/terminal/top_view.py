@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from dtagent.protocol.facts import HostFacts
-from dtagent.protocol.metric_fields import cells_of
+from dtagent.protocol.metric_fields import BYTES_PER_S, cells_of
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuSample, HostSample, RankSample
 from dtagent.terminal.amounts import size, span
 from dtagent.terminal.terminal_text import (
@@ -116,6 +116,8 @@ def _host(sample: HostSample, bar_cells: int, interface: str | None) -> list[Lin
     flows = [*_flows(network, "interfaces", "↓", "↑"), *_flows(sample.rdma or [], "RDMA ports", "↓", "↑")]
     if flows:
         lines.append([Piece(" net    ", CYAN), *_spaced(flows)])
+    if figures := _figures(sample):
+        lines.append([Piece(" host   ", CYAN), *_spaced(figures)])
     return lines
 
 
@@ -201,9 +203,19 @@ def _notes(gpu: GpuSample) -> list[Piece]:
     found += [Piece(reason, YELLOW) for reason in gpu.throttle_reasons or ()]
     if gpu.mig_enabled:
         found.append(Piece(f"MIG, {len(gpu.mig_instances or [])} instances", DIM))
-    for name, item in cells_of(GpuSample).items():
-        if item.cell and getattr(gpu, name) is not None:  # Those without a name have a column.
-            found.append(Piece(f"{item.cell} {getattr(gpu, name):.0f}{item.unit.symbol}", DIM))
+    return [*found, *_figures(gpu)]
+
+
+def _figures(sample: HostSample | GpuSample) -> list[Piece]:
+    """Return what is declared to be shown of a sample, after its name; what has none has a column."""
+    kind: type = type(sample)
+    found = []
+    for name, item in cells_of(kind).items():
+        value = getattr(sample, name)
+        if item.cell and value is not None:
+            number = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+            text = f"{_bytes(value)}/s" if item.unit == BYTES_PER_S else f"{number}{item.unit.symbol}"
+            found.append(Piece(f"{item.cell} {text}", DIM))
     return found
 
 

@@ -254,7 +254,8 @@ class AlertWatch:
                 where = msg("GPU {gpu} on {host}", gpu=gpu, host=node)
             elif rank is None:
                 where = msg("host {host}", host=node)
-            number = f"{value:.4g}{' ' * bool(condition.unit)}{condition.unit}"
+            space = "" if condition.unit.startswith("/") else " "
+            number = f"{value:.4g}{space}{condition.unit}".rstrip()
             message = msg("{alert}: {value}, {where}", alert=rule.title, value=number, where=where)
             self._tell(rule, message, node, rank, metric=condition.metric, value=value,
                        threshold=condition.threshold, gpu=gpu, step=step)  # fmt: skip

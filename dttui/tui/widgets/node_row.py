@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, replace
+from itertools import accumulate, zip_longest
 
 from rich.cells import cell_len
 
@@ -52,6 +52,8 @@ class NodeRow:
     """What load and memory are of."""
     slots: tuple[SlotCell, ...]
     """Ranks that there is something to show of."""
+    figures: tuple[str, ...] = ()
+    """What the host itself reads; each empty where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,15 @@ class Grid:
     """What stands over load and memory; `None` where nothing was read."""
     most_slots: int
     """Of a row."""
+    figures: tuple[int, ...] = ()
+    """Widths of what hosts read, the first of them for which there is room; 0 where no host has it."""
 
     @classmethod
     def for_rows(cls, rows: tuple[NodeRow, ...], width: int) -> Grid:
         """Return the widths that these rows need."""
         slots = [slot for row in rows for slot in row.slots]
         labels = {row.labels for row in rows if any(not slot.is_blank for slot in row.slots)}
-        return cls(
+        grid = cls(
             width=width,
             name=min(max((cell_len(row.name) for row in rows), default=0), 30),
             state=max((cell_len(str(row.state)) for row in rows), default=0),
@@ -86,11 +90,21 @@ class Grid:
             labels=labels.pop() if len(labels) == 1 else (_("load"), _("mem")) if labels else None,
             most_slots=max((len(row.slots) for row in rows), default=0),
         )
+        columns = zip_longest(*(row.figures for row in rows), fillvalue="")
+        widths = [max(map(cell_len, column)) for column in columns]
+        room = width - grid.head - (grid.cell if width >= NARROW else 0)
+        ends = accumulate(size + GAP if size else 0 for size in widths)
+        return replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= room))
+
+    @property
+    def head(self) -> int:
+        """Width of what stands first in a row: its name, state and ranks."""
+        return 3 + self.name + self.state + self.ranks + 3 * GAP
 
     @property
     def indent(self) -> int:
         """Where cells begin."""
-        return INDENT if self.width < NARROW else 3 + self.name + self.state + self.ranks + 3 * GAP
+        return INDENT if self.width < NARROW else self.head + sum(size + GAP for size in self.figures if size)
 
     @property
     def cell(self) -> int:
@@ -127,6 +141,9 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
     if row.note:
         used = sum(cell_len(text) for text, _part in head)
         head.append((fit(row.note, min(cell_len(row.note), grid.width - used)), Part.PLAIN))
+    else:
+        figures = zip((*row.figures, *[""] * len(grid.figures)), grid.figures, strict=False)
+        head += [(fit(text, size) + " " * GAP, Part.PLAIN) for text, size in figures if size]
     slots = [
         [piece for slot in row.slots[start : start + grid.cells_a_line] for piece in _cell(slot, grid)]
         for start in range(0, len(row.slots), grid.cells_a_line)
