@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dttui.errors import HostError
     from dttui.export.rendered import Rendered
     from dttui.fleet.deployment.deploy import Deployment as Deployment
-    from dttui.fleet.deployment.remove import Removal as Removal
+    from dttui.fleet.deployment.remove import AgentRemoval as AgentRemoval
     from dttui.fleet.deployment.status import AgentStatus as AgentStatus
     from dttui.fleet.live import EnvironmentStatus as EnvironmentStatus
     from dttui.fleet.live import Fleet as Fleet
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dttui.jobs.board import Board, Changed
     from dttui.jobs.directory import JobDirectory
     from dttui.jobs.following import JobFollower
-    from dttui.jobs.removal import Removal as JobRemoval
+    from dttui.jobs.removal import RemovableJob as RemovableJob
     from dttui.jobs.view import JobView
     from dttui.launch.control import ControllerClient as ControllerClient
     from dttui.launch.starting import SpareController as SpareController
@@ -234,7 +234,7 @@ class App:
         jobs: bool,
         checkpoints: bool,
         on_progress: Callable[[str, str], None],
-    ) -> list[Removal | HostError]:
+    ) -> list[AgentRemoval | HostError]:
         """Remove the agent from hosts, and return what became of each; see `remove_all`."""
         from dttui.fleet.deployment.remove import remove_all
 
@@ -422,7 +422,7 @@ class App:
         return diagnose(read_evidence(directory, view))
 
     @_for_caller
-    def remove(self, removal: JobRemoval) -> None:
+    def remove(self, removal: RemovableJob) -> None:
         """Take a job that is over off this login node. Raises UsageError where that cannot be."""
         from dttui.jobs.removal import remove
 

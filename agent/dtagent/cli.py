@@ -6,7 +6,7 @@ import os
 import sys
 
 from dtagent import __version__
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.names import default_root
 from dtagent.protocol.places import usual_root
 from dtagent.protocol.said import Said, notice_line
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
                 os.path.abspath(root), ["--idle-exit", options["--idle-exit"]] if "--idle-exit" in options else []
             )
         return _run(arguments)
-    except AgentError as error:
+    except DtagentError as error:
         _tell(error.said, arguments)
         return 1
     except KeyboardInterrupt:
@@ -97,7 +97,7 @@ def _run(arguments: list[str]) -> int:
 
         return supervisor.main(options.directory, *options.descriptors)
     if sys.stdout is None:
-        raise AgentError("stdout is closed")
+        raise DtagentError("stdout is closed")
     status = _show(options, root)
     sys.stdout.flush()  # Here it can still be told that there is no room.
     return status

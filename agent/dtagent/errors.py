@@ -1,6 +1,6 @@
 """Errors the agent raises on purpose; each becomes a JSON-RPC error or a line on stderr.
 
-AgentError
+DtagentError
 ├── RootError        the state directory cannot be used
 └── RpcError         a call that is answered with an error; carries its code
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dtagent.protocol.rpc import ErrorCode
 
 
-class AgentError(Exception):
+class DtagentError(Exception):
     """Base of all; the message says what, and what to do where something can be done."""
 
     @property
@@ -25,14 +25,14 @@ class AgentError(Exception):
         return self.args[0] if self.args and isinstance(self.args[0], Said) else Said(str(self))
 
 
-class RootError(AgentError):
+class RootError(DtagentError):
     """The state directory is on a network file system, not ours, or open to others."""
 
     def __init__(self, said: Said) -> None:
         super().__init__(said)
 
 
-class RpcError(AgentError):
+class RpcError(DtagentError):
     """A call that cannot be carried out; `data` is what a program makes of it, such as the versions spoken here.
 
     The code of what is said goes along in it, as `notice`.

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.locations import make_private, own_python, write_atomic
 from dtagent.names import ALREADY_RUNNING, ERROR_LOG
 from dtagent.protocol.places import usual_root
@@ -29,7 +29,7 @@ _OF_THE_SESSION = ("SSH_", "XDG_SESSION_", "XDG_SEAT", "XDG_VTNR", "DBUS_SESSION
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class UnitError(AgentError):
+class UnitError(DtagentError):
     """systemd would not start it."""
 
 

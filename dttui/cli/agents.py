@@ -12,7 +12,7 @@ from typing import Any
 
 import dtagent
 
-from dttui.app import AgentStatus, App, Deployment, Removal
+from dttui.app import AgentRemoval, AgentStatus, App, Deployment
 from dttui.cli.printing import Printer, one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
@@ -33,7 +33,7 @@ async def agents(options: Namespace) -> int:
     prompter = TerminalPrompter()
     if options.action == "remove" and environments and not options.yes:
         await _confirm_removal(prompter, environments, options)
-    results: Sequence[Deployment | AgentStatus | Removal | HostError]
+    results: Sequence[Deployment | AgentStatus | AgentRemoval | HostError]
     async with App() as app:
         if options.action == "status":
             results = await app.agents(environments, prompter, Printer(options.output).waits)
@@ -76,7 +76,7 @@ async def _confirm_removal(prompter: TerminalPrompter, environments: Sequence[En
 
 def _print(
     environments: Sequence[Environment],
-    results: Sequence[Deployment | AgentStatus | Removal | HostError],
+    results: Sequence[Deployment | AgentStatus | AgentRemoval | HostError],
     action: str,
     output: str,
 ) -> None:
@@ -101,7 +101,7 @@ def _print(
     print(f"{total}: " + " · ".join(f"{count} {name}" for name, count in counts.items()))
 
 
-def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
+def _columns(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[str]:
     """Return the cells behind host and outcome; of an error and of a removal the note alone."""
     if isinstance(item, HostError):
         return [one_line(item.message.removeprefix(f"{item.host}: "))]
@@ -113,7 +113,7 @@ def _columns(item: Deployment | AgentStatus | Removal | HostError) -> list[str]:
             running = _("jobs that go on under the version before: {jobs}")
             notes.append(running.format(jobs=listed(item.running, MAX_NAMES)))
         return [item.version, one_line(", ".join(notes))]
-    if isinstance(item, Removal):
+    if isinstance(item, AgentRemoval):
         notes = []
         if item.stopped:
             notes.append(_("stopped: {jobs}").format(jobs=listed(item.stopped, MAX_NAMES)))
@@ -174,7 +174,7 @@ def _status_columns(item: AgentStatus) -> list[str]:
     return [version, clean(seen.agent_python or "–"), daemon, ", ".join(told) or "–", one_line("; ".join(notes))]
 
 
-def _document(name: str, item: Deployment | AgentStatus | Removal | HostError) -> dict[str, Any]:
+def _document(name: str, item: Deployment | AgentStatus | AgentRemoval | HostError) -> dict[str, Any]:
     if isinstance(item, AgentStatus):
         return {**item.document(), "host": name}
     if isinstance(item, HostError):
@@ -182,13 +182,13 @@ def _document(name: str, item: Deployment | AgentStatus | Removal | HostError) -
     return {**asdict(item), "outcome": _outcome(item)}
 
 
-def _outcome(item: Deployment | AgentStatus | Removal | HostError) -> str:
+def _outcome(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
     """Return the word of the data: what became of a host."""
     if isinstance(item, AgentStatus):
         return item.state
     if isinstance(item, Deployment):
         return item.outcome.value
-    if isinstance(item, Removal):
+    if isinstance(item, AgentRemoval):
         return item.outcome
     if isinstance(item, (RefusedError, *REFUSALS)):
         return "refused"

@@ -23,7 +23,7 @@ from dttui.spec import Severity, text_width
 from dttui.words import listed, state_name, told_node_state, told_state
 
 if TYPE_CHECKING:
-    from dttui.diagnosis import Diagnosis, Section
+    from dttui.diagnosis import Diagnosis, ReportSection
     from dttui.jobs import JobDirectory, JobView
     from dttui.spec import Finding
 
@@ -269,7 +269,7 @@ def failure_text(view: JobView, directory: JobDirectory) -> str:
     return sections_text(short_sections(found)) + f"{more}\n"
 
 
-def sections_text(parts: Iterable[Section]) -> str:
+def sections_text(parts: Iterable[ReportSection]) -> str:
     """Return the sections of a diagnosis as lines."""
     from dttui.diagnosis import Kind
 

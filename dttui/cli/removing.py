@@ -38,7 +38,7 @@ async def remove_jobs(options: Namespace) -> int:
         if not options.yes and not await TerminalPrompter().confirm(_question(found)):
             raise CancelledError(_("nothing was removed"))
     app = App()
-    removed: list[removal.Removal] = []
+    removed: list[removal.RemovableJob] = []
     try:
         for item in found:
             app.remove(item)
@@ -48,7 +48,7 @@ async def remove_jobs(options: Namespace) -> int:
     return ExitCode.OK
 
 
-def _show(found: Sequence[removal.Removal]) -> None:
+def _show(found: Sequence[removal.RemovableJob]) -> None:
     """Tell on standard error what is to go: standard output has what went."""
     rows = []
     for item in found:
@@ -61,7 +61,7 @@ def _show(found: Sequence[removal.Removal]) -> None:
             sys.stderr.write(one_line(told.format(id=item.job.job_id, hosts=listed(item.lost, MAX_NAMES))) + "\n")
 
 
-def _question(found: Sequence[removal.Removal]) -> str:
+def _question(found: Sequence[removal.RemovableJob]) -> str:
     size = size_text(sum(item.size_bytes for item in found))
     question = ngettext(
         "Remove {count} job from this login node: its logs, events and telemetry, {size}.",
@@ -71,7 +71,7 @@ def _question(found: Sequence[removal.Removal]) -> str:
     return question + "\n" + _("What is on the hosts stays there, checkpoints too.")
 
 
-def _print(removed: Sequence[removal.Removal], output: str) -> None:
+def _print(removed: Sequence[removal.RemovableJob], output: str) -> None:
     if output != "human":
         rows = [{"job_id": item.job.job_id, "freed_bytes": item.size_bytes} for item in removed]
         print_rows(rows, output)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from dttui.diagnosis.models import Diagnosis as Diagnosis
     from dttui.diagnosis.report import Kind as Kind
     from dttui.diagnosis.report import Line as Line
-    from dttui.diagnosis.report import Section as Section
+    from dttui.diagnosis.report import ReportSection as ReportSection
     from dttui.diagnosis.report import sections as sections
     from dttui.diagnosis.report import short_sections as short_sections
 

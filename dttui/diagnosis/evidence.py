@@ -24,7 +24,7 @@ from dttui.diagnosis.refused import added_arguments
 from dttui.diagnosis.rounds import Rounds, rounds_of
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.checks import Check, CheckStatus
-from dttui.jobs.following import LineReader
+from dttui.jobs.following import GrowingFile
 from dttui.jobs.log_marks import retold
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.sparse_files import last_hole_end
@@ -311,7 +311,7 @@ def _ranks(nodes: Mapping[str, NodeView]) -> Iterator[tuple[str, int]]:
 
 def _readings(path: Path, offset_s: float) -> list[HostSample]:
     samples = []
-    for line in LineReader(path, last_bytes=SAMPLE_BYTES).read():
+    for line in GrowingFile(path, last_bytes=SAMPLE_BYTES).read():
         with contextlib.suppress(ValidationError):
             sample = _SAMPLE.validate_json(line)
             samples.append(replace(sample, time=sample.time - offset_s))

@@ -51,21 +51,21 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """Some lines under a heading; the first has none."""
 
     heading: str
     lines: tuple[Line, ...]
 
 
-def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
+def sections(diagnosis: Diagnosis) -> tuple[ReportSection, ...]:
     """Return all there is to say, in the order in which a person reads it."""
     parts = [_opening(diagnosis), *_findings(diagnosis), _advice(diagnosis), *_first(diagnosis)]
     parts += [*_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis)]
     return tuple(part for part in parts if part.lines)
 
 
-def short_sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
+def short_sections(diagnosis: Diagnosis) -> tuple[ReportSection, ...]:
     """Return what the end of a followed job says of a failure; nothing where nothing failed."""
     if diagnosis.cause is None or diagnosis.evidence.state in (JobState.SUCCEEDED, JobState.CANCELLED):
         return ()
@@ -75,11 +75,11 @@ def short_sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
         texts = _traceback(first) or [line.text for line in first.failure.lines]
         quoted = [Line(text, Kind.QUOTE) for text in texts[-SHORT_TRACEBACK:]]
     opening = _opening(diagnosis)
-    parts = [Section("", (*opening.lines[:2], *quoted)), *_also(diagnosis, SHORT_ALSO), _advice(diagnosis)]
+    parts = [ReportSection("", (*opening.lines[:2], *quoted)), *_also(diagnosis, SHORT_ALSO), _advice(diagnosis)]
     return tuple(part for part in parts if part.lines)
 
 
-def _opening(diagnosis: Diagnosis) -> Section:
+def _opening(diagnosis: Diagnosis) -> ReportSection:
     evidence, cause, first = diagnosis.evidence, diagnosis.cause, diagnosis.first
     lines = []
     if first is not None or evidence.state is JobState.FAILED:
@@ -95,7 +95,7 @@ def _opening(diagnosis: Diagnosis) -> Section:
         words = _("{count} of {size} ranks failed for the same reason.").format(count=diagnosis.same, size=size)
         lines.append(Line(words))
     lines += [Line(text) for text in _standing(diagnosis)]
-    return Section("", tuple(lines))
+    return ReportSection("", tuple(lines))
 
 
 def _evidence_words(line: LogLine, said: str) -> str:
@@ -206,7 +206,7 @@ def signal_name(number: int) -> str:
     return known.get(number, str(number))
 
 
-def _first(diagnosis: Diagnosis) -> list[Section]:
+def _first(diagnosis: Diagnosis) -> list[ReportSection]:
     first = diagnosis.first
     if first is None:
         return []
@@ -215,13 +215,13 @@ def _first(diagnosis: Diagnosis) -> list[Section]:
     error = failure.error or ""
     trace = _traceback(first)
     if error.strip() and not trace and error not in failure.message and not error.startswith("SystemExit"):
-        parts.append(Section(_("Error"), _quotes(error.splitlines()[-MOST_LAST_LINES:])))
+        parts.append(ReportSection(_("Error"), _quotes(error.splitlines()[-MOST_LAST_LINES:])))
     if trace:
-        parts.append(Section(_("Traceback"), _quotes(trace)))
+        parts.append(ReportSection(_("Traceback"), _quotes(trace)))
     last = _last_lines(failure.lines, (failure.traceback or "").rstrip().splitlines())
     if last:
         heading = _("Its last lines, from {place}").format(place=last[0].place)
-        parts.append(Section(heading, tuple(Line(line.text, Kind.MUTED) for line in last)))
+        parts.append(ReportSection(heading, tuple(Line(line.text, Kind.MUTED) for line in last)))
     return parts
 
 
@@ -251,7 +251,7 @@ def _without(lines: Sequence[LogLine], shown: Sequence[str]) -> list[LogLine]:
     return list(lines)
 
 
-def _findings(diagnosis: Diagnosis) -> list[Section]:
+def _findings(diagnosis: Diagnosis) -> list[ReportSection]:
     """Return what stood in the way of a job that failed before any rank did."""
     if diagnosis.first is not None or diagnosis.evidence.state is not JobState.FAILED:
         return []
@@ -262,10 +262,10 @@ def _findings(diagnosis: Diagnosis) -> list[Section]:
     for node in diagnosis.evidence.nodes:
         if node.message and node.state.is_bad:
             lines.append(Line(f"{node.name}: {node.message}"))
-    return [Section("", tuple(lines)), *_launchers(diagnosis)]
+    return [ReportSection("", tuple(lines)), *_launchers(diagnosis)]
 
 
-def _launchers(diagnosis: Diagnosis) -> list[Section]:
+def _launchers(diagnosis: Diagnosis) -> list[ReportSection]:
     """Return what the launchers last said of the nodes that missed the rendezvous."""
     cause, rendezvous = diagnosis.cause, diagnosis.evidence.rendezvous
     if cause is None or cause.code != "rendezvous-timeout" or rendezvous is None:
@@ -276,15 +276,15 @@ def _launchers(diagnosis: Diagnosis) -> list[Section]:
         last = [line for line in node.launcher if line.text.strip()][-MOST_LAST_LINES:]
         if node.name in absent and len(last) > 1:  # A single one is told with the cause.
             heading = _("Its last lines, from {place}").format(place=last[0].place)
-            parts.append(Section(heading, tuple(Line(line.text, Kind.MUTED) for line in last)))
+            parts.append(ReportSection(heading, tuple(Line(line.text, Kind.MUTED) for line in last)))
     return parts[:MOST_NAMED]
 
 
-def _advice(diagnosis: Diagnosis) -> Section:
-    return Section(_("What to try"), tuple(Line(text, Kind.ADVICE) for text in diagnosis.advice))
+def _advice(diagnosis: Diagnosis) -> ReportSection:
+    return ReportSection(_("What to try"), tuple(Line(text, Kind.ADVICE) for text in diagnosis.advice))
 
 
-def _also(diagnosis: Diagnosis, most: int) -> list[Section]:
+def _also(diagnosis: Diagnosis, most: int) -> list[ReportSection]:
     lost = _("Lost, and the job went on without")
     rest = _("Ended otherwise")
     if diagnosis.first is not None:
@@ -292,7 +292,7 @@ def _also(diagnosis: Diagnosis, most: int) -> list[Section]:
     return [_listed(lost, diagnosis.lost_before, most), _listed(rest, diagnosis.failed_after, most)]
 
 
-def _listed(heading: str, found: Sequence[Explained], most: int) -> Section:
+def _listed(heading: str, found: Sequence[Explained], most: int) -> ReportSection:
     lines = []
     for item in found[:most]:
         moment = time.strftime("%H:%M:%S", time.localtime(item.failure.time)) if item.failure.time else "–"
@@ -300,7 +300,7 @@ def _listed(heading: str, found: Sequence[Explained], most: int) -> Section:
             Line(f"{moment}  {_consequence_words(item) if item.cause.is_consequence else item.failure.message}")
         )
     lines += _rest(len(found), most)
-    return Section(heading, tuple(lines))
+    return ReportSection(heading, tuple(lines))
 
 
 def _consequence_words(item: Explained) -> str:
@@ -314,17 +314,17 @@ def _consequence_words(item: Explained) -> str:
     return _("{who}, {ending}, a consequence: {words}").format(who=who, ending=how, words=item.cause.words)
 
 
-def _before(diagnosis: Diagnosis) -> Section:
+def _before(diagnosis: Diagnosis) -> ReportSection:
     before = diagnosis.before
     if before is None or diagnosis.first is None:
-        return Section("", ())
+        return ReportSection("", ())
     lines = [Line(text) for text in (*_gpu_words(before.gpu), *_host_words(before))]
     count = ngettext("{count} reading", "{count} readings", before.samples).format(count=before.samples)
     if before.age_s is not None:
         told = _("{count}, the last {seconds:.1f} s before it").format(count=count, seconds=before.age_s)
         lines.append(Line(told, Kind.MUTED))
     heading = _("On {host} in the {seconds} s before").format(host=diagnosis.first.failure.node, seconds=int(WINDOW_S))
-    return Section(heading, tuple(lines))
+    return ReportSection(heading, tuple(lines))
 
 
 def _gpu_words(gpu: GpuBefore | None) -> list[str]:
@@ -382,7 +382,7 @@ def _host_words(before: Before) -> list[str]:
     return lines
 
 
-def _others(diagnosis: Diagnosis) -> Section:
+def _others(diagnosis: Diagnosis) -> ReportSection:
     lines = []
     shown = diagnosis.others[:MOST_OTHERS]
     for other in shown:
@@ -390,7 +390,7 @@ def _others(diagnosis: Diagnosis) -> Section:
         if other.last_line is not None and other.doing is not Doing.FAILED:
             lines.append(Line(f"    {other.last_line.text}", Kind.MUTED))
     lines += _rest(len(diagnosis.others), MOST_OTHERS)
-    return Section(_("The other ranks") if diagnosis.first is not None else _("The ranks"), tuple(lines))
+    return ReportSection(_("The other ranks") if diagnosis.first is not None else _("The ranks"), tuple(lines))
 
 
 def _other_words(other: Other, *, is_over: bool) -> str:

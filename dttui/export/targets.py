@@ -31,7 +31,7 @@ def _refuse_elastic(export: Export) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class Target:
+class ExportTarget:
     """A way to run a job without dttui."""
 
     render: Callable[[Export], list[Rendered]]
@@ -40,14 +40,14 @@ class Target:
     """Returns what the files leave out of the job; with an error, none are written."""
 
 
-TARGETS: Mapping[str, Target] = {
-    "scripts": Target(render_scripts),
-    "slurm": Target(render_slurm, _refuse_elastic),
-    "kubernetes": Target(render_kubernetes, lambda export: [*check_kubernetes(export), *_refuse_elastic(export)]),
+TARGETS: Mapping[str, ExportTarget] = {
+    "scripts": ExportTarget(render_scripts),
+    "slurm": ExportTarget(render_slurm, _refuse_elastic),
+    "kubernetes": ExportTarget(render_kubernetes, lambda export: [*check_kubernetes(export), *_refuse_elastic(export)]),
 }
 
 
-def get_target(name: str) -> Target:
+def get_target(name: str) -> ExportTarget:
     """Return the target of that name. Raises UsageError where there is none."""
     if name not in TARGETS:
         listed = _("Targets there are: {names}.").format(names=", ".join(TARGETS))

@@ -11,7 +11,7 @@ from typing import Any
 from dttui.i18n import _
 from dttui.inventory.models import MAX_GPUS, Inventory
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, printable, shown
-from dttui.spec.yaml_source import Mark, Source, Value
+from dttui.spec.yaml_source import Mark, Value, YamlSource
 
 ALL = "all"
 """The group that every host is in."""
@@ -112,7 +112,7 @@ def to_inventory(said: AnsibleInventory) -> Inventory:
     try:
         from dttui.spec.document import validate  # Of an inventory of dttui's own, this is not read.
 
-        return validate(Source(name=said.name, data=root.data, lines=said.lines, _root=root), Inventory)
+        return validate(YamlSource(name=said.name, data=root.data, lines=said.lines, _root=root), Inventory)
     except DocumentError as error:
         raise DocumentError(
             replace(problem, path=_origin(problem.path, origins)) for problem in error.problems

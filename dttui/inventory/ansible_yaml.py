@@ -11,14 +11,14 @@ from dttui.inventory.ansible_ini import expand_host
 from dttui.inventory.models import Inventory
 from dttui.inventory.ranges import MAX_HOSTS, RangeError
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, shown
-from dttui.spec.yaml_source import Mark, Source
+from dttui.spec.yaml_source import Mark, YamlSource
 
 _KEYS = ("hosts", "children", "vars")
 _META = "_meta"
 """Where `ansible-inventory --list` puts the variables of hosts; it lists names instead of mapping them."""
 
 
-def is_ansible_yaml(source: Source) -> bool:
+def is_ansible_yaml(source: YamlSource) -> bool:
     """Whether a document is such an inventory: no key is one of ours, and groups say what Ansible's say."""
     data = source.data
     if not isinstance(data, dict) or not data or data.keys() & Inventory.model_fields.keys():
@@ -30,7 +30,7 @@ def is_ansible_yaml(source: Source) -> bool:
     )
 
 
-def parse_ansible_yaml(source: Source) -> AnsibleInventory:
+def parse_ansible_yaml(source: YamlSource) -> AnsibleInventory:
     """Return what such an inventory says. Raises DocumentError with every problem of it."""
     if "plugin" in source.data:
         message = _("this makes an inventory by a plugin of Ansible, which dttui does not run")
@@ -47,7 +47,7 @@ def parse_ansible_yaml(source: Source) -> AnsibleInventory:
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: YamlSource) -> None:
         self.said = AnsibleInventory(source.name, source.lines)
         self.problems: list[Problem] = []
         self._source = source

@@ -43,7 +43,7 @@ Version = tuple[int, int, int]
 """A file's inode, time and size: it is read again once one of them is another."""
 
 
-class LineReader:
+class GrowingFile:
     """Whole new lines of a file that grows."""
 
     def __init__(
@@ -156,7 +156,7 @@ class LineReader:
 def newest_line(path: Path) -> bytes | None:
     """Return the last complete line of a file, `None` where there is none."""
     for last_bytes in (NEWEST_BYTES, READ_BYTES):
-        if lines := LineReader(path, last_bytes=last_bytes).read():
+        if lines := GrowingFile(path, last_bytes=last_bytes).read():
             return lines[-1]
     return None
 
@@ -197,8 +197,8 @@ class JobFollower:
         """Of whom it reads for: the language in which events are told."""
         self._reads_samples = reads_samples
         self.view = JobView(directory.job_id)
-        self._events = LineReader(directory.events)
-        self._metrics = LineReader(directory.metrics)
+        self._events = GrowingFile(directory.events)
+        self._metrics = GrowingFile(directory.metrics)
         self._sample_versions: dict[str, Version] = {}
         self._plan_version: Version | None = None
         self._unwritten = Unwritten(directory.socket)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dttui.i18n import ngettext
 from dttui.jobs.directory import JobDirectory
-from dttui.jobs.following import LineReader, Version, version_of
+from dttui.jobs.following import GrowingFile, Version, version_of
 from dttui.jobs.log_marks import retold
 from dttui.redaction import NO_VALUES, Redaction
 from dttui.rpc.token_bucket import TokenBucket
@@ -78,7 +78,7 @@ class LogFollower:
         self._since = since
         self._redaction = redaction
         self._allowance = allowance
-        self._readers: dict[Path, LineReader] = {}
+        self._readers: dict[Path, GrowingFile] = {}
         self._versions: dict[Path, Version | None] = {}
         """How files were when nothing in them was new."""
 
@@ -111,7 +111,7 @@ class LogFollower:
             for path in _files(self._directory.logs(self.attempt, node)):
                 if self._takes(path.stem, path.suffix[1:]):
                     if path not in self._readers:
-                        self._readers[path] = LineReader(
+                        self._readers[path] = GrowingFile(
                             path, last_lines=self._last_lines, since=self._since, redaction=self._redaction
                         )
                     seen = self._versions.get(path)

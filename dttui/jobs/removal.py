@@ -22,7 +22,7 @@ _AWAY = ".removed-"
 
 
 @dataclass(frozen=True)
-class Removal:
+class RemovableJob:
     """A job that can be removed."""
 
     job: JobSummary
@@ -33,7 +33,7 @@ class Removal:
     """Nodes of which nobody knows what of the job runs there; without the directory nobody can look again."""
 
 
-def choose(names: Sequence[str], *, force: bool = False) -> list[Removal]:
+def choose(names: Sequence[str], *, force: bool = False) -> list[RemovableJob]:
     """Return the jobs that are named, each by what `jobs.find` takes.
 
     Args:
@@ -48,7 +48,7 @@ def choose(names: Sequence[str], *, force: bool = False) -> list[Removal]:
     return [_removal(directory, jobs.summarize(directory), force=force) for directory in directories.values()]
 
 
-def choose_finished(*, before: float | None = None, keep: int = 0) -> list[Removal]:
+def choose_finished(*, before: float | None = None, keep: int = 0) -> list[RemovableJob]:
     """Return the jobs that are over, without the newest ones.
 
     Args:
@@ -65,7 +65,7 @@ def choose_finished(*, before: float | None = None, keep: int = 0) -> list[Remov
     ]
 
 
-def remove(removal: Removal) -> None:
+def remove(removal: RemovableJob) -> None:
     """Remove a job's directory.
 
     Raises:
@@ -90,7 +90,7 @@ def remove(removal: Removal) -> None:
         ) from error
 
 
-def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -> Removal:
+def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -> RemovableJob:
     if directory.has_controller():
         raise _runs(job.job_id)
     if not job.state.is_final and not force:
@@ -101,7 +101,7 @@ def _removal(directory: JobDirectory, job: JobSummary, *, force: bool = False) -
             ),
         )
     hosts = tuple(lost_nodes(directory.read_events(EventKind.NODE_STATE))) if job.state is JobState.FAILED else ()
-    return Removal(job, directory, _size_bytes(directory.path), hosts)
+    return RemovableJob(job, directory, _size_bytes(directory.path), hosts)
 
 
 def _runs(job_id: str) -> UsageError:

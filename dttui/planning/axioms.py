@@ -14,7 +14,7 @@ from dttui.planning.cost.layout import faults
 from dttui.planning.cost.links import describe_link
 from dttui.planning.cost.step_time import step_time
 from dttui.planning.costing import Costing
-from dttui.planning.formal import CommunicationPattern, Formal, Parallelism, System
+from dttui.planning.formal import CommunicationTerms, Formal, Parallelism, System
 from dttui.planning.roster import Member
 from dttui.spec.findings import Finding, Severity
 from dttui.spec.models import Job
@@ -43,7 +43,7 @@ def formalise(job: Job, members: Sequence[Member], backend: str, costing: Costin
             strategy=degrees,
             topology=topology or (_chosen(costing, "all_reduce") if costing is not None else None) or "ring",
         ),
-        communication=CommunicationPattern(
+        communication=CommunicationTerms(
             pattern="reduce_scatter" if layout is not None and layout.zero_stage >= 2 else "all_reduce",
             protocol=backend,
             bandwidth=link,

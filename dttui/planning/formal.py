@@ -33,7 +33,7 @@ class Parallelism(_Value):
     """Of the all-reduce: ring, tree or butterfly."""
 
 
-class CommunicationPattern(_Value):
+class CommunicationTerms(_Value):
     """C = (pattern, protocol, bandwidth)."""
 
     pattern: str
@@ -51,5 +51,5 @@ class Formal(_Value):
     """S."""
     parallelism: Parallelism
     """P."""
-    communication: CommunicationPattern
+    communication: CommunicationTerms
     """C."""

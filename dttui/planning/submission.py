@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dttui.inventory.models import Inventory
     from dttui.spec.findings import Finding
     from dttui.spec.models import Job
-    from dttui.spec.yaml_source import Source
+    from dttui.spec.yaml_source import YamlSource
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,5 @@ class Submission:
     """What that file says and the job has no place for, where it is of another form than a job file."""
     ignored: tuple[str, ...] = ()
     """Codes of errors that the preflight is to ignore."""
-    source: Source | None = None
+    source: YamlSource | None = None
     """What `text` was parsed to, where that is at hand."""

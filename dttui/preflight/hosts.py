@@ -40,7 +40,7 @@ _HELD_BACK = frozenset({"hardware slowdown", "hardware thermal slowdown", "power
 
 
 @dataclass(frozen=True)
-class Told:
+class HostAnswers:
     """What a host has said of itself so far; `None` for what it has not said yet."""
 
     node: PlannedNode
@@ -55,7 +55,7 @@ class Told:
     paths: PathsReply | None
 
 
-def judge_told(told: Told) -> dict[Check, Judgement]:
+def judge_told(told: HostAnswers) -> dict[Check, Judgement]:
     """Return what can be judged by now of what a host says of itself."""
     node, facts, sample, paths = told.node, told.facts, told.sample, told.paths
     found: dict[Check, Judgement] = {}

@@ -19,8 +19,8 @@ from dtagent.protocol.probes import (
     HushRequest,
     ListenReply,
     ListenRequest,
-    Reach,
     Reached,
+    ReachOutcome,
     ReachReply,
     ReachRequest,
     ReachTarget,
@@ -170,7 +170,7 @@ class Network:
             return Judgement(status=CheckStatus.UNKNOWN)
         where = f"{name} → {master.name}:{listening.port}"
         is_wrong_loopback = _is_loopback(found.address) and (
-            found.outcome is not Reach.REACHED or (peer is master and self._is_reached_from_afar())
+            found.outcome is not ReachOutcome.REACHED or (peer is master and self._is_reached_from_afar())
         )
         if is_wrong_loopback:
             message = _("{where}: the name {address} resolves to loopback ({ip}) on {host}")
@@ -178,10 +178,10 @@ class Network:
             hint = _("Set `address` of {master} in the inventory to its IP address, or correct /etc/hosts of {host}.")
             hint = hint.format(master=master.name, host=name)
             return Judgement(_("loopback"), (error("address-loopback", name, message, hint),))
-        if found.outcome is Reach.REACHED:
+        if found.outcome is ReachOutcome.REACHED:
             return Judgement(_route(found), () if found.interface else (_no_interface(name),))
         message, hint = _failure(where, found, address, master.name)
-        code = "address-unknown" if found.outcome is Reach.UNRESOLVED else "master-unreachable"
+        code = "address-unknown" if found.outcome is ReachOutcome.UNRESOLVED else "master-unreachable"
         return Judgement(reach_word(found.outcome), (error(code, name, message, hint),))
 
     async def reach_next(self, name: str) -> Judgement:
@@ -192,7 +192,7 @@ class Network:
         if listening is None or address is None or peer.client is None:
             return Judgement(_("{host} does not listen").format(host=target.name), status=CheckStatus.UNKNOWN)
         found = peer.to_next = await self._reach(peer.client, address, listening, self._load_bytes)
-        if found.outcome is Reach.REACHED:
+        if found.outcome is ReachOutcome.REACHED:
             return Judgement(f"{target.name} {_route(found)}")
         where = f"{name} → {target.name}:{listening.port}"
         message, _hint = _failure(where, found, address, target.name)
@@ -269,7 +269,7 @@ class Network:
         target = ReachTarget(address, to.port, to.token, load_bytes=load_bytes, load_s=LOAD_S)
         limit_s = PROBE_S + LOAD_S + CALL_MARGIN_S
         reply = await client.call("reach", ReachRequest([target], PROBE_S), ReachReply, limit_s)
-        return reply.results[0] if reply.results else Reached(Reach.FAILED)
+        return reply.results[0] if reply.results else Reached(ReachOutcome.FAILED)
 
     async def _hush(self, peer: Peer, token: str) -> None:
         if peer.client is not None:
@@ -287,16 +287,16 @@ def record(links: Iterable[MeasuredLink]) -> Finding | None:
     return None
 
 
-def reach_word(outcome: Reach) -> str:
+def reach_word(outcome: ReachOutcome) -> str:
     """Return in a word how an attempt to connect failed."""
     return {
-        Reach.REACHED: _("reached"),
-        Reach.REFUSED: _("refused"),
-        Reach.TIMED_OUT: _("timed out"),
-        Reach.NO_ROUTE: _("no route"),
-        Reach.UNRESOLVED: _("name not known"),
-        Reach.STRANGER: _("somebody else answers"),
-        Reach.FAILED: _("failed"),
+        ReachOutcome.REACHED: _("reached"),
+        ReachOutcome.REFUSED: _("refused"),
+        ReachOutcome.TIMED_OUT: _("timed out"),
+        ReachOutcome.NO_ROUTE: _("no route"),
+        ReachOutcome.UNRESOLVED: _("name not known"),
+        ReachOutcome.STRANGER: _("somebody else answers"),
+        ReachOutcome.FAILED: _("failed"),
     }[outcome]
 
 
@@ -305,15 +305,15 @@ def _failure(where: str, found: Reached, address: str, host: str) -> tuple[str, 
     tried = found.address if found.address and found.address != address else None
     place = f"{address} = {clean(tried)}" if tried else address
     message = f"{where} " + reach_word(found.outcome) + f" ({place})"
-    if found.detail and found.outcome in (Reach.FAILED, Reach.UNRESOLVED):
+    if found.detail and found.outcome in (ReachOutcome.FAILED, ReachOutcome.UNRESOLVED):
         message += ": " + agent_text(found.detail, found.detail_notice)
     wrong = _("`address` of {host} in the inventory must be its own, in a network that all nodes share.")
     hints = {
-        Reach.REFUSED: _("A firewall refuses it, or {address} is another host."),
-        Reach.TIMED_OUT: _("A firewall drops it, or {address} is not reached from there."),
-        Reach.NO_ROUTE: _("A firewall refuses it, or there is no route to {address} from there."),
-        Reach.UNRESOLVED: _("That name has no address there."),
-        Reach.STRANGER: _("{address} leads to another host, or something answers in its place."),
+        ReachOutcome.REFUSED: _("A firewall refuses it, or {address} is another host."),
+        ReachOutcome.TIMED_OUT: _("A firewall drops it, or {address} is not reached from there."),
+        ReachOutcome.NO_ROUTE: _("A firewall refuses it, or there is no route to {address} from there."),
+        ReachOutcome.UNRESOLVED: _("That name has no address there."),
+        ReachOutcome.STRANGER: _("{address} leads to another host, or something answers in its place."),
     }
     wrong = wrong.format(host=host)
     if found.outcome not in hints:

@@ -315,7 +315,7 @@ class Preflight:
         """
         facts, sample, paths = self._facts.get(name), self._samples.get(name), self._paths.get(name)
         planned = self._planned(name)
-        told = hosts.Told(
+        told = hosts.HostAnswers(
             planned, self._plan.world_size, _checkpoints(planned), _room(self._plan, planned), facts, sample, paths
         )
         found = hosts.judge_told(told)

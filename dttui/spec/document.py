@@ -1,4 +1,4 @@
-"""From a Source to a model: every mistake pydantic finds becomes a Problem with its place and a remedy."""
+"""From a YamlSource to a model: every mistake pydantic finds becomes a Problem with its place and a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dttui.spec.problems import (
 from dttui.spec.schema_walk import key_homes, keys_of, literal_choices, models_at
 from dttui.spec.synonyms import meant
 from dttui.spec.text import describe_pattern
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -43,7 +43,7 @@ _SCALARS = ("int_type", "int_from_float", "float_type", "bool_type")
 """Mistakes of a number or a truth value that is written as something else."""
 
 
-def validate(source: Source, model: type[ModelT]) -> ModelT:
+def validate(source: YamlSource, model: type[ModelT]) -> ModelT:
     """Return the document as a model.
 
     Values must have the type the model says: `yes` is no boolean and `"4"` no number. The one exception: where text is
@@ -58,7 +58,7 @@ def validate(source: Source, model: type[ModelT]) -> ModelT:
         raise DocumentError(_problems(error, source, model)) from error
 
 
-def _validated(source: Source, model: type[ModelT]) -> ModelT:
+def _validated(source: YamlSource, model: type[ModelT]) -> ModelT:
     try:
         return model.model_validate(source.data, strict=True)
     except ValidationError as error:
@@ -86,7 +86,7 @@ def describe_error(detail: ErrorDetails) -> str:
     return _expected(detail, detail.get("ctx", {}), detail.get("input"))
 
 
-def _path(detail: ErrorDetails, source: Source) -> PathKey:
+def _path(detail: ErrorDetails, source: YamlSource) -> PathKey:
     """Return where in the document an error is; pydantic's own path also holds union members and `[key]`."""
     path: PathKey = ()
     for key in detail["loc"]:
@@ -97,7 +97,7 @@ def _path(detail: ErrorDetails, source: Source) -> PathKey:
     return path
 
 
-def _problems(error: ValidationError, source: Source, model: type[BaseModel]) -> list[Problem]:
+def _problems(error: ValidationError, source: YamlSource, model: type[BaseModel]) -> list[Problem]:
     details = error.errors(include_url=False)[:MAX_PROBLEMS]
     misspelt = [detail for detail in details if detail["type"] == "extra_forbidden"]
     unknown = {_path(detail, source) for detail in misspelt[:_MAX_REMEDIES]}
@@ -117,7 +117,7 @@ def _is_misspelt(missing: PathKey, unknown: set[PathKey]) -> bool:
 
 
 def _problems_of(
-    detail: ErrorDetails, path: PathKey, source: Source, model: type[BaseModel], *, with_remedy: bool
+    detail: ErrorDetails, path: PathKey, source: YamlSource, model: type[BaseModel], *, with_remedy: bool
 ) -> list[Problem]:
     context: Mapping[str, Any] = detail.get("ctx", {})
     fault = context.get("error")

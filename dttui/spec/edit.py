@@ -12,7 +12,7 @@ from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError
 from dttui.spec.text_edits import TextEdits
 from dttui.spec.versions import CURRENT, VERSION_KEY
-from dttui.spec.yaml_nodes import Entry, Node, YamlText
+from dttui.spec.yaml_nodes import YamlEntry, YamlNode, YamlText
 from dttui.spec.yaml_reader import parse_yaml
 
 _BYTE_ORDER_MARK = "\ufeff"
@@ -52,7 +52,7 @@ class _Editor:
         self._whole = whole
         """Nodes, by identity, that are written anew where anything in them changes."""
 
-    def edit(self, entry: Entry, values: tuple[Any, Any, Any], parent: Node | None, *, in_flow: bool) -> None:
+    def edit(self, entry: YamlEntry, values: tuple[Any, Any, Any], parent: YamlNode | None, *, in_flow: bool) -> None:
         """Bring the value of an entry from what it was to what it shall be.
 
         Args:
@@ -75,7 +75,7 @@ class _Editor:
         if not done:
             self._splices.replace(entry, said, parent, in_flow=in_flow)
 
-    def _edit_mapping(self, node: Node, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
+    def _edit_mapping(self, node: YamlNode, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
         """Edit a mapping key by key; return whether that is possible."""
         changed = [key for key in {**before, **after} if not _same_under(key, before, after)]
         gone = [entry for key in changed if key not in said and (entry := node.find(key)) is not None]
@@ -94,7 +94,7 @@ class _Editor:
         self._splices.remove(gone, node)
         return True
 
-    def _edit_list(self, node: Node, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
+    def _edit_list(self, node: YamlNode, before: Any, after: Any, said: Any, *, in_flow: bool) -> bool:
         """Edit a list item by item; return whether that is possible. Items are told apart by their `id`."""
         pairs, new, gone = _aligned(before, after)
         kept = [entry for index, entry in enumerate(node.entries) if index not in gone]
@@ -143,9 +143,9 @@ def _is_present_version(text: str) -> bool:
 def _around_anchors(page: YamlText) -> set[int]:
     """Return the smallest nodes that hold an anchor together with everything that stands for it."""
     found: set[int] = set()
-    trails: dict[str, list[list[Node]]] = {}
+    trails: dict[str, list[list[YamlNode]]] = {}
 
-    def visit(node: Node, above: list[Node]) -> None:
+    def visit(node: YamlNode, above: list[YamlNode]) -> None:
         trail = [*above, node]
         if node.anchor is not None:
             trails.setdefault(node.anchor, []).append(trail)

@@ -15,7 +15,7 @@ from dttui.spec.loader import parse_document
 from dttui.spec.models import JobDocument
 from dttui.spec.problems import PathKey
 from dttui.spec.schema_walk import keys_of, models_at
-from dttui.spec.yaml_nodes import Comment, Entry, Node, YamlText
+from dttui.spec.yaml_nodes import Comment, YamlEntry, YamlNode, YamlText
 from dttui.spec.yaml_reader import decode, parse_yaml
 from dttui.spec.yaml_source import LINE_BREAK
 from dttui.spec.yaml_writer import flow
@@ -103,7 +103,7 @@ class _Formatter:
 
     # --- whose a comment is -------------------------------------------------------------------------------------------
 
-    def _give(self, node: Node, limit: int, remarks: _Remarks) -> None:
+    def _give(self, node: YamlNode, limit: int, remarks: _Remarks) -> None:
         """Give the comments within a block, and those behind it that are as far in, to its entries."""
         page = self._page
         within = node.end if node.style else limit
@@ -145,13 +145,13 @@ class _Formatter:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _is_block(self, node: Node) -> bool:
+    def _is_block(self, node: YamlNode) -> bool:
         """Whether a value is written as a block: brackets are kept around what stands on one line."""
         if node.kind not in ("mapping", "sequence") or not node.entries:
             return False
         return node.is_block or self._page.line(node.start) != self._page.line(node.end)
 
-    def _block(self, node: Node, indent: str, path: PathKey) -> Iterator[str]:
+    def _block(self, node: YamlNode, indent: str, path: PathKey) -> Iterator[str]:
         entries = self._ordered(node, path)
         for index, entry in enumerate(entries):
             own = self._remarks[id(entry)]
@@ -163,7 +163,7 @@ class _Formatter:
             inner = (*path, entry.key.text if entry.key is not None else index)
             yield from self._entry(entry, own, indent, inner)
 
-    def _entry(self, entry: Entry, own: _Remarks, indent: str, path: PathKey) -> Iterator[str]:
+    def _entry(self, entry: YamlEntry, own: _Remarks, indent: str, path: PathKey) -> Iterator[str]:
         page, value = self._page, entry.value
         opener = indent + ("-" if entry.key is None else self._key(entry.key, path))
         if not self._is_block(value):
@@ -187,10 +187,10 @@ class _Formatter:
             yield f"{indent}{_INDENT}{own.behind.text}"
         yield from self._comments(own.below, indent + _INDENT)
 
-    def _remarks_above_first(self, node: Node, path: PathKey) -> bool:
+    def _remarks_above_first(self, node: YamlNode, path: PathKey) -> bool:
         return bool(self._remarks[id(self._ordered(node, path)[0])].above)
 
-    def _inline(self, node: Node, indent: str, path: PathKey) -> list[str]:
+    def _inline(self, node: YamlNode, indent: str, path: PathKey) -> list[str]:
         """Return the lines of a value that begins behind its key."""
         page = self._page
         if node.kind in ("mapping", "sequence"):
@@ -205,7 +205,7 @@ class _Formatter:
         more = [line.strip(" \t") for line in lines[1:]]
         return [lines[0].rstrip(" \t"), *(f"{indent}{_INDENT}{line}" if line else "" for line in more)]
 
-    def _flow(self, node: Node, path: PathKey) -> str:
+    def _flow(self, node: YamlNode, path: PathKey) -> str:
         """Return a value on one line, in brackets where it is a collection."""
         if node.kind not in ("mapping", "sequence"):
             return self._inline(node, "", path)[0] or "null"
@@ -220,10 +220,10 @@ class _Formatter:
         props = self._props(node)
         return (f"{props} " if props else "") + (f"{{{inside}}}" if node.kind == "mapping" else f"[{inside}]")
 
-    def _props(self, node: Node) -> str:
+    def _props(self, node: YamlNode) -> str:
         return " ".join(self._page.text[node.start : node.content].split())
 
-    def _key(self, key: Node, path: PathKey) -> str:
+    def _key(self, key: YamlNode, path: PathKey) -> str:
         if key.kind == "alias":
             return f"{self._page.text[key.start : key.end]} :"
         written = self._page.text[key.start : key.end]
@@ -235,7 +235,7 @@ class _Formatter:
     def _known(self, path: PathKey) -> list[str]:
         return [name for model in _models(path) for name in keys_of(model)]
 
-    def _ordered(self, node: Node, path: PathKey) -> list[Entry]:
+    def _ordered(self, node: YamlNode, path: PathKey) -> list[YamlEntry]:
         if node.kind != "mapping" or not self._sorts:
             return node.entries
         known = self._known(path)

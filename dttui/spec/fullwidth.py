@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dttui.i18n import _
 from dttui.spec.findings import Finding, Place, warning
 from dttui.spec.problems import PathKey, format_path
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 COLON = "："
 COMMA = "，"
@@ -44,7 +44,7 @@ def find_slip(lines: tuple[str, ...], line: int, column: int) -> tuple[int, int,
     return None
 
 
-def note_commas(source: Source) -> tuple[Finding, ...]:
+def note_commas(source: YamlSource) -> tuple[Finding, ...]:
     """Say of items of lists, written without quotes, that a full-width comma does not part them."""
     return tuple(_note(source, path) for path in _items(source.data, ()) if _PARTING.search(source.written(path) or ""))
 
@@ -61,7 +61,7 @@ def _items(data: object, path: PathKey) -> Iterator[PathKey]:
                 yield from _items(item, (*path, index))
 
 
-def _note(source: Source, path: PathKey) -> Finding:
+def _note(source: YamlSource, path: PathKey) -> Finding:
     message = _("a full-width comma does not part items: this is one")
     hint = _("Write {mark} between two items, or put one in quotes.").format(mark='","')
     problem = source.problem(path, source.mark(path), message)

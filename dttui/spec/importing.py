@@ -16,7 +16,7 @@ from dttui.spec.loader import ROOT_KEY, parse_job
 from dttui.spec.models import Job
 from dttui.spec.problems import DocumentError, PathKey, Problem, did_you_mean, shown
 from dttui.spec.yaml_reader import decode, parse_yaml
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 from dttui.spec.yaml_writer import dump_yaml
 
 _DIALECTS = (*JOB_DIALECTS, *IMPORTED_DIALECTS)
@@ -195,7 +195,7 @@ def _together(first: Finding, others: Sequence[Finding]) -> Finding:
     return first.model_copy(update={"message": message})
 
 
-def _unknown(source: Source) -> Problem:
+def _unknown(source: YamlSource) -> Problem:
     """Return what is wrong with a file of no form that is known."""
     if source.is_empty:
         return Problem(source.name, _("the file is empty"))

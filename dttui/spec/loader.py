@@ -16,7 +16,7 @@ from dttui.spec.problems import DocumentError, Problem, did_you_mean, shown
 from dttui.spec.versions import migrated
 from dttui.spec.yaml_composer import compose
 from dttui.spec.yaml_reader import decode, read_bytes
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 from dttui.spec.yaml_writer import dump_yaml
 
 ROOT_KEY = "distributed_training"
@@ -42,7 +42,7 @@ class Loaded:
     """A document that was read."""
 
     job: Job
-    source: Source
+    source: YamlSource
     """The document as it stands, with its places."""
     notes: tuple[Finding, ...] = ()
     """What a document of another form says and the job has no place for, each with its place."""
@@ -67,7 +67,7 @@ def dump_job(job: Job) -> str:
     return dump_yaml(document)
 
 
-def _loaded(source: Source) -> Loaded:
+def _loaded(source: YamlSource) -> Loaded:
     """Return the job of a document, or else raise everything that is wrong with it, as YAML and as a job."""
     try:
         loaded = _dialect(source) or _job_file(source)
@@ -78,7 +78,7 @@ def _loaded(source: Source) -> Loaded:
     return loaded
 
 
-def _dialect(source: Source) -> Loaded | None:
+def _dialect(source: YamlSource) -> Loaded | None:
     dialect = recognise(source)
     if dialect is None or ROOT_KEY in source.data:
         return None
@@ -86,7 +86,7 @@ def _dialect(source: Source) -> Loaded | None:
     return Loaded(translated.job(), source, translated.all_notes, dialect.name)
 
 
-def _job_file(source: Source) -> Loaded:
+def _job_file(source: YamlSource) -> Loaded:
     problem = _top_problem(source)
     if problem:
         raise DocumentError([problem])
@@ -100,7 +100,7 @@ def _merged(of_yaml: tuple[Problem, ...], of_job: tuple[Problem, ...]) -> list[P
     return sorted((*of_yaml, *own), key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-def _top_problem(source: Source) -> Problem | None:
+def _top_problem(source: YamlSource) -> Problem | None:
     """Return what is wrong with a document that is no job file at all."""
     if source.is_empty:
         hint = _('a job begins with "{key}:"').format(key=ROOT_KEY)

@@ -11,12 +11,14 @@ from dttui.spec.loader import ROOT_KEY
 from dttui.spec.models import Job
 from dttui.spec.problems import PathKey, Problem, format_path
 from dttui.spec.yaml_reader import parse_yaml
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-def with_places(findings: Iterable[Finding], text: str, name: str, source: Source | None = None) -> tuple[Finding, ...]:
+def with_places(
+    findings: Iterable[Finding], text: str, name: str, source: YamlSource | None = None
+) -> tuple[Finding, ...]:
     """Return the findings with the place of each whose key is known.
 
     Args:
@@ -43,7 +45,7 @@ def as_problem(finding: Finding, name: str) -> Problem:
     return Problem(place.file, finding.message, finding.hint, path, place.line, place.column, place.source_line)
 
 
-def _with_place(finding: Finding, source: Source, origin: Callable[[PathKey], PathKey] | None) -> Finding:
+def _with_place(finding: Finding, source: YamlSource, origin: Callable[[PathKey], PathKey] | None) -> Finding:
     path = finding.path or _parsed(finding.subject)
     if not path:
         return finding

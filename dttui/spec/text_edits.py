@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dttui.spec.yaml_nodes import Entry, Node, YamlText
+from dttui.spec.yaml_nodes import YamlEntry, YamlNode, YamlText
 from dttui.spec.yaml_writer import dump_yaml, flow
 
 _WIDTH = 110
@@ -30,7 +30,7 @@ class TextEdits:
             position = max(position, end)
         return "".join([*parts, text[position:]])
 
-    def replace(self, entry: Entry, value: Any, parent: Node | None, *, in_flow: bool) -> None:
+    def replace(self, entry: YamlEntry, value: Any, parent: YamlNode | None, *, in_flow: bool) -> None:
         """Write an entry's value anew, in the style that it has.
 
         Args:
@@ -61,7 +61,9 @@ class TextEdits:
                 written = f" {written}" if before in (":", "-") else written if before.isspace() else f": {written}"
             self._splice(start, node.end, written)
 
-    def insert(self, value: dict[str, Any] | list[Any], after: Entry | None, first: Entry, block: Node) -> None:
+    def insert(
+        self, value: dict[str, Any] | list[Any], after: YamlEntry | None, first: YamlEntry, block: YamlNode
+    ) -> None:
         """Add a key or an item to a block.
 
         Args:
@@ -82,7 +84,7 @@ class TextEdits:
         else:
             self._splice(first.start, first.start, f"{lines.lstrip(' ')}\n{' ' * indent}")
 
-    def remove(self, entries: Sequence[Entry], block: Node) -> None:
+    def remove(self, entries: Sequence[YamlEntry], block: YamlNode) -> None:
         """Take entries out of a block, each with the comments that are further in; at least one must remain."""
         page, indent = self._page, self._page.column(block.content)
         rest = list(entries)
@@ -94,7 +96,7 @@ class TextEdits:
         for entry in rest:
             self._splice(page.line_start(entry.start), self._end_of(entry, indent), "")
 
-    def _end_of(self, entry: Entry, indent: int) -> int:
+    def _end_of(self, entry: YamlEntry, indent: int) -> int:
         """Return where the line behind an entry begins, and behind the comments that are further in than it."""
         page = self._page
         end = position = page.next_line(entry.value.end)

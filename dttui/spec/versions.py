@@ -9,7 +9,7 @@ from typing import Any
 
 from dttui.i18n import _
 from dttui.spec.problems import DocumentError, did_you_mean, shown
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 VERSION_KEY = "schema"
 """The key at the top of a job file that says its version."""
@@ -25,7 +25,7 @@ MIGRATIONS: Mapping[str, Migration] = {}
 _VERSION = re.compile(r"dttui/v([0-9]{1,6})")
 
 
-def migrated(source: Source, migrations: Mapping[str, Migration] = MIGRATIONS) -> Source:
+def migrated(source: YamlSource, migrations: Mapping[str, Migration] = MIGRATIONS) -> YamlSource:
     """Return a job file's document in the present version.
 
     Mistakes that are found in it later are placed as near as the original document allows.

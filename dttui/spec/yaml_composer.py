@@ -1,4 +1,4 @@
-"""From YAML events to a Source, refusing what a hostile document could do harm with.
+"""From YAML events to a YamlSource, refusing what a hostile document could do harm with.
 
 Scalars are those of YAML 1.2's core schema. Depth, number of values and expansion of aliases are bounded, and a key
 may come once: 396 bytes of aliases can stand for 387 million values, and a duplicate key would win silently.
@@ -17,7 +17,7 @@ from dttui.spec.fullwidth import find_slip
 from dttui.spec.json_text import NOT_NUMBERS, is_json, yaml_events
 from dttui.spec.problems import MAX_PROBLEMS, DocumentError, PathKey, Problem, did_you_mean, printable, shown
 from dttui.spec.yaml_mistakes import explain, half_of_a_pair
-from dttui.spec.yaml_source import LINE_BREAK, Mark, Source, Value
+from dttui.spec.yaml_source import LINE_BREAK, Mark, Value, YamlSource
 
 MAX_DEPTH = 50
 """Deepest nesting, aliases followed."""
@@ -37,7 +37,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Limits:
+class DocumentLimits:
     """What a document may hold at most."""
 
     size_bytes: int = 1024 * 1024
@@ -46,12 +46,12 @@ class Limits:
     """That aliases stand for in all."""
 
 
-DOCUMENT = Limits()
-INVENTORY = Limits(16 * 1024 * 1024, 1_000_000, 200_000)
+DOCUMENT = DocumentLimits()
+INVENTORY = DocumentLimits(16 * 1024 * 1024, 1_000_000, 200_000)
 """Of 10,000 hosts with all there is to say of each, and as much room again."""
 
 
-def compose(text: str, name: str, limits: Limits = DOCUMENT) -> Source:
+def compose(text: str, name: str, limits: DocumentLimits = DOCUMENT) -> YamlSource:
     """Return the one document in `text`; `name` is what problems call it.
 
     What is wrong in single places, such as a key that is there twice, is left in the Source's `problems`.
@@ -70,13 +70,13 @@ class _ParserMark(Protocol):
 
 
 class _Composer:
-    """Builds a Source from the parser's events, in one pass and without recursion."""
+    """Builds a YamlSource from the parser's events, in one pass and without recursion."""
 
-    def __init__(self, text: str, name: str, limits: Limits) -> None:
+    def __init__(self, text: str, name: str, limits: DocumentLimits) -> None:
         self._text = text
         self._limits = limits
         self._is_json = is_json(text)
-        self._source = Source(name, None, tuple(LINE_BREAK.split(text)), None)
+        self._source = YamlSource(name, None, tuple(LINE_BREAK.split(text)), None)
         self._root: Value | None = None
         self._stack: list[Value] = []
         self._keys: list[str | None] = []
@@ -85,7 +85,7 @@ class _Composer:
         self._count = 0
         self._aliased = 0
 
-    def compose(self) -> Source:
+    def compose(self) -> YamlSource:
         """Return the document, with its problems; see the function."""
         documents = 0
         try:
@@ -107,7 +107,7 @@ class _Composer:
         if root is not None and root.data is None and root.written == "":
             root = None
         problems = tuple(self._problems)
-        return Source(self._source.name, root.data if root else None, self._source.lines, root, problems)
+        return YamlSource(self._source.name, root.data if root else None, self._source.lines, root, problems)
 
     def _enter(self, event: yaml.NodeEvent) -> None:
         mark = _mark(event.start_mark)

@@ -22,7 +22,7 @@ _COMMENT = re.compile("#[^\n\r\x85\u2028\u2029]*")
 
 
 @dataclass(slots=True)
-class Node:
+class YamlNode:
     """A value, or a key, in the text. All places are offsets in characters."""
 
     kind: Literal["scalar", "mapping", "sequence", "alias"]
@@ -38,7 +38,7 @@ class Node:
     """A scalar's value."""
     anchor: str | None = None
     """Its own; of an alias, what it stands for."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[YamlEntry] = field(default_factory=list)
     """What is in a collection."""
 
     @property
@@ -46,11 +46,11 @@ class Node:
         """Whether it is a collection without brackets."""
         return self.kind in ("mapping", "sequence") and not self.style
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> YamlEntry | None:
         """Return the entry of a mapping that has a key."""
         return next((entry for entry in self.entries if entry.key is not None and entry.key.text == key), None)
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[YamlNode]:
         """Yield it and all below, keys too, in the order of the text."""
         yield self
         for entry in self.entries:
@@ -60,13 +60,13 @@ class Node:
 
 
 @dataclass(slots=True)
-class Entry:
+class YamlEntry:
     """A key and its value, or an item of a list."""
 
     start: int
     """Where the key begins, or the dash."""
-    key: Node | None
-    value: Node
+    key: YamlNode | None
+    value: YamlNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class YamlText:
         """Whether nothing but blanks comes before a place in its line."""
         return not self.text[self.line_start(position) : position].strip(" ")
 
-    def _parse(self) -> Node | None:
-        stack: list[Node] = []
-        keys: list[Node | None] = []
-        root: Node | None = None
+    def _parse(self) -> YamlNode | None:
+        stack: list[YamlNode] = []
+        keys: list[YamlNode | None] = []
+        root: YamlNode | None = None
         for event in yaml_events(self.text, _PARSER):
             if isinstance(event, yaml.CollectionEndEvent):
                 node = stack.pop()
@@ -139,32 +139,32 @@ class YamlText:
                 else:
                     key = keys[-1]
                     keys[-1] = None
-                    stack[-1].entries.append(Entry(key.start if key is not None else node.start, key, node))
+                    stack[-1].entries.append(YamlEntry(key.start if key is not None else node.start, key, node))
                 if isinstance(event, yaml.CollectionStartEvent):
                     stack.append(node)
                     keys.append(None)
         return root
 
-    def _node(self, event: Any) -> Node:
+    def _node(self, event: Any) -> YamlNode:
         text, start, end = self.text, _start(event), _end(event)
         if isinstance(event, yaml.AliasEvent):
-            return Node("alias", start, start, end, anchor=event.anchor)
+            return YamlNode("alias", start, start, end, anchor=event.anchor)
         if isinstance(event, yaml.ScalarEvent):
             style = event.style or ""
             if style in ("|", ">"):
                 end = start + len(_BLANK_LINES.sub("", text[start:end]))
-            return Node("scalar", start, start, end, style, event.value, event.anchor)
+            return YamlNode("scalar", start, start, end, style, event.value, event.anchor)
         kind: Literal["mapping", "sequence"] = "mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence"
         if event.flow_style:
             # `[a: 1]` holds a mapping without brackets of its own.
             content = end - 1 if text[end - 1 : end] in ("[", "{") and end > start else start
-            return Node(kind, start, content, end, "{", anchor=event.anchor)
+            return YamlNode(kind, start, content, end, "{", anchor=event.anchor)
         # A list that is no further in than its key: the parser has gone past the first dash already.
         past_dash = kind == "sequence" and text[end - 1 : end] == "-" and text[end : end + 1] != "-"
         content = end - 1 if past_dash else end
-        return Node(kind, start, content, content, anchor=event.anchor)
+        return YamlNode(kind, start, content, content, anchor=event.anchor)
 
-    def _find_dashes(self, node: Node) -> None:
+    def _find_dashes(self, node: YamlNode) -> None:
         """Set where the items of a list begin: between two stands nothing but comments, blanks and the dash."""
         if node.kind != "sequence":
             return

@@ -1,4 +1,4 @@
-"""Reads YAML files and text into a Source: size, encoding and characters are checked before the parser sees them."""
+"""Reads YAML files and text into a YamlSource; size, encoding and characters are checked before parsing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from dttui.i18n import _
 from dttui.spec.problems import DocumentError, Problem, printable
-from dttui.spec.yaml_composer import DOCUMENT, Limits, compose
-from dttui.spec.yaml_source import LINE_BREAK, Source
+from dttui.spec.yaml_composer import DOCUMENT, DocumentLimits, compose
+from dttui.spec.yaml_source import LINE_BREAK, YamlSource
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def read_yaml(path: Path) -> Source:
+def read_yaml(path: Path) -> YamlSource:
     """Read a YAML file.
 
     Raises:
@@ -23,7 +23,7 @@ def read_yaml(path: Path) -> Source:
     return parse_yaml(read_bytes(path, name), name)
 
 
-def read_bytes(path: Path, name: str, limits: Limits = DOCUMENT) -> bytes:
+def read_bytes(path: Path, name: str, limits: DocumentLimits = DOCUMENT) -> bytes:
     """Return what is in a file, at most one byte more than a document may have. Raises DocumentError."""
     try:
         with path.open("rb") as file:
@@ -39,7 +39,7 @@ def read_bytes(path: Path, name: str, limits: Limits = DOCUMENT) -> bytes:
         raise DocumentError([Problem(printable(name), _("cannot be read: {reason}").format(reason=reason))]) from error
 
 
-def parse_yaml(content: str | bytes, name: str, limits: Limits = DOCUMENT) -> Source:
+def parse_yaml(content: str | bytes, name: str, limits: DocumentLimits = DOCUMENT) -> YamlSource:
     """Parse YAML text; `name` is what problems call it.
 
     Raises:
@@ -51,7 +51,7 @@ def parse_yaml(content: str | bytes, name: str, limits: Limits = DOCUMENT) -> So
     return source
 
 
-def decode(content: str | bytes, name: str, limits: Limits = DOCUMENT) -> str:
+def decode(content: str | bytes, name: str, limits: DocumentLimits = DOCUMENT) -> str:
     """Return a document's text, without a byte order mark.
 
     Raises:

@@ -39,7 +39,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Source:
+class YamlSource:
     """A document that was read: its data, and where everything in it stands."""
 
     name: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dttui import locations
 from dttui.inventory.models import Environment
-from dttui.transport.ssh_config import Target
+from dttui.transport.ssh_config import SshTarget
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Hop:
     """One server on the way to an environment, the last one being the environment itself."""
 
     environment: Environment
-    target: Target
+    target: SshTarget
     jump: bool = False
 
     @property

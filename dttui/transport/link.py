@@ -21,7 +21,7 @@ from dttui.transport.algorithms import RSA_SIGNATURES, Algorithms
 from dttui.transport.known_hosts import HostKey
 from dttui.transport.packets import BoundedTransport
 from dttui.transport.sockets import ProxyCommand
-from dttui.transport.ssh_config import Target
+from dttui.transport.ssh_config import SshTarget
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Link:
     """A connection to one SSH server. Its methods block, except `first_word`, `is_alive`, `settle`, `kill`."""
 
     def __init__(
-        self, way: socket.socket | paramiko.Channel | ProxyCommand, target: Target, host_key_order: Iterable[str]
+        self, way: socket.socket | paramiko.Channel | ProxyCommand, target: SshTarget, host_key_order: Iterable[str]
     ) -> None:
         """Take over what leads to the server, which is asked for a host key by one of these algorithms."""
         self.target = target

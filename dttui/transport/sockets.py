@@ -17,7 +17,7 @@ from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.link_socket import LinkSocket
-from dttui.transport.ssh_config import Target
+from dttui.transport.ssh_config import SshTarget
 
 NEXT_ADDRESS_AFTER_S = 0.25
 """How long an address has a head start before the next is tried beside it (RFC 8305)."""
@@ -28,7 +28,7 @@ END_GRACE_S = 2.0
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
-async def connect(name: str, target: Target, addresses: Sequence[Address]) -> LinkSocket:
+async def connect(name: str, target: SshTarget, addresses: Sequence[Address]) -> LinkSocket:
     """Connect to the first of the target's addresses that answers; `name` is what a person knows it by.
 
     Raises:
@@ -64,7 +64,7 @@ class ProxyCommand:
     That is a real socket, so that a command that dies is an end of file and not a busy loop.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: SshTarget) -> None:
         """Start it. Raises HostUnreachableError where that fails."""
         self.socket, theirs = socket.socketpair()
         opened = contextlib.ExitStack()
@@ -113,7 +113,7 @@ def resolve_address(hostname: str) -> str:
     return str(found[0][4][0]).partition("%")[0]
 
 
-def written_address(target: Target) -> Address | None:
+def written_address(target: SshTarget) -> Address | None:
     """Return the address of a target that is named by one, which needs no look-up; `None` for a name."""
     try:
         address = ipaddress.ip_address(target.hostname)
@@ -126,7 +126,7 @@ def written_address(target: Target) -> Address | None:
     return family, (target.hostname, *port)
 
 
-def look_up(target: Target) -> list[Address]:
+def look_up(target: SshTarget) -> list[Address]:
     """Blocking. Return its addresses; the families take turns, so that a broken IPv6 costs a moment only.
 
     Raises:
@@ -173,7 +173,7 @@ async def _abandon(attempts: Sequence[asyncio.Task[LinkSocket]]) -> None:
             outcome.close()
 
 
-def _refused(name: str, target: Target, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
+def _refused(name: str, target: SshTarget, failures: Sequence[tuple[str, OSError]]) -> HostUnreachableError:
     place = f"[{target.hostname}]" if ":" in target.hostname else target.hostname
     place += f":{target.port}"
     tried = [address for address, _error in failures]

@@ -31,7 +31,7 @@ from dttui.transport.link import Link, brief
 from dttui.transport.open_files import raise_open_files
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
-from dttui.transport.ssh_config import HostQuery, SshConfig, Target, split_hop
+from dttui.transport.ssh_config import HostQuery, SshConfig, SshTarget, split_hop
 from dttui.transport.threads import Threads
 from dttui.transport.turns import Dials, Turns
 
@@ -269,7 +269,7 @@ class SshTransport:
             link.address = sock.peer_address
         return OpenLink(link, self._threads)
 
-    async def _addresses(self, target: Target, deadline: Deadline) -> Sequence[sockets.Address]:
+    async def _addresses(self, target: SshTarget, deadline: Deadline) -> Sequence[sockets.Address]:
         written = sockets.written_address(target)
         if written is not None:
             return [written]

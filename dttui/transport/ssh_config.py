@@ -61,7 +61,7 @@ class HostQuery:
 
 
 @dataclass(frozen=True)
-class Target:
+class SshTarget:
     """Everything that is needed to connect to one host."""
 
     name: str
@@ -134,13 +134,13 @@ class SshConfig:
     config_file: Path | None = None
     """Read instead of the user's and the system's files."""
     binary: str | None = field(default_factory=lambda: shutil.which("ssh"))
-    _cache: dict[tuple[HostQuery, str], tuple[float, Target]] = field(default_factory=dict, init=False)
+    _cache: dict[tuple[HostQuery, str], tuple[float, SshTarget]] = field(default_factory=dict, init=False)
     """Of each host with the ssh-agent of then: a controller may be given another one."""
     _blocks: tuple[float, ConfigBlocks] | None = field(default=None, init=False)
     _shared: dict[tuple[object, Likeness], _Shared] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def resolve(self, query: HostQuery) -> Target:
+    def resolve(self, query: HostQuery) -> SshTarget:
         """Return how to reach a host.
 
         Raises:
@@ -261,7 +261,7 @@ def _defaults(binary: str) -> Mapping[str, list[str]]:
     return {keyword: [value] for keyword, _space, value in (line.partition(" ") for line in output.splitlines())}
 
 
-def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mapping[str, list[str]]) -> Target:
+def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mapping[str, list[str]]) -> SshTarget:
     def first(keyword: str, default: str = "") -> str:
         values = options.get(keyword)
         return values[0] if values else default
@@ -303,7 +303,7 @@ def _target(query: HostQuery, options: Mapping[str, list[str]], defaults: Mappin
     revoked = first("revokedhostkeys", "none")
     rsa_bits = first("requiredrsasize", "0")
     command_of_keys = first("knownhostscommand", "none")
-    return Target(
+    return SshTarget(
         name=query.host,
         hostname=hostname,
         port=port,

@@ -19,7 +19,7 @@ def N_(message: str) -> str:
 
 
 @dataclass(frozen=True)
-class Command:
+class ScreenCommand:
     """One thing a person can do on a screen, as it is shown."""
 
     key: str
@@ -36,7 +36,7 @@ class Command:
     """Where the action is."""
 
 
-def commands_of(screen: Screen[object]) -> Iterator[Command]:
+def commands_of(screen: Screen[object]) -> Iterator[ScreenCommand]:
     """Return what can be done on a screen now, each once: what is nearest to the focus first."""
     seen: set[str] = set()
     focused = screen.focused
@@ -52,7 +52,7 @@ def commands_of(screen: Screen[object]) -> Iterator[Command]:
             for owner, other, _enabled, _tooltip in screen.active_bindings.values()
             if owner is node and other.action == binding.action
         ]
-        yield Command(
+        yield ScreenCommand(
             key=" ".join(dict.fromkeys(keys)),
             binding=binding,
             name=_(binding.description),
@@ -83,7 +83,7 @@ class ScreenCommands(Provider):
                     score, matcher.highlight(command.name), self._runner(command), help=command.explanation or None
                 )
 
-    def _runner(self, command: Command) -> Callable[[], Awaitable[None]]:
+    def _runner(self, command: ScreenCommand) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
             await self.app.run_action(command.action, default_namespace=command.node)
 

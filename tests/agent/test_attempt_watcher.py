@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from dtagent.daemon import attempt_watcher as lookout_module
-from dtagent.daemon.attempt_watcher import AttemptWatcher, Look, look_at
+from dtagent.daemon.attempt_watcher import AttemptSnapshot, AttemptWatcher, look_at
 from dtagent.locations import AttemptFiles, make_private
 
 MANY = 50
@@ -27,11 +27,11 @@ def files(tmp_path: Path) -> AttemptFiles:
     return found
 
 
-def never(_look: Look) -> bool:
+def never(_look: AttemptSnapshot) -> bool:
     return False
 
 
-def has(stream: str) -> Callable[[Look], bool]:
+def has(stream: str) -> Callable[[AttemptSnapshot], bool]:
     return lambda look: stream in look.sizes
 
 
@@ -40,7 +40,7 @@ async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on
 ) -> None:
     looks: list[str] = []
 
-    def look(watched: AttemptFiles) -> Look:
+    def look(watched: AttemptFiles) -> AttemptSnapshot:
         looks.append(threading.current_thread().name)
         return look_at(watched)
 
@@ -96,7 +96,7 @@ async def test_who_came_when_a_look_failed_is_answered_by_the_next_though_it_sho
 ) -> None:
     failures: list[OSError] = []
 
-    def look(watched: AttemptFiles) -> Look:
+    def look(watched: AttemptFiles) -> AttemptSnapshot:
         if failures:
             raise failures.pop()
         return look_at(watched)
@@ -116,7 +116,7 @@ async def test_an_attempt_that_cannot_be_looked_at_holds_up_no_other(
 ) -> None:
     broken = AttemptFiles(tmp_path / "jobs/broken/0")
 
-    def look(watched: AttemptFiles) -> Look:
+    def look(watched: AttemptFiles) -> AttemptSnapshot:
         if watched == broken:
             raise OSError("the disk is on fire")
         return look_at(watched)

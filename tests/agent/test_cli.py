@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.terminal import control
 
 from tests.agent.conversation import Conversation
@@ -133,7 +133,7 @@ def test_a_stop_waits_for_the_process_and_says_where_another_daemon_came_first(
     with subprocess.Popen(["sleep", "320"]) as process:
         monkeypatch.setattr(control, "END_S", 0.1)
         monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=False))
-        with pytest.raises(AgentError, match=r"has not ended within 0\.1 s"):
+        with pytest.raises(DtagentError, match=r"has not ended within 0\.1 s"):
             control.stop(tmp_path)
         monkeypatch.setattr(control, "END_S", 20.0)
         monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
@@ -141,7 +141,7 @@ def test_a_stop_waits_for_the_process_and_says_where_another_daemon_came_first(
     assert "has ended; another one serves by now" in capsys.readouterr().out
     os.close(lock)
     monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
-    with pytest.raises(AgentError, match="is not among the processes"):
+    with pytest.raises(DtagentError, match="is not among the processes"):
         control.stop(tmp_path)
 
 

@@ -19,7 +19,7 @@ import pytest
 from dtagent.calls import Later, Method, Workers
 from dtagent.daemon import connection as connection_module
 from dtagent.daemon.changes import AttemptLocks
-from dtagent.daemon.connection import MAX_CALLS, MAX_LARGE_FRAMES, Connection, LargeFrames
+from dtagent.daemon.connection import MAX_CALLS, MAX_LARGE_FRAMES, ClientConnection, LargeFrames
 from dtagent.errors import RpcError
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import StartRequest
@@ -78,7 +78,7 @@ class Daemon:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client."""
-        await Connection(reader, writer, self.methods, self.large_frames).serve()
+        await ClientConnection(reader, writer, self.methods, self.large_frames).serve()
 
     async def client(self, limit: int = 8 * MAX_FRAME_BYTES) -> Client:
         """Connect."""

@@ -27,8 +27,8 @@ from dtagent.protocol.probes import (
     HushRequest,
     ListenRequest,
     PathsRequest,
-    Reach,
     Reached,
+    ReachOutcome,
     ReachRequest,
     ReachTarget,
 )
@@ -80,7 +80,7 @@ async def test_a_probe_reaches_a_listener_and_measures_the_round_trip(listeners:
     token = a_token()
     port = (await listeners.listen(ListenRequest(token, 10.0))).port
     found = await probe(ReachTarget(address, port, token))
-    assert found.outcome is Reach.REACHED
+    assert found.outcome is ReachOutcome.REACHED
     assert found.round_trip_s is not None
     assert 0 < found.round_trip_s < 1
     assert found.bytes_per_s is None
@@ -95,7 +95,7 @@ async def test_a_listener_takes_a_free_port_of_its_range_and_leaves_it_free_for_
         last = min(first + 3, 65535)
         port = (await listeners.listen(ListenRequest(token, 10.0, (first, last)))).port
         assert first < port <= last
-        assert (await probe(ReachTarget("127.0.0.1", port, token))).outcome is Reach.REACHED
+        assert (await probe(ReachTarget("127.0.0.1", port, token))).outcome is ReachOutcome.REACHED
         await listeners.hush(HushRequest(token))
         held = reserve_port(port, port)
         assert held is not None, "the port lingers"
@@ -132,7 +132,7 @@ async def test_two_listeners_at_once_know_their_own_probes(listeners: Listeners)
         probe(ReachTarget("127.0.0.1", second, other)),
         probe(ReachTarget("127.0.0.1", second, one)),
     )
-    assert [item.outcome for item in results] == [Reach.REACHED, Reach.REACHED, Reach.STRANGER]
+    assert [item.outcome for item in results] == [ReachOutcome.REACHED, ReachOutcome.REACHED, ReachOutcome.STRANGER]
 
 
 async def test_nothing_is_said_to_whoever_does_not_show_the_token(
@@ -189,7 +189,7 @@ async def test_strangers_cannot_shut_a_probe_out_for_long(
     port = (await listeners.listen(ListenRequest(token, 10.0))).port
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
     end = time.monotonic() + DEADLINE_S
-    while (await probe(ReachTarget("127.0.0.1", port, token))).outcome is not Reach.REACHED:
+    while (await probe(ReachTarget("127.0.0.1", port, token))).outcome is not ReachOutcome.REACHED:
         assert time.monotonic() < end
     for _reader, writer in silent:
         writer.close()
@@ -199,7 +199,7 @@ async def test_a_listener_is_gone_after_its_time(listeners: Listeners) -> None:
     token = a_token()
     port = (await listeners.listen(ListenRequest(token, 0.05))).port
     end = time.monotonic() + DEADLINE_S
-    while (await probe(ReachTarget("127.0.0.1", port, token))).outcome is not Reach.REFUSED:
+    while (await probe(ReachTarget("127.0.0.1", port, token))).outcome is not ReachOutcome.REFUSED:
         assert time.monotonic() < end
     assert await listeners.hush(HushRequest(token)) == {"ended": False}
 
@@ -223,7 +223,7 @@ async def test_the_bandwidth_is_measured_within_its_bounds(listeners: Listeners)
     token = a_token()
     port = (await listeners.listen(ListenRequest(token, 10.0, load_bytes=64 << 20))).port
     found = await probe(ReachTarget("127.0.0.1", port, token, load_bytes=32 << 20, load_s=1.0))
-    assert found.outcome is Reach.REACHED
+    assert found.outcome is ReachOutcome.REACHED
     assert found.bytes_per_s is not None
     assert 1e7 < found.bytes_per_s < 1e11
 
@@ -241,11 +241,11 @@ async def test_each_way_to_fail_has_its_own_word(listeners: Listeners) -> None:
         silent = await probe(ReachTarget("127.0.0.1", port, token), 0.2)
     found = [refused, unresolved, no_route, stranger, silent]
     assert [item.outcome for item in found] == [
-        Reach.REFUSED,
-        Reach.UNRESOLVED,
-        Reach.NO_ROUTE,
-        Reach.STRANGER,
-        Reach.STRANGER,
+        ReachOutcome.REFUSED,
+        ReachOutcome.UNRESOLVED,
+        ReachOutcome.NO_ROUTE,
+        ReachOutcome.STRANGER,
+        ReachOutcome.STRANGER,
     ]
     assert unresolved.detail
     assert refused.address == "127.0.0.1"

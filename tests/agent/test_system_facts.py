@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from dtagent.facts import collection
-from dtagent.protocol.facts import Container, FileSystem, HostFacts, Interface, NumaNode, RdmaPort
+from dtagent.protocol.facts import ContainerFacts, FileSystem, HostFacts, Interface, NumaNode, RdmaPort
 from dtagent.system import system_facts
 from dtagent.telemetry import gpu_topology
 from dtagent.telemetry.nvml import Nvml
@@ -131,9 +131,9 @@ def test_interfaces_with_a_device_come_first(tmp_path: Path, monkeypatch: pytest
     ("files", "environment", "expected"),
     [
         ({"proc/self/cgroup": "0::/\n"}, [], None),
-        ({".dockerenv": ""}, [], Container("docker")),
-        ({".dockerenv": ""}, ["KUBERNETES_SERVICE_HOST"], Container("kubernetes")),
-        ({"run/systemd/container": "lxc\n"}, [], Container("lxc")),
+        ({".dockerenv": ""}, [], ContainerFacts("docker")),
+        ({".dockerenv": ""}, ["KUBERNETES_SERVICE_HOST"], ContainerFacts("kubernetes")),
+        ({"run/systemd/container": "lxc\n"}, [], ContainerFacts("lxc")),
         (
             {
                 "proc/self/cgroup": "0::/user.slice/job.scope\n",
@@ -143,7 +143,7 @@ def test_interfaces_with_a_device_come_first(tmp_path: Path, monkeypatch: pytest
                 "sys/fs/cgroup/user.slice/memory.max": "68719476736\n",
             },
             [],
-            Container(None, 16.0, 65536),
+            ContainerFacts(None, 16.0, 65536),
         ),
         (
             {
@@ -153,13 +153,13 @@ def test_interfaces_with_a_device_come_first(tmp_path: Path, monkeypatch: pytest
                 "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
             },
             [],
-            Container(None, 2.5),
+            ContainerFacts(None, 2.5),
         ),
         ({"proc/self/cgroup": "nonsense\n0::/../..\n", "sys/fs/cgroup/cpu.max": "many\n"}, [], None),
     ],
 )
 def test_containers_and_cgroup_limits(
-    tmp_path: Path, files: dict[str, str], environment: list[str], expected: Container | None
+    tmp_path: Path, files: dict[str, str], environment: list[str], expected: ContainerFacts | None
 ) -> None:
     write(tmp_path, files)
     assert system_facts.container(tmp_path, environment) == expected

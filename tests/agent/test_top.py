@@ -20,7 +20,7 @@ import pytest
 from dtagent.protocol.facts import GpuFacts, HostFacts
 from dtagent.protocol.telemetry import DeviceRate, DiskUse, GpuProcess, GpuSample, HostSample, MigInstance, RankSample
 from dtagent.telemetry.prometheus import exposition
-from dtagent.terminal.terminal_text import Look, cells, printable
+from dtagent.terminal.terminal_text import TerminalTraits, cells, printable
 from dtagent.terminal.top_view import render, spoken
 
 from tests.agent.conversation import Conversation
@@ -63,7 +63,7 @@ class FakeHost:
         return self.outside
 
 
-def shown(look: Look, sample: HostSample = SAMPLE, host: FakeHost | None = None) -> list[str]:
+def shown(look: TerminalTraits, sample: HostSample = SAMPLE, host: FakeHost | None = None) -> list[str]:
     return render(sample, FACTS, "the daemon", look, host or FakeHost())
 
 
@@ -73,14 +73,14 @@ def test_no_line_is_wider_than_the_terminal_and_none_too_many(width: int, height
     gpus = [*SAMPLE.gpus, *(GpuSample(index) for index in range(2, 16))]
     many = HostSample(1, 1.0, gpus=gpus, ranks={"作业" * 9: SAMPLE.ranks["gpt-1"]})
     for sample in (SAMPLE, many, HostSample(1, 1.0)):
-        lines = shown(Look(width, height), sample, FakeHost(["python", "训练 " * 40]))
+        lines = shown(TerminalTraits(width, height), sample, FakeHost(["python", "训练 " * 40]))
         assert len(lines) == height
         assert max(cells(line) for line in lines) <= width
         assert "quit" in lines[-1]
 
 
 def test_what_matters_is_there_at_80_columns() -> None:
-    text = "\n".join(shown(Look(80, 24)))
+    text = "\n".join(shown(TerminalTraits(80, 24)))
     wanted: tuple[str, ...] = (
         "gpu1",
         "48% of 64 CPUs",
@@ -107,7 +107,7 @@ def test_each_rank_shows_its_number_both_memories_its_user_and_the_script(width:
     command = ["/opt/conda/envs/training/bin/python3.11", "-u", "-X", "dev", "/var/tmp/dtagent-1000/payload/rank.py"]
     command += ["/home/li/projects/llama/pretrain.py", "--steps", "100"]
     sample = HostSample(1, 1.0, gpus=gpus, ranks={LONG_JOB: ranks})
-    job, title, first, second = shown(Look(width), sample, FakeHost(command))[-4:]
+    job, title, first, second = shown(TerminalTraits(width), sample, FakeHost(command))[-4:]
     assert job.split() == ["job", LONG_JOB]
     assert title.split()[:9] == ["GPU", "rank", "PID", "user", "GPU", "mem", "host", "mem", "CPU"]
     assert first.split()[:9] == ["0", "64", "4775", "li", "67", "GiB", "2.0", "GiB", "180%"]
@@ -119,7 +119,7 @@ def test_each_rank_shows_its_number_both_memories_its_user_and_the_script(width:
 def test_ranks_of_several_jobs_name_theirs() -> None:
     jobs = {f"{LONG_JOB}-{number}": [RankSample(number, 50 + number)] for number in range(2)}
     for width in (80, 200):
-        lines = shown(Look(width), HostSample(1, 1.0, ranks=jobs))[-2:]
+        lines = shown(TerminalTraits(width), HostSample(1, 1.0, ranks=jobs))[-2:]
         assert all("llama-3" in line and "train.py" in line for line in lines)
         assert all(("…" in line) == (width == 80) for line in lines)
 
@@ -149,7 +149,7 @@ def test_no_warning_of_a_gpu_is_hidden_or_cut(width: int) -> None:
     reasons = ["power cap", "software thermal slowdown"]
     bad = GpuSample(3, 97, ecc_uncorrected=2, nvlinks=18, nvlinks_active=17, throttle_reasons=reasons)
     others = [GpuSample(index, 97, throttle_reasons=reasons[:1]) for index in (0, 1, 2, 5)]
-    lines = shown(Look(width), HostSample(1, 1.0, gpus=[*others, bad]))
+    lines = shown(TerminalTraits(width), HostSample(1, 1.0, gpus=[*others, bad]))
     told = " ".join("\n".join(lines).split())
     for words in ("ECC 2", "NVLink 17/18", "software thermal slowdown", "power cap"):
         assert words in told
@@ -162,16 +162,18 @@ def test_no_warning_of_a_gpu_is_hidden_or_cut(width: int) -> None:
 
 
 def test_what_is_cut_has_a_mark() -> None:
-    line = next(line for line in shown(Look(80), host=FakeHost(["train", "x" * 99])) if " train" in line)
+    line = next(line for line in shown(TerminalTraits(80), host=FakeHost(["train", "x" * 99])) if " train" in line)
     assert cells(line) == 80
     assert line.endswith("…")
     source = "read here: no daemon runs in /a/long/path/that/somebody/has/chosen/for/it"
-    assert render(SAMPLE, FACTS, source, Look(80), FakeHost())[0].endswith("…")
+    assert render(SAMPLE, FACTS, source, TerminalTraits(80), FakeHost())[0].endswith("…")
 
 
 def test_a_disk_is_as_full_as_df_says() -> None:
     reserved = [DiskUse("/", 130, 1000, 290), DiskUse("/old", 130, 1000)]
-    (line,) = (line for line in shown(Look(80), HostSample(1, 1.0, file_systems=reserved)) if " disk " in line)
+    (line,) = (
+        line for line in shown(TerminalTraits(80), HostSample(1, 1.0, file_systems=reserved)) if " disk " in line
+    )
     assert line.split() == ["disk", "/", "31%", "/old", "13%"]
     text = exposition(HostSample(1, 1.0, file_systems=reserved), FACTS, "1")
     assert 'dtagent_filesystem_avail_bytes{mountpoint="/"} 304087040' in text
@@ -180,7 +182,7 @@ def test_a_disk_is_as_full_as_df_says() -> None:
 
 def network_line(rates: dict[str, float], host: FakeHost) -> str:
     sample = HostSample(1, 1.0, network_receive_bytes_per_s=rates)
-    return next(line for line in shown(Look(80), sample, host) if " net " in line)
+    return next(line for line in shown(TerminalTraits(80), sample, host) if " net " in line)
 
 
 def test_the_network_shown_is_the_one_that_leads_outside_however_busy_others_are() -> None:
@@ -192,27 +194,27 @@ def test_the_network_shown_is_the_one_that_leads_outside_however_busy_others_are
 
 def test_many_devices_are_one_sum_and_not_those_that_happen_to_be_busy() -> None:
     ports = [DeviceRate(f"mlx5_{index}/1", index * 10**9, 10**9) for index in range(8)]
-    (line,) = (line for line in shown(Look(80), HostSample(1, 1.0, rdma=ports)) if " net " in line)
+    (line,) = (line for line in shown(TerminalTraits(80), HostSample(1, 1.0, rdma=ports)) if " net " in line)
     assert " ".join(line.split()) == "net 8 RDMA ports ↓ 28 GB/s ↑ 8.0 GB/s"
 
 
 def test_processes_that_do_not_fit_are_counted() -> None:
     processes = [GpuProcess(pid, "li", 5) for pid in range(100, 150)]
-    text = "\n".join(shown(Look(80, 24), HostSample(1, 1.0, gpus=[GpuSample(0, processes=processes)])))
+    text = "\n".join(shown(TerminalTraits(80, 24), HostSample(1, 1.0, gpus=[GpuSample(0, processes=processes)])))
     shown_rows = len(re.findall("^ +0 +1[0-9]{2} li", text, re.MULTILINE))
     assert f"  and {50 - shown_rows} more\n" in text
     assert shown_rows > 5
 
 
 def test_colour_is_only_where_it_is_wanted_and_without_unicode_all_is_ascii() -> None:
-    assert "\x1b" not in "".join(shown(Look(80, 24)))
-    assert "\x1b[31m! GPU is lost" in "".join(shown(Look(80, 24, colour=True)))
-    assert "".join(shown(Look(80, 24, unicode=False))).isascii()
+    assert "\x1b" not in "".join(shown(TerminalTraits(80, 24)))
+    assert "\x1b[31m! GPU is lost" in "".join(shown(TerminalTraits(80, 24, colour=True)))
+    assert "".join(shown(TerminalTraits(80, 24, unicode=False))).isascii()
 
 
 def test_a_hostile_process_name_reaches_no_terminal() -> None:
     command = "x\x1b]52;c;aGk=\x07\x1b[2J\x9b1m\u202egnp.exe\u200b\ud800"
-    text = "\n".join(shown(Look(120, 24), host=FakeHost([command])))
+    text = "\n".join(shown(TerminalTraits(120, 24), host=FakeHost([command])))
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u200b\ud800]", text)
     assert "gnp.exe" in text
     assert printable("tab\there") == "tabhere"

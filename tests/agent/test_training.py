@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from dtagent.locations import AttemptFiles
 from dtagent.logs import training
-from dtagent.logs.trainer_lines import MAX_LINE_BYTES, LineReader, some_spans, spans
+from dtagent.logs.trainer_lines import MAX_LINE_BYTES, TrainerLines, some_spans, spans
 from dtagent.logs.training import Training
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ def found_in(files: AttemptFiles, name: str, rank: int = 0) -> list[dict[str, An
 
 
 def read(line: str) -> dict[str, float] | None:
-    return LineReader().read(line.encode())
+    return TrainerLines().read(line.encode())
 
 
 @pytest.mark.parametrize("name", ["transformers-5.23.0", "transformers-4.57.6"])
@@ -225,7 +225,7 @@ def test_lines_of_ones_own_are_read_where_they_name_step_and_loss(line: str, num
 
 @given(st.binary(max_size=300) | st.text("{}'loss: =|%/[]0123456789it,.\x1b\r eE-nastp", max_size=200).map(str.encode))
 def test_no_line_makes_the_reader_raise(line: bytes) -> None:
-    found = LineReader().read(line)
+    found = TrainerLines().read(line)
     assert found is None or all(isinstance(value, (int, float)) for value in found.values())
     for begin, end in spans(line):
         assert 0 <= begin <= end <= len(line)
@@ -238,7 +238,7 @@ def test_no_line_takes_long(part: bytes) -> None:
     line = (part * MAX_LINE_BYTES)[: MAX_LINE_BYTES - 6] + b"loss: "
     began = time.process_time()
     for _again in range(3):
-        LineReader().read(line)
+        TrainerLines().read(line)
     assert time.process_time() - began < 0.5
 
 

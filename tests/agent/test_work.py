@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dtagent.attempts import work as work_module
 from dtagent.attempts.attempts import Attempts
-from dtagent.attempts.store import Incoming, Store
+from dtagent.attempts.store import ContentStore, Incoming
 from dtagent.errors import RpcError
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import StopRequest
@@ -122,7 +122,7 @@ def test_parts_that_nobody_asked_for_are_refused(attempts: Attempts) -> None:
 
 
 def test_a_content_under_another_ones_name_never_gets_in(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ContentStore(tmp_path)
     with pytest.raises(ValueError, match="is not"):
         Incoming(store, [(DIGEST, 3)]).feed(b"abd")
     assert not store.has(DIGEST, 3)
@@ -143,7 +143,7 @@ def test_an_attempt_that_was_given_up_takes_no_files(attempts: Attempts) -> None
 
 
 def test_the_store_keeps_what_was_used_last_and_no_more_than_its_bound(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ContentStore(tmp_path)
     contents = [bytes([number]) * 1000 for number in range(5)]
     names = [hashlib.sha256(content).hexdigest() for content in contents]
     Incoming(store, [(name, 1000) for name in names]).feed(b"".join(contents))

@@ -25,7 +25,7 @@ from dttui.inventory.models import Environment
 from dttui.transport import sockets, ssh
 from dttui.transport.base import CONNECT_TIMEOUT_S
 from dttui.transport.ssh import SshTransport
-from dttui.transport.ssh_config import Target
+from dttui.transport.ssh_config import SshTarget
 from tests.integration.headless import dttui_here, start_dttui
 from tests.integration.ssh_fixtures import NOBODY
 from tests.integration.sshd import USER, Sshd, free_port
@@ -99,7 +99,7 @@ async def test_live_hosts_are_found_before_any_that_never_answers_is_given_up(
     hangs = threading.Event()
     look_up = sockets.look_up
 
-    def look_up_for_long(target: Target) -> list[sockets.Address]:
+    def look_up_for_long(target: SshTarget) -> list[sockets.Address]:
         if target.hostname.startswith("nowhere"):
             hangs.wait(DEADLINE_S)
             raise OSError("the test is over")

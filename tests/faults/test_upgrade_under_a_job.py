@@ -9,7 +9,7 @@ import pytest
 from dtagent.linger import unit_text
 
 from dttui.fleet.deployment.deploy import Deployment, Outcome, deploy_all
-from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.remove import AgentRemoval, remove_all
 from dttui.fleet.deployment.status import AgentStatus, status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
@@ -58,8 +58,8 @@ async def test_a_job_goes_on_through_an_upgrade_and_can_be_stopped_and_all_be_re
         (first, second) = await remove_all(environments, transport, Nobody(), jobs=True, checkpoints=True)
     finally:
         await transport.close()
-    assert isinstance(first, Removal)
-    assert isinstance(second, Removal)
+    assert isinstance(first, AgentRemoval)
+    assert isinstance(second, AgentRemoval)
     assert (first.removed, first.jobs_removed, first.kept) == (True, 1, ())
     assert (second.removed, second.jobs_removed, second.kept) == (True, 0, ())
     assert lab2["gpu2"].run(["ls", units]).stdout == b"other.service\n"

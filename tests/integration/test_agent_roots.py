@@ -23,7 +23,7 @@ from dttui.fleet.deployment import root_program
 from dttui.fleet.deployment.channel import Program
 from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
 from dttui.fleet.deployment.frame_program import MARK
-from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.remove import AgentRemoval, remove_all
 from dttui.fleet.deployment.status import AgentStatus, status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
@@ -385,6 +385,6 @@ async def test_an_agent_root_of_the_inventory_holds_over_ssh_for_every_verb(
     assert upgraded.outcome in (Outcome.UPGRADED, Outcome.REPAIRED)
     assert (root / "agent.sock").exists()
     removed = (await remove_all([host], transport, Nobody()))[0]
-    assert isinstance(removed, Removal), removed
+    assert isinstance(removed, AgentRemoval), removed
     assert removed.removed
     assert not root.exists()

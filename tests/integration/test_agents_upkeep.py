@@ -17,7 +17,7 @@ from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dttui import jobs
 from dttui.errors import AgentError, HostError, RefusedError
 from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all
-from dttui.fleet.deployment.remove import Removal, remove_all
+from dttui.fleet.deployment.remove import AgentRemoval, remove_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
@@ -119,7 +119,7 @@ async def test_what_is_kept_for_warm_starts_is_in_its_row_and_ends_with_upgrade_
 
     second = await keep()
     (removed,) = await remove_all([here(host)], LocalTransport(), Nobody())
-    assert isinstance(removed, Removal)
+    assert isinstance(removed, AgentRemoval)
     await until(lambda: second not in processes_like("/"), "the removal to end it")
 
 
@@ -164,7 +164,7 @@ async def test_removal_of_a_broken_agent_leaves_nothing(host: Path) -> None:
     (host / "current" / "bin" / "python").unlink()
     (host / "removed" / "job").mkdir(parents=True)  # What a daemon had only begun to remove.
     (outcome,) = await remove_all([here(host)], LocalTransport(), Nobody())
-    assert isinstance(outcome, Removal)
+    assert isinstance(outcome, AgentRemoval)
     assert outcome.removed
     assert is_gone(host)
 
@@ -172,7 +172,7 @@ async def test_removal_of_a_broken_agent_leaves_nothing(host: Path) -> None:
 async def test_what_is_not_ours_stays_and_is_named(host: Path) -> None:
     (host / "notes.txt").write_text("mine")
     (outcome,) = await remove_all([here(host)], LocalTransport(), Nobody())
-    assert isinstance(outcome, Removal)
+    assert isinstance(outcome, AgentRemoval)
     assert outcome.kept == (str(host / "notes.txt"),)
     assert names(host) == {"notes.txt"}
 

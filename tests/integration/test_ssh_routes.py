@@ -18,7 +18,7 @@ from dttui.transport.base import PromptKind, RemoteCommand
 from dttui.transport.commands import bootstrap_input
 from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh import SshTransport
-from dttui.transport.ssh_config import Target
+from dttui.transport.ssh_config import SshTarget
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, Person, configure
 from tests.integration.sshd import USER, Sshd, free_port, running_sshd
 from tests.waiting import wait_until
@@ -209,7 +209,7 @@ def test_a_proxy_command_that_has_no_place_for_its_stderr_is_an_error_and_leaves
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     before = os.listdir("/proc/self/fd")
     with pytest.raises(HostUnreachableError, match="the ProxyCommand of gpu cannot be started: ") as raised:
-        ProxyCommand(Target("gpu", "gpu", proxy_command="sleep 600"))
+        ProxyCommand(SshTarget("gpu", "gpu", proxy_command="sleep 600"))
     assert raised.value.__cause__ is not None
     assert os.listdir("/proc/self/fd") == before
 
@@ -223,7 +223,7 @@ def test_a_proxy_command_that_may_not_be_ended_is_let_go_of_in_time(
         raise PermissionError
 
     told = tmp_path / "pid"
-    command = ProxyCommand(Target("gpu", "gpu", proxy_command=f"sh -c 'echo $$ >{told}; exec sleep 600'"))
+    command = ProxyCommand(SshTarget("gpu", "gpu", proxy_command=f"sh -c 'echo $$ >{told}; exec sleep 600'"))
     wait_until(lambda: told.exists() and told.read_text().endswith("\n"), "the command to run", TIMEOUT_S)
     with monkeypatch.context() as patched:
         patched.setattr(os, "killpg", refuse)

@@ -24,7 +24,7 @@ from dttui.spec import dump_job, load_job
 from dttui.spec.models import DataParallel, Model, ModelParallel, PipelineParallel, Strategy
 from dttui.tui import draft_watch
 from dttui.tui.screens.compose import ComposeScreen
-from dttui.tui.screens.estimate import EstimateScreen, Section
+from dttui.tui.screens.estimate import EstimateScreen, EstimateSection
 from dttui.tui.screens.model import ModelDialog
 from dttui.tui.screens.preview import PreviewScreen
 from dttui.tui.screens.recommend import RecommendDialog
@@ -99,7 +99,9 @@ async def test_live_facts_count_where_they_are_known() -> None:
         assert "degrees DP 4" in told(app, "#summary")
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
-        assert "● gpus 4" in "".join(str(part.content) for part in app.screen.query(Section)).replace("\xa0", " ")
+        assert "● gpus 4" in "".join(str(part.content) for part in app.screen.query(EstimateSection)).replace(
+            "\xa0", " "
+        )
 
 
 async def test_a_number_that_is_not_of_what_is_ticked_now_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +366,9 @@ async def test_the_page_about_an_estimate_has_parts_inputs_scaling_failures_and_
         await follow(app, pilot)
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EstimateScreen), "the estimate is shown")
-        parts = {str(part.border_title): str(part.content).replace("\xa0", " ") for part in app.screen.query(Section)}
+        parts = {
+            str(part.border_title): str(part.content).replace("\xa0", " ") for part in app.screen.query(EstimateSection)
+        }
         for title, words in {
             "Memory of the fullest GPU": ("activations", "not counted: ", "✗ does not fit"),
             "Time of a step": ("data parallel", "tokens/s", "of the peak"),

@@ -22,7 +22,7 @@ PARTIAL_KEEP_S = 3600.0
 COPY_BYTES = 1 << 20
 
 
-class Store:
+class ContentStore:
     """The contents under one root."""
 
     def __init__(self, root: Path) -> None:
@@ -114,7 +114,7 @@ class Incoming:
         expected: SHA-256 and length of each, in the order in which they come.
     """
 
-    def __init__(self, store: Store, expected: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, store: ContentStore, expected: Sequence[tuple[str, int]]) -> None:
         self._store = store
         self._left = list(reversed(expected))
         self._partial = store.directory / "partial" / f".{os.getpid()}-{id(self):x}"

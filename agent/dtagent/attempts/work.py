@@ -7,7 +7,7 @@ import binascii
 import shutil
 from pathlib import Path
 
-from dtagent.attempts.store import Incoming, Store, free_bytes
+from dtagent.attempts.store import ContentStore, Incoming, free_bytes
 from dtagent.errors import RpcError
 from dtagent.locations import AttemptFiles, make_private, write_atomic
 from dtagent.protocol import sentences
@@ -27,7 +27,7 @@ class Work:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.store = Store(root)
+        self.store = ContentStore(root)
         self._incoming: dict[AttemptKey, Incoming] = {}
 
     def fill(self, files: AttemptFiles, request: WorkRequest) -> WorkReply:

@@ -24,8 +24,8 @@ from dtagent.protocol.probes import (
     PathsReply,
     PathsRequest,
     PathState,
-    Reach,
     Reached,
+    ReachOutcome,
     ReachReply,
     ReachRequest,
     ReachTarget,
@@ -92,7 +92,7 @@ class Checks:
 
     async def _reach(self, target: ReachTarget, seconds: float) -> Reached:
         limit_s = seconds + 1.0 + (MAX_LOAD_S if target.load_bytes > 0 else 0.0)
-        late = Reached(Reach.UNRESOLVED, detail=sentences.NOT_LOOKED_UP(seconds=f"{limit_s:g}"))
+        late = Reached(ReachOutcome.UNRESOLVED, detail=sentences.NOT_LOOKED_UP(seconds=f"{limit_s:g}"))
         return await _within(self._probes, lambda: reach(target, seconds), limit_s, late)
 
     async def _search(self, programs: list[str], search_path: str | None, seconds: float) -> list[str] | None:

@@ -9,7 +9,7 @@ import statistics
 import struct
 import time
 
-from dtagent.protocol.probes import LOAD, MAX_LOAD_BYTES, MAX_LOAD_S, PING, TOTAL, Reach, Reached, ReachTarget
+from dtagent.protocol.probes import LOAD, MAX_LOAD_BYTES, MAX_LOAD_S, PING, TOTAL, Reached, ReachOutcome, ReachTarget
 from dtagent.protocol.said import Said
 from dtagent.system.network import interface_toward
 
@@ -35,17 +35,17 @@ def reach(target: ReachTarget, seconds: float) -> Reached:
     try:
         found = socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return Reached(Reach.UNRESOLVED, detail=Said(getattr(error, "strerror", None) or str(error)))
+        return Reached(ReachOutcome.UNRESOLVED, detail=Said(getattr(error, "strerror", None) or str(error)))
     addresses = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
     first: Reached | None = None
     for index, (family, place) in enumerate(addresses):
         # An address that does not answer must leave some time for the next.
         share_s = max(deadline - time.monotonic(), 0.0) / (len(addresses) - index)
         result = _try(family, place, target, share_s)
-        if result.outcome is Reach.REACHED:
+        if result.outcome is ReachOutcome.REACHED:
             return result
         first = first or result
-    return first or Reached(Reach.UNRESOLVED)
+    return first or Reached(ReachOutcome.UNRESOLVED)
 
 
 def _try(family: int, place: tuple[object, ...], target: ReachTarget, seconds: float) -> Reached:
@@ -63,12 +63,12 @@ def _try(family: int, place: tuple[object, ...], target: ReachTarget, seconds: f
             round_trip_s = _greet(connection, target, deadline)
             bytes_per_s = _load(connection, target) if target.load_bytes > 0 else None
     except _StrangerError:
-        return Reached(Reach.STRANGER, address, source, interface)
+        return Reached(ReachOutcome.STRANGER, address, source, interface)
     except TimeoutError:
-        return Reached(Reach.TIMED_OUT, address, source, interface)
+        return Reached(ReachOutcome.TIMED_OUT, address, source, interface)
     except OSError as error:
         return Reached(_outcome(error), address, source, interface, detail=Said(error.strerror or str(error)))
-    return Reached(Reach.REACHED, address, source, interface, round_trip_s, bytes_per_s)
+    return Reached(ReachOutcome.REACHED, address, source, interface, round_trip_s, bytes_per_s)
 
 
 def _greet(connection: socket.socket, target: ReachTarget, deadline: float) -> float:
@@ -128,9 +128,9 @@ def _rate(marks: list[tuple[float, int]]) -> float | None:
     return (after - before) / (end - begin) if end > begin and after > before else None
 
 
-def _outcome(error: OSError) -> Reach:
+def _outcome(error: OSError) -> ReachOutcome:
     if error.errno in _REFUSED:
-        return Reach.REFUSED
+        return ReachOutcome.REFUSED
     if error.errno in _NO_ROUTE:
-        return Reach.NO_ROUTE
-    return Reach.TIMED_OUT if error.errno == errno.ETIMEDOUT else Reach.FAILED
+        return ReachOutcome.NO_ROUTE
+    return ReachOutcome.TIMED_OUT if error.errno == errno.ETIMEDOUT else ReachOutcome.FAILED

@@ -26,7 +26,7 @@ QUIET_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
-class Look:
+class AttemptSnapshot:
     """An attempt as it was at one moment."""
 
     stamp: str
@@ -36,15 +36,15 @@ class Look:
 
 @dataclass(eq=False)
 class _Waiter:
-    is_good: Callable[[Look], bool]
+    is_good: Callable[[AttemptSnapshot], bool]
     loop: asyncio.AbstractEventLoop
-    look: asyncio.Future[Look]
+    look: asyncio.Future[AttemptSnapshot]
 
-    def deliver(self, look: Look) -> None:
+    def deliver(self, look: AttemptSnapshot) -> None:
         with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile, and nobody waits.
             self.loop.call_soon_threadsafe(self._set, look)
 
-    def _set(self, look: Look) -> None:
+    def _set(self, look: AttemptSnapshot) -> None:
         if not self.look.done():
             self.look.set_result(look)
 
@@ -54,7 +54,7 @@ class _Watched:
     waiters: list[_Waiter] = field(default_factory=list)
     new: list[_Waiter] = field(default_factory=list)
     """Those that nothing was looked at for yet: what was seen before they came may be older than what they know."""
-    seen: Look | None = None
+    seen: AttemptSnapshot | None = None
     changed_at: float = float("-inf")
     due_at: float = float("-inf")
     failure: str = ""
@@ -69,7 +69,9 @@ class AttemptWatcher:
         self._watched: dict[AttemptFiles, _Watched] = {}
         self._thread: threading.Thread | None = None
 
-    async def wait(self, files: AttemptFiles, is_good: Callable[[Look], bool], timeout_s: float) -> Look | None:
+    async def wait(
+        self, files: AttemptFiles, is_good: Callable[[AttemptSnapshot], bool], timeout_s: float
+    ) -> AttemptSnapshot | None:
         """Return the first look at an attempt that is good, `None` where none was in time.
 
         Args:
@@ -142,7 +144,7 @@ class AttemptWatcher:
                 next_at = min((watched.due_at for watched in self._watched.values()), default=None)
                 self._condition.wait(None if next_at is None else next_at - now)
 
-    def _see(self, watched: _Watched, look: Look, new: list[_Waiter]) -> None:
+    def _see(self, watched: _Watched, look: AttemptSnapshot, new: list[_Waiter]) -> None:
         with self._condition:
             if watched.seen == look:
                 asking = new
@@ -154,11 +156,11 @@ class AttemptWatcher:
                 waiter.deliver(look)
 
 
-def look_at(files: AttemptFiles) -> Look:
+def look_at(files: AttemptFiles) -> AttemptSnapshot:
     """Look at an attempt."""
     parts = [_size(files.journal), *_stamp(files.ranks), *_stamp(files.failures)]
     parts += [files.start.exists(), files.discarded.exists(), adoption.is_locked(files.lock)]
-    return Look(":".join(str(int(part)) for part in parts), streams.sizes(files))
+    return AttemptSnapshot(":".join(str(int(part)) for part in parts), streams.sizes(files))
 
 
 def _size(path: os.PathLike[str]) -> int:

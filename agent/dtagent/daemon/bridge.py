@@ -14,7 +14,7 @@ import sys
 import time
 
 from dtagent.daemon.dialling import dial, owner_of
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.names import ERROR_LOG
 from dtagent.protocol.first_line import MAGIC, REFUSAL
 
@@ -27,7 +27,7 @@ def connect(root: str, daemon_options: list[str]) -> int:
     """Bridge until either side ends; return the exit status.
 
     Raises:
-        AgentError: the root or the socket in it cannot be trusted; the daemon is stuck; stdin or stdout is closed.
+        DtagentError: the root or the socket in it cannot be trusted; the daemon is stuck; stdin or stdout is closed.
     """
     try:
         mode = os.fstat(1).st_mode
@@ -35,7 +35,7 @@ def connect(root: str, daemon_options: list[str]) -> int:
     except OSError as error:
         from dtagent.protocol import sentences
 
-        raise AgentError(sentences.STDIO_CLOSED()) from error
+        raise DtagentError(sentences.STDIO_CLOSED()) from error
     try:
         channel = _dial_at_once(root)
         if channel is None:
@@ -47,7 +47,7 @@ def connect(root: str, daemon_options: list[str]) -> int:
     if channel is None:
         from dtagent.protocol import sentences
 
-        raise AgentError(sentences.DAEMON_NOT_STARTED(path=f"{root}/{ERROR_LOG}"))
+        raise DtagentError(sentences.DAEMON_NOT_STARTED(path=f"{root}/{ERROR_LOG}"))
     # Writes are to fail rather than wait; a terminal is left alone, since others write to it too.
     is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
     if is_pipe:

@@ -69,7 +69,7 @@ def _leave(leave: Callable[[], None], _done: asyncio.Task[None]) -> None:
     leave()
 
 
-class Connection:
+class ClientConnection:
     """Serves one client until it ends, breaks the rules of framing, or stops reading.
 
     Where there is a method `hello`, a client's first call is that one: before, it cannot know what others mean.

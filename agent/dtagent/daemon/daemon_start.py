@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dtagent import linger
 from dtagent.daemon.dialling import dial, owner_of
-from dtagent.errors import AgentError, RootError
+from dtagent.errors import DtagentError, RootError
 from dtagent.locations import own_python, secure_root, socket_path
 from dtagent.names import ALREADY_RUNNING, ERROR_LOG
 from dtagent.protocol import sentences
@@ -28,7 +28,7 @@ def wake(root: str, daemon_options: list[str]) -> socket.socket | None:
     """Return a connection to the daemon of a root, which is started where there is none; `None` where that failed.
 
     Raises:
-        AgentError: the root or the socket in it cannot be trusted, the daemon is stuck or said why it cannot start.
+        DtagentError: the root or the socket in it cannot be trusted, the daemon is stuck or said why it cannot start.
         ConnectionResetError: the client hung up meanwhile.
     """
     secure_root(Path(root))
@@ -47,7 +47,7 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
     if linger.can_outlive_logout():
         try:
             linger.start_daemon(root, daemon_options)
-        except (AgentError, OSError) as error:
+        except (DtagentError, OSError) as error:
             sys.stderr.write(f"dtagent: no unit for the daemon, so it may end with this session: {error}\n")
         if channel := _dial(str(root)):
             return channel
@@ -64,7 +64,7 @@ def _start_and_dial(root: Path, daemon_options: list[str]) -> socket.socket | No
                 break
             if child.poll() not in (None, 0, ALREADY_RUNNING):
                 if reason := _last_said(root / ERROR_LOG, said_before, output):
-                    raise AgentError(sentences.DAEMON_DID_NOT_START(reason=reason, path=str(root / ERROR_LOG)))
+                    raise DtagentError(sentences.DAEMON_DID_NOT_START(reason=reason, path=str(root / ERROR_LOG)))
                 return None
             time.sleep(0.01)
         else:

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.names import SOCKET
 
 KNOCK_S = 20.0
@@ -23,7 +23,7 @@ _CREDENTIALS = 12
 _HUNG_UP = select.POLLHUP | select.POLLERR | select.POLLRDHUP
 
 
-class StuckError(AgentError):
+class StuckError(DtagentError):
     """There is a daemon, but it does not take the connection."""
 
 

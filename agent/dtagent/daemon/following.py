@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from dtagent.attempts.attempts import Attempts
 from dtagent.calls import Later, Workers
-from dtagent.daemon.attempt_watcher import AttemptWatcher, Look, look_at
+from dtagent.daemon.attempt_watcher import AttemptSnapshot, AttemptWatcher, look_at
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
 from dtagent.logs.training import Training
@@ -51,7 +51,7 @@ class Following:
         note_word(files)
         if request.wait_s > 0:
 
-            def is_news(look: Look) -> bool:
+            def is_news(look: AttemptSnapshot) -> bool:
                 return look.stamp != request.stamp or streams.has_more(look.sizes, request)
 
             look = await self._watcher.wait(files, is_news, min(request.wait_s, MAX_WAIT_S))

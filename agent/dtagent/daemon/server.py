@@ -28,7 +28,7 @@ from dtagent.checks.checks import MAX_VALIDATION_BYTES, VALIDATION_LIMIT_S, Chec
 from dtagent.checks.probing import Listeners
 from dtagent.daemon import error_log
 from dtagent.daemon.changes import Changes
-from dtagent.daemon.connection import READ_BYTES, Connection, LargeFrames
+from dtagent.daemon.connection import READ_BYTES, ClientConnection, LargeFrames
 from dtagent.daemon.dialling import owner_of
 from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
@@ -36,7 +36,7 @@ from dtagent.daemon.housekeeping import Housekeeping, watch_idleness
 from dtagent.daemon.listing import AttemptListing
 from dtagent.daemon.training_watch import watch_training
 from dtagent.daemon.unpacking import unpacked
-from dtagent.errors import AgentError, RootError
+from dtagent.errors import DtagentError, RootError
 from dtagent.facts import collection
 from dtagent.facts.interpreters import Behind
 from dtagent.locations import secure_root, socket_path
@@ -87,11 +87,11 @@ def serve(root: Path, *, idle_exit_s: float | None = None, interval_s: float = 1
         interval_s: between two readings of the host.
 
     Raises:
-        AgentError: the root cannot be used, or the process is allowed too few open files.
+        DtagentError: the root cannot be used, or the process is allowed too few open files.
     """
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if handles < LEAST_HANDLES:
-        raise AgentError(sentences.TOO_FEW_HANDLES(count=handles, needed=LEAST_HANDLES))
+        raise DtagentError(sentences.TOO_FEW_HANDLES(count=handles, needed=LEAST_HANDLES))
     root = secure_root(root)
     error_log.turn_over(root)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -235,7 +235,7 @@ class _Daemon:
         # asyncio logs the end of a handler that was cancelled, as all are when the daemon ends, as if it were a fault.
         with contextlib.suppress(asyncio.CancelledError):
             try:
-                connection = Connection(reader, writer, self._methods, self._large_frames)
+                connection = ClientConnection(reader, writer, self._methods, self._large_frames)
                 if self._clients > MAX_CLIENTS:
                     await connection.refuse(sentences.TOO_MANY_CLIENTS(count=MAX_CLIENTS))
                 else:

@@ -148,7 +148,7 @@ def bars(block: bytes) -> list[Bar]:
     return found
 
 
-class LineReader:
+class TrainerLines:
     """The lines of one stream, in order: Keras tells the epoch on a line of its own."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from dtagent.logs.trainer_lines import (
     MAX_LINE_BYTES,
     MOST_BARS,
     Bar,
-    LineReader,
+    TrainerLines,
     bars,
     count_hints,
     some_spans,
@@ -122,7 +122,7 @@ class _Count:
 class _Rank:
     """What is known of one rank's printing."""
 
-    readers: dict[str, LineReader] = field(default_factory=dict)
+    readers: dict[str, TrainerLines] = field(default_factory=dict)
     redrawn: deque[tuple[int, Bar]] = field(default_factory=deque)
     """Look and bar of those that were drawn again: HF Trainer does so at each report, which names no step."""
     counts: dict[int, _Count] = field(default_factory=dict)
@@ -288,7 +288,7 @@ class _Attempt:
         most: int,
     ) -> int | None:
         """Add the reports of whole lines to `reports`; return where to stop since a report's bar may still come."""
-        reader = rank.readers.setdefault(stream, LineReader())
+        reader = rank.readers.setdefault(stream, TrainerLines())
         hints = count_hints(lines)
         chosen = spans(lines) if hints <= most else some_spans(lines, most)
         if hints > most:

@@ -31,7 +31,7 @@ ADDRESS_BYTES = 320
 SPARE_CONNECTIONS = 64
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A request that is not carried out; `status` says why."""
 
     def __init__(self, status: int) -> None:
@@ -39,7 +39,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-class Store:
+class RendezvousStore:
     """What ranks tell each other, within bounds: each puts the addresses that it has for all others."""
 
     def __init__(self, size: int) -> None:
@@ -57,11 +57,11 @@ class Store:
         return self._values.get(scope, {}).get(key)
 
     def put(self, scope: str, key: str, value: bytes) -> None:
-        """Keep a value. Raises RefusedError where there is no room."""
+        """Keep a value. Raises RequestRefusedError where there is no room."""
         values = self._values.get(scope, {})
         cost = _cost(scope, key, value) - (_cost(scope, key, values[key]) if key in values else 0)
         if self._bytes + cost > self._most_bytes:
-            raise RefusedError(507)
+            raise RequestRefusedError(507)
         self._values.setdefault(scope, values)[key] = value
         self._bytes += cost
         self._finished.get(scope, set()).discard(key)
@@ -91,7 +91,7 @@ class Server:
     """Answers one request a connection, as its clients want it; whatever else comes costs that connection alone."""
 
     def __init__(self, size: int) -> None:
-        self._store = Store(size)
+        self._store = RendezvousStore(size)
         self.usual_connections = size + SPARE_CONNECTIONS
         """More than ranks make: beyond that, no answer waits; beyond twice that, connections are ended."""
         self._connections = 0
@@ -118,7 +118,7 @@ class Server:
             self._silent.pop(writer, None)
             value = await self._carry_out(method, scope, key, body)
             status = 404 if value is None else 200
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             status, value = refused.status, None
         body = value or b""
         writer.write(b"HTTP/1.1 %d -\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body)
@@ -129,18 +129,18 @@ class Server:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except asyncio.LimitOverrunError as error:
-            raise RefusedError(431) from error
+            raise RequestRefusedError(431) from error
         first, *lines = head[:-4].split("\r\n")
         words = first.split(" ")
         parts = words[1].split("/") if len(words) == 3 and words[2].startswith("HTTP/1.") else []
         if len(parts) != 3 or parts[0] or not parts[1] or not parts[2]:
-            raise RefusedError(400)
+            raise RequestRefusedError(400)
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         length = fields.get("content-length", "0")
         if "transfer-encoding" in fields or not (length.isascii() and length.isdigit()):
-            raise RefusedError(400)
+            raise RequestRefusedError(400)
         if len(length) > 12 or int(length) > self._store.most_value_bytes:
-            raise RefusedError(413)
+            raise RequestRefusedError(413)
         return words[0], parts[1], parts[2], await reader.readexactly(int(length))
 
     async def _carry_out(self, method: str, scope: str, key: str, body: bytes) -> bytes | None:
@@ -151,7 +151,7 @@ class Server:
         elif method == "DELETE":
             self._store.finish(scope, key)
         else:
-            raise RefusedError(405)
+            raise RequestRefusedError(405)
         return b""
 
     async def _awaited(self, scope: str, key: str) -> bytes | None:

@@ -38,7 +38,7 @@ def watch(path: str, local_rank: int | None) -> Callable[[], None]:
 
     Returns what is to be called when the process ends by itself.
     """
-    rank = Rank(path, local_rank)
+    rank = RankRecord(path, local_rank)
     hooks: dict[str, Callable[[Any], None]] = {
         C10D: rank.hook_torch,
         "torch.distributed.rpc": rank.hook_rpc,
@@ -99,7 +99,7 @@ def _softly(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return None
 
 
-class Rank:
+class RankRecord:
     """The record of one rank's process; of no process that it starts or forks."""
 
     def __init__(self, path: str, local_rank: int | None) -> None:

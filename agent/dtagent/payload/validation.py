@@ -30,7 +30,7 @@ class NotLookedAtError(Exception):
     """Nothing can be told; the argument is why, as `notice` has it."""
 
 
-class RefusedError(Exception):
+class FrameworkRefusalError(Exception):
     """What a framework would refuse, by what the agent knows of it; the argument is why, as `notice` has it."""
 
 
@@ -155,9 +155,9 @@ def horovod(_request: dict[str, Any]) -> Callable[[], object]:
 
     def read() -> None:
         if not extension.gloo_built():
-            raise RefusedError(notice("horovod-without-gloo"))
+            raise FrameworkRefusalError(notice("horovod-without-gloo"))
         if backend == "nccl" and not extension.nccl_built():
-            raise RefusedError(notice("horovod-without-nccl"))
+            raise FrameworkRefusalError(notice("horovod-without-nccl"))
 
     return read
 
@@ -197,7 +197,7 @@ def look(check: str, request: dict[str, Any]) -> dict[str, Any] | None:
     except SystemExit:  # A parser of arguments says why, and ends.
         lines = errors.getvalue().strip().splitlines()
         return {"refusal": lines[-1].partition("error: ")[2] or lines[-1] if lines else notice("framework-ends")}
-    except RefusedError as error:
+    except FrameworkRefusalError as error:
         return {"refusal": error.args[0]}
     except (AssertionError, ValueError) as error:
         return {"refusal": _said(error)}

@@ -26,13 +26,13 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from dtagent.payload.forking.channel import Channel, notice
-from dtagent.payload.forking.forkserver import ForkServer, Target
+from dtagent.payload.forking.forkserver import ChildProgram, ForkServer
 from dtagent.payload.forking.process_title import show
 
 MAX_DIRECTORIES = 64
 
 
-def main(descriptor: int) -> Target:
+def main(descriptor: int) -> ChildProgram:
     """Import, tell the daemon, and make a fork server for each socket that comes; return in a child of one."""
     os.set_inheritable(descriptor, False)
     daemon = Channel(socket.socket(fileno=descriptor))
@@ -64,7 +64,7 @@ def _hide() -> None:
         del sys.modules[name]
 
 
-def become(target: Target) -> None:
+def become(target: ChildProgram) -> None:
     """Run a command line `python [-u] SCRIPT ARGUMENT…` in this process, as a new interpreter would."""
     argv, env = target.argv, target.env
     os.environ.clear()

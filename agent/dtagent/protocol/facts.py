@@ -122,7 +122,7 @@ class RdmaPort:
 
 
 @dataclass(frozen=True)
-class Limits:
+class UserLimits:
     """What this user's processes may have here; `None` where there is no limit."""
 
     open_files: int | None = None
@@ -132,7 +132,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerFacts:
     """The container this host is, as far as it can be told from inside; cgroup limits hold outside of one too."""
 
     kind: str | None = None
@@ -205,8 +205,8 @@ class HostFacts:
     file_systems: list[FileSystem] | None = None
     interfaces: list[Interface] | None = None
     rdma: list[RdmaPort] | None = None
-    limits: Limits | None = None
-    container: Container | None = None
+    limits: UserLimits | None = None
+    container: ContainerFacts | None = None
     """`None` where there is neither container nor limit."""
     cuda_version: str | None = None
     """The newest CUDA that the driver runs."""

@@ -26,7 +26,7 @@ MAX_TARGETS = 8
 MAX_PATHS = 64
 
 
-class Reach(str, Enum):
+class ReachOutcome(str, Enum):
     """How an attempt to connect ended."""
 
     REACHED = "reached"
@@ -105,7 +105,7 @@ class ReachRequest:
 class Reached:
     """What became of one target."""
 
-    outcome: Reach
+    outcome: ReachOutcome
     address: str | None = None
     """IP address that was tried; where the name has several, the one that answered or else the first."""
     source: str | None = None

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import psutil
 
-from dtagent.protocol.facts import Container, FileSystem, Interface, Limits, NumaNode, RdmaPort
+from dtagent.protocol.facts import ContainerFacts, FileSystem, Interface, NumaNode, RdmaPort, UserLimits
 from dtagent.protocol.places import is_network_file_system
 from dtagent.system import mounts
 from dtagent.system.units import MIB
@@ -170,17 +170,17 @@ def rdma_ports(sys: Path = SYS) -> list[RdmaPort]:
     return found[:MAX_LISTED]
 
 
-def limits() -> Limits:
+def limits() -> UserLimits:
     """Return what this process, and so a job, may have."""
 
     def soft(kind: int, unit: int = 1) -> int | None:
         value = resource.getrlimit(kind)[0]
         return None if value == resource.RLIM_INFINITY else value // unit
 
-    return Limits(soft(resource.RLIMIT_NOFILE), soft(resource.RLIMIT_MEMLOCK, 1024), soft(resource.RLIMIT_NPROC))
+    return UserLimits(soft(resource.RLIMIT_NOFILE), soft(resource.RLIMIT_MEMLOCK, 1024), soft(resource.RLIMIT_NPROC))
 
 
-def container(root: Path = Path("/"), environment: Iterable[str] | None = None) -> Container | None:
+def container(root: Path = Path("/"), environment: Iterable[str] | None = None) -> ContainerFacts | None:
     """Return the container around this process and its cgroup's limits; `None` where there is nothing of either."""
     proc, sys = root / "proc", root / "sys"
     names = set(os.environ if environment is None else environment)
@@ -198,7 +198,7 @@ def container(root: Path = Path("/"), environment: Iterable[str] | None = None) 
             memory.append(limit)
     if not kind and not cpus and not memory:
         return None
-    return Container(kind, round(min(cpus), 2) if cpus else None, min(memory) // MIB if memory else None)
+    return ContainerFacts(kind, round(min(cpus), 2) if cpus else None, min(memory) // MIB if memory else None)
 
 
 def cuda_toolkits(roots: Iterable[Path] = (Path("/usr/local"), Path("/opt"))) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dtagent.attempts.adoption import is_locked
 from dtagent.attempts.census import Census
 from dtagent.attempts.preparation import key_of
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.names import ERROR_LOG
 from dtagent.terminal.local import DaemonCalls, NoDaemonError
 
@@ -41,7 +41,7 @@ def stop(root: Path) -> int:
     """End the daemon; jobs go on, and the next client starts another.
 
     Raises:
-        AgentError: it does not end.
+        DtagentError: it does not end.
     """
     try:
         daemon = DaemonCalls(root)
@@ -53,13 +53,13 @@ def stop(root: Path) -> int:
         try:
             process = os.pidfd_open(pid)  # Before it is told to end: later the pid may be another's.
         except ProcessLookupError as error:
-            raise AgentError(f"the daemon, pid {pid}, is not among the processes that can be seen here") from error
+            raise DtagentError(f"the daemon, pid {pid}, is not among the processes that can be seen here") from error
         try:
             daemon.call("shutdown", {})
             has_ended = bool(select.select([process], [], [], END_S)[0])
         finally:
             os.close(process)
     if not has_ended:
-        raise AgentError(f"the daemon, pid {pid}, has not ended within {END_S:g} s; see {root / ERROR_LOG}")
+        raise DtagentError(f"the daemon, pid {pid}, has not ended within {END_S:g} s; see {root / ERROR_LOG}")
     print(f"the daemon, pid {pid}, has ended; {'another one serves by now' if is_locked(root) else 'jobs go on'}")
     return 0

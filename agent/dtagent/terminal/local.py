@@ -12,7 +12,7 @@ from dacite import Config, DaciteError, from_dict
 
 from dtagent import __version__
 from dtagent.daemon.dialling import dial, owner_of
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.facts import collection
 from dtagent.protocol import rpc
 from dtagent.protocol.facts import HostFacts
@@ -32,31 +32,31 @@ FIRST_WITH_RATES = 3
 _Reply = TypeVar("_Reply")
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Where samples come from."""
 
     name: str
     """For a headline."""
 
     def facts(self) -> HostFacts:
-        """Return what the host is. Raises AgentError."""
+        """Return what the host is. Raises DtagentError."""
 
     def sample(self) -> HostSample:
-        """Return the newest reading. Raises AgentError."""
+        """Return the newest reading. Raises DtagentError."""
 
     def close(self) -> None:
         """Let go of it."""
 
 
-class NoDaemonError(AgentError):
+class NoDaemonError(DtagentError):
     """No daemon of this user can be asked under a root; the message says why."""
 
 
-def open_source(root: Path) -> Source:
+def open_source(root: Path) -> SampleSource:
     """Return the daemon under a root if it answers there, else one that reads by itself."""
     try:
         return DaemonSource(DaemonCalls(root))
-    except AgentError as error:
+    except DtagentError as error:
         return OwnSource(str(error))
 
 
@@ -65,7 +65,7 @@ class DaemonCalls:
 
     Raises:
         NoDaemonError: there is none.
-        AgentError: it does not answer, or in no version that is known here.
+        DtagentError: it does not answer, or in no version that is known here.
     """
 
     def __init__(self, root: Path) -> None:
@@ -76,31 +76,31 @@ class DaemonCalls:
         try:
             params = {"versions": list(rpc.VERSIONS), "client": f"dtagent {__version__}"}
             self.hello = decoded(HelloReply, self.call("hello", params))
-        except AgentError:
+        except DtagentError:
             self.close()
             raise
 
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a call. Raises AgentError."""
+        """Return the result of a call. Raises DtagentError."""
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         try:
             self._channel.sendall(rpc.encode(request))
             line = self._lines.readline(rpc.MAX_FRAME_BYTES)
             if not line:
-                raise AgentError("the daemon has ended")
+                raise DtagentError("the daemon has ended")
             reply = rpc.decode(line)
         except ConnectionError as error:
-            raise AgentError("the daemon has ended") from error
+            raise DtagentError("the daemon has ended") from error
         except TimeoutError as error:
-            raise AgentError(f"the daemon has not answered for {ANSWER_S:g} s") from error
+            raise DtagentError(f"the daemon has not answered for {ANSWER_S:g} s") from error
         except (OSError, rpc.FrameError) as error:
-            raise AgentError(f"the daemon does not answer: {error}") from error
+            raise DtagentError(f"the daemon does not answer: {error}") from error
         result = reply.get("result")
         if not isinstance(result, dict):
             refusal = reply.get("error")
             reason = refusal.get("message") if isinstance(refusal, dict) else refusal
-            raise AgentError(f"the daemon refuses: {reason}")
+            raise DtagentError(f"the daemon refuses: {reason}")
         return result
 
     def close(self) -> None:
@@ -110,11 +110,11 @@ class DaemonCalls:
 
 
 def decoded(kind: type[_Reply], value: Any) -> _Reply:
-    """Return what a daemon, maybe of another version, has answered. Raises AgentError."""
+    """Return what a daemon, maybe of another version, has answered. Raises DtagentError."""
     try:
         return from_dict(kind, value, Config(cast=[Enum, tuple, float]))
     except (DaciteError, TypeError, ValueError) as error:
-        raise AgentError(f"the daemon's answer makes no sense: {error}") from error
+        raise DtagentError(f"the daemon's answer makes no sense: {error}") from error
 
 
 class DaemonSource:
@@ -126,14 +126,14 @@ class DaemonSource:
         self._calls = calls
 
     def facts(self) -> HostFacts:
-        """Return what the host is. Raises AgentError."""
+        """Return what the host is. Raises DtagentError."""
         return decoded(HostFacts, self._calls.call("facts", {}))
 
     def sample(self) -> HostSample:
-        """Return the newest reading. Raises AgentError."""
+        """Return the newest reading. Raises DtagentError."""
         samples = self._calls.call("telemetry", {"max_samples": 1, "wait_s": ANSWER_S / 2}).get("samples")
         if not samples:
-            raise AgentError("the daemon has no sample")
+            raise DtagentError("the daemon has no sample")
         return decoded(HostSample, samples[-1])
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class OwnSource:
         """Return the newest reading; the first one waits until there are rates."""
         sample = self._sampler.wait_for(lambda latest: latest.seq >= FIRST_WITH_RATES, ANSWER_S)
         if sample is None or sample.seq < FIRST_WITH_RATES:
-            raise AgentError("this host cannot be read")
+            raise DtagentError("this host cannot be read")
         return sample
 
     def close(self) -> None:

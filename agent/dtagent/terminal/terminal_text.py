@@ -24,7 +24,7 @@ Line = list[Piece]
 
 
 @dataclass(frozen=True)
-class Look:
+class TerminalTraits:
     """What the terminal can show."""
 
     width: int
@@ -82,7 +82,7 @@ def _fitted(line: Line, width: int) -> Line:
     return [*kept, Piece("…")] if missing.strip() else kept
 
 
-def set_line(line: Line, look: Look) -> str:
+def set_line(line: Line, look: TerminalTraits) -> str:
     """Return a line as a string, cut to the width."""
     out = []
     for text, style in _fitted(line, look.width):

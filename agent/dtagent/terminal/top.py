@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dtagent import __version__
-from dtagent.errors import AgentError
+from dtagent.errors import DtagentError
 from dtagent.protocol.facts import HostFacts
 from dtagent.system.network import interface_toward
 from dtagent.telemetry.prometheus import exposition
-from dtagent.terminal.local import DaemonCalls, DaemonSource, OwnSource, Source, open_source
-from dtagent.terminal.terminal_text import Look, cut, printable
+from dtagent.terminal.local import DaemonCalls, DaemonSource, OwnSource, SampleSource, open_source
+from dtagent.terminal.terminal_text import TerminalTraits, cut, printable
 from dtagent.terminal.top_view import LEAST_WIDTH, render
 
 REDRAW_S = 1.0
@@ -65,17 +65,17 @@ def top(root: Path) -> int:
 class _Screen:
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._source: Source | None = None
+        self._source: SampleSource | None = None
         self._facts: HostFacts | None = None
         self._host = _Proc()
         self._search: threading.Thread | None = None
         self._search_at = 0.0
-        self._found: queue.SimpleQueue[Source] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[SampleSource] = queue.SimpleQueue()
 
     def show_once(self) -> None:
         """Print one snapshot, whole and without escapes."""
         width = shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns  # By COLUMNS, where that is a number.
-        print("\n".join(self._lines(Look(max(width, LEAST_WIDTH), None, False, _speaks_unicode()))))
+        print("\n".join(self._lines(TerminalTraits(max(width, LEAST_WIDTH), None, False, _speaks_unicode()))))
 
     def run(self) -> None:
         """Draw until somebody wants to leave."""
@@ -105,10 +105,10 @@ class _Screen:
     def _draw(self) -> None:
         size = shutil.get_terminal_size()
         colour = "NO_COLOR" not in os.environ
-        look = Look(size.columns, max(size.lines, 2), colour, _speaks_unicode())
+        look = TerminalTraits(size.columns, max(size.lines, 2), colour, _speaks_unicode())
         try:
             lines = self._lines(look)
-        except AgentError as error:
+        except DtagentError as error:
             # The daemon went; the next turn finds another, or reads by itself.
             self.close()
             self._source = None
@@ -116,7 +116,7 @@ class _Screen:
         sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
         sys.stdout.flush()
 
-    def _lines(self, look: Look) -> list[str]:
+    def _lines(self, look: TerminalTraits) -> list[str]:
         self._follow_daemon()
         if self._source is None:
             self._source = open_source(self._root)
@@ -139,7 +139,7 @@ class _Screen:
             self._search.start()
 
     def _seek(self) -> None:
-        with contextlib.suppress(AgentError, OSError):
+        with contextlib.suppress(DtagentError, OSError):
             self._found.put(DaemonSource(DaemonCalls(self._root)))
 
 

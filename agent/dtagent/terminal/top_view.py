@@ -19,8 +19,8 @@ from dtagent.terminal.terminal_text import (
     RED,
     YELLOW,
     Line,
-    Look,
     Piece,
+    TerminalTraits,
     bar,
     cells,
     mark,
@@ -47,7 +47,7 @@ class HostLookup(Protocol):
         """Return the network interface that leads outside."""
 
 
-def render(sample: HostSample, facts: HostFacts, source: str, look: Look, host: HostLookup) -> list[str]:
+def render(sample: HostSample, facts: HostFacts, source: str, look: TerminalTraits, host: HostLookup) -> list[str]:
     """Return the lines to show, each at most `look.width` cells wide.
 
     Args:
@@ -145,7 +145,7 @@ def _spaced(pieces: Sequence[Piece]) -> Line:
     return [piece for each in pieces for piece in (each, Piece("   "))][:-1]
 
 
-def _gpus(sample: HostSample, facts: HostFacts, bar_cells: int, look: Look) -> list[Line]:
+def _gpus(sample: HostSample, facts: HostFacts, bar_cells: int, look: TerminalTraits) -> list[Line]:
     if not sample.gpus:
         return [[Piece(f" {facts.gpu_note or 'no GPUs'}", DIM)]]
     memory_bar_cells = bar_cells if look.width >= WIDE else 0
@@ -273,7 +273,9 @@ class _Row(NamedTuple):
     job: str
 
 
-def _processes(sample: HostSample, facts: HostFacts, look: Look, host: HostLookup) -> tuple[list[Line], list[Line]]:
+def _processes(
+    sample: HostSample, facts: HostFacts, look: TerminalTraits, host: HostLookup
+) -> tuple[list[Line], list[Line]]:
     """Return what stands over the processes, and a line each."""
     ranks = {rank.pid: (job, rank) for job, items in sample.ranks.items() for rank in items}
     rows = []

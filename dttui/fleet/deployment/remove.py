@@ -27,7 +27,7 @@ POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Removal:
+class AgentRemoval:
     """What was done on a host."""
 
     host: str
@@ -63,7 +63,7 @@ async def remove_all(
     jobs: bool = False,
     checkpoints: bool = False,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
-) -> list[Removal | HostError]:
+) -> list[AgentRemoval | HostError]:
     """Remove the agent from hosts, many at a time; return what became of each, in their order.
 
     A host where a job runs answers with RefusedError, and stays as it is.
@@ -78,7 +78,7 @@ async def remove_all(
         on_progress: told a host's name and what is being done there.
     """
 
-    async def act(visit: Visit) -> Removal:
+    async def act(visit: Visit) -> AgentRemoval:
         busy = [item for item in (await inspect(visit)).attempts if item.is_busy]
         names = tuple(sorted({clean(item.job) for item in busy}))
         if busy and not force:
@@ -92,7 +92,7 @@ async def remove_all(
         request = {"action": "remove", "root": root, "jobs": jobs, "checkpoints": checkpoints}
         answer = await ask_host(visit.connection, request, program=Program.AGENTS)
         done = decode(visit.host, _Removed, answer.result)
-        return Removal(visit.host, done.removed, names, done.jobs, tuple(map(clean, done.kept)))
+        return AgentRemoval(visit.host, done.removed, names, done.jobs, tuple(map(clean, done.kept)))
 
     return await on_each(environments, transport, prompter, act, on_progress=on_progress)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _
-from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Link, default_links
+from dttui.planning.cost.hardware import GpuTable, GpuType, Hardware, Interconnect, default_links
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import DEFAULT_SEQ_LENGTH, DEFAULT_VOCAB_SIZE, ModelShape, parameter_count, usual_shape
 from dttui.spec.problems import did_you_mean
@@ -115,8 +115,8 @@ def assume_hardware(claim: HardwareClaim, table: GpuTable) -> tuple[Hardware, In
         gpu = gpu.model_copy(update={"memory_gib": claim.gpu_memory_bytes / 2**30})
     intra, inter = default_links(gpu)
     links = (
-        Link(_or(claim.intra_bandwidth, intra.bandwidth), _or(claim.intra_latency_s, intra.latency_s)),
-        Link(_or(claim.inter_bandwidth, inter.bandwidth), _or(claim.inter_latency_s, inter.latency_s)),
+        Interconnect(_or(claim.intra_bandwidth, intra.bandwidth), _or(claim.intra_latency_s, intra.latency_s)),
+        Interconnect(_or(claim.inter_bandwidth, inter.bandwidth), _or(claim.inter_latency_s, inter.latency_s)),
     )
     per_node = min(claim.gpus_per_node or 8, claim.gpus)
     hardware = Hardware(gpu, claim.gpus, per_node, *links)

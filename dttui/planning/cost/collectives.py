@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from dttui.i18n import _, joined
-from dttui.planning.cost.hardware import Hardware, Link
+from dttui.planning.cost.hardware import Hardware, Interconnect
 
 Algorithm = Literal["ring", "tree", "butterfly"]
 BroadcastAlgorithm = Literal["tree", "linear"]
@@ -20,7 +20,7 @@ RING_BUFFER_BYTES = 1 << 20
 TREE_BUFFER_BYTES = 2 << 20
 
 
-def all_reduce_s(size: float, ranks: int, link: Link, algorithm: Algorithm = "ring") -> float:
+def all_reduce_s(size: float, ranks: int, link: Interconnect, algorithm: Algorithm = "ring") -> float:
     """Return the seconds an all-reduce takes.
 
     Ring: 2(n−1)α + 2(n−1)/n·S/B. Tree: 2⌈log₂n⌉α + 2S/B. Butterfly (recursive halving and doubling): 2⌈log₂n⌉α +
@@ -43,14 +43,14 @@ def all_reduce_s(size: float, ranks: int, link: Link, algorithm: Algorithm = "ri
     return rounds * link.latency_s + 2 * share * size / link.bandwidth
 
 
-def all_gather_s(size: float, ranks: int, link: Link) -> float:
+def all_gather_s(size: float, ranks: int, link: Interconnect) -> float:
     """Return the seconds an all-gather, or a reduce-scatter, of `size` bytes in all takes as a ring."""
     if ranks <= 1:
         return 0.0
     return (ranks - 1) * (link.latency_s + size / ranks / link.bandwidth)
 
 
-def broadcast_s(size: float, ranks: int, link: Link, algorithm: BroadcastAlgorithm = "tree") -> float:
+def broadcast_s(size: float, ranks: int, link: Interconnect, algorithm: BroadcastAlgorithm = "tree") -> float:
     """Return the seconds a broadcast of `size` bytes takes."""
     if ranks <= 1:
         return 0.0
@@ -67,7 +67,7 @@ def bus_bandwidth_factor(collective: str, ranks: int) -> float:
     return 1.0
 
 
-def crossing_bytes(ranks: int, link: Link) -> float:
+def crossing_bytes(ranks: int, link: Interconnect) -> float:
     """Return the size at which ring and tree take equally long: below it the tree is faster.
 
     2(n−1)α + 2(n−1)/n·S/B = 2⌈log₂n⌉α + 2S/B, so S = n·(n−1−⌈log₂n⌉)·α·B.
@@ -101,7 +101,7 @@ class CollectiveChoice(BaseModel):
 
 
 def choose_all_reduce(
-    nodes: int, ranks: int, size: float, link: Link, hierarchical_s: float | None = None
+    nodes: int, ranks: int, size: float, link: Interconnect, hierarchical_s: float | None = None
 ) -> CollectiveChoice:
     """Return seed 000's choice by the number of nodes, or what α and β say where they differ from it.
 
@@ -138,7 +138,7 @@ def choose_all_reduce(
     )
 
 
-def choose_broadcast(ranks: int, size: float, link: Link) -> CollectiveChoice:
+def choose_broadcast(ranks: int, size: float, link: Interconnect) -> CollectiveChoice:
     """Return the faster of the two algorithms that a job can name; a tree takes fewer rounds from four ranks on."""
     algorithms: tuple[BroadcastAlgorithm, ...] = ("tree", "linear")
     seconds = {name: broadcast_s(size, ranks, link, name) for name in algorithms}
@@ -186,7 +186,7 @@ def rule_text(choice: CollectiveChoice, nodes: int) -> str | None:
     return told.format(nodes=nodes, limit=SMALL_CLUSTER_NODES, rule=choice.rule)
 
 
-def _buffer_bytes(usual: int, link: Link) -> int:
+def _buffer_bytes(usual: int, link: Interconnect) -> int:
     """Return the seed's buffer, doubled until a message takes longer than its latency: until it is over α·B."""
     size = usual
     while size < link.latency_s * link.bandwidth:
@@ -198,7 +198,7 @@ def _bus_bandwidth(collective: str, ranks: int, size: float, seconds: float) -> 
     return size / seconds * bus_bandwidth_factor(collective, ranks) if seconds else 0.0
 
 
-def group_link(hardware: Hardware, ranks: int, stride: int) -> Link:
+def group_link(hardware: Hardware, ranks: int, stride: int) -> Interconnect:
     """Return the link that a group of ranks has, `stride` ranks apart, where ranks fill one node after the other.
 
     A group that leaves its node crosses the network once a node, by the cards of all its members there; each step of
@@ -207,10 +207,10 @@ def group_link(hardware: Hardware, ranks: int, stride: int) -> Link:
     efficiency = hardware.efficiency
     per_node = hardware.gpus_per_node
     if (ranks - 1) * stride < per_node:
-        return Link(hardware.intra.bandwidth * efficiency.intra_node, hardware.intra.latency_s)
+        return Interconnect(hardware.intra.bandwidth * efficiency.intra_node, hardware.intra.latency_s)
     members = max(1, min(ranks, per_node // stride))
     bandwidth = min(
         hardware.inter.bandwidth * efficiency.inter_node * members,
         hardware.intra.bandwidth * efficiency.intra_node if members > 1 else float("inf"),
     )
-    return Link(bandwidth, hardware.inter.latency_s)
+    return Interconnect(bandwidth, hardware.inter.latency_s)

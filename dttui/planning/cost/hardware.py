@@ -118,7 +118,7 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Interconnect:
     """How data gets from one GPU to another."""
 
     bandwidth: float
@@ -162,9 +162,9 @@ class Hardware:
     gpu: GpuType
     gpus: int
     gpus_per_node: int
-    intra: Link
+    intra: Interconnect
     """Between GPUs of one node."""
-    inter: Link
+    inter: Interconnect
     """Between nodes: bandwidth is a GPU's share of its node's network cards."""
     efficiency: Efficiency = EFFICIENCY
 
@@ -183,8 +183,8 @@ INTER_BANDWIDTH = {"nvlink": 25e9, "pcie": 3.125e9}
 """Bytes a second a GPU: a 200 Gbit/s card each, as in a DGX A100; or one such card for the node's eight GPUs."""
 
 
-def default_links(gpu: GpuType) -> tuple[Link, Link]:
+def default_links(gpu: GpuType) -> tuple[Interconnect, Interconnect]:
     """Return links inside a node and between nodes, as they usually are with this type of GPU."""
     latency = INTRA_LATENCY_S if gpu.link == "nvlink" else PCIE_LATENCY_S
-    inter = Link(INTER_BANDWIDTH[gpu.link], INTER_LATENCY_S)
-    return Link(gpu.link_bandwidth * 1e9, latency), inter
+    inter = Interconnect(INTER_BANDWIDTH[gpu.link], INTER_LATENCY_S)
+    return Interconnect(gpu.link_bandwidth * 1e9, latency), inter

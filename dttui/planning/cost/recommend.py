@@ -13,7 +13,7 @@ from dttui.planning.cost.assumptions import Inputs, layout_inputs
 from dttui.planning.cost.estimate import GB, LEAST_SPARE, Estimate, describe
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
-from dttui.planning.cost.search import Candidate, Found, Wish, search
+from dttui.planning.cost.search import Found, LayoutCandidate, Wish, search
 from dttui.planning.cost.shape import ModelShape
 
 SMALL_MODEL = 1e9
@@ -158,7 +158,7 @@ def recommend(
 
 
 def _described(
-    shape: ModelShape, hardware: Hardware, item: Candidate, best: Candidate, inputs: Inputs
+    shape: ModelShape, hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate, inputs: Inputs
 ) -> Recommendation:
     layout = item.layout
     return Recommendation(
@@ -188,7 +188,7 @@ class _Shares:
     again: float
 
 
-def _shares(item: Candidate) -> _Shares:
+def _shares(item: LayoutCandidate) -> _Shares:
     parts, total = item.time.parts, item.time.value
     return _Shares(
         parts["tensor_parallel"] / total,
@@ -198,7 +198,7 @@ def _shares(item: Candidate) -> _Shares:
     )
 
 
-def reasons(hardware: Hardware, item: Candidate, best: Candidate) -> list[str]:
+def reasons(hardware: Hardware, item: LayoutCandidate, best: LayoutCandidate) -> list[str]:
     """Return what the parts of the step and of the memory say of a layout."""
     layout, share = item.layout, _shares(item)
     told = []
@@ -231,7 +231,7 @@ def reasons(hardware: Hardware, item: Candidate, best: Candidate) -> list[str]:
     return told
 
 
-def _against(item: Candidate, best: Candidate) -> list[str]:
+def _against(item: LayoutCandidate, best: LayoutCandidate) -> list[str]:
     """Name the part that costs most more than in the best layout."""
     names = {
         "compute": _("smaller matrices"),

@@ -34,7 +34,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LayoutCandidate:
     """A layout with what it costs."""
 
     layout: Layout
@@ -46,13 +46,13 @@ class Candidate:
 class Found:
     """What a search came to."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LayoutCandidate, ...]
     """The best of each (tensor, pipeline), the fastest first; all fit."""
     tried: int
     """Layouts that can be."""
     too_large: int
     """How many of them need more memory than a GPU has."""
-    smallest: Candidate | None
+    smallest: LayoutCandidate | None
     """Where none fits: the one that needs least memory."""
 
 
@@ -66,8 +66,8 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
         wish: what is fixed.
     """
     wish = wish or Wish()
-    best: dict[tuple[int, int], Candidate] = {}
-    smallest: Candidate | None = None
+    best: dict[tuple[int, int], LayoutCandidate] = {}
+    smallest: LayoutCandidate | None = None
     tried = too_large = 0
     layers: dict[tuple[int, int, Recompute, bool], LayerTime] = {}
     for layout in layouts(shape, hardware, global_batch, wish):
@@ -76,7 +76,7 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
         if memory.high > hardware.gpu.memory_bytes:
             too_large += 1
             if smallest is None or memory.high < smallest.memory.high:
-                smallest = Candidate(layout, step_time(shape, layout, hardware), memory)
+                smallest = LayoutCandidate(layout, step_time(shape, layout, hardware), memory)
             continue
         key = (layout.tensor, layout.micro_batch, layout.recompute, layout.sequence_parallel)
         if key not in layers:
@@ -84,7 +84,7 @@ def search(shape: ModelShape, hardware: Hardware, global_batch: int, wish: Wish 
         time = step_time(shape, layout, hardware, layers[key])
         pair = (layout.tensor, layout.pipeline)
         if pair not in best or time.value < best[pair].time.value:
-            best[pair] = Candidate(layout, time, memory)
+            best[pair] = LayoutCandidate(layout, time, memory)
     ranked = tuple(sorted(best.values(), key=lambda item: item.time.value))
     return Found(ranked, tried, too_large, None if ranked else smallest)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from dttui.planning.cost.collectives import all_gather_s, all_reduce_s, group_link
-from dttui.planning.cost.hardware import Hardware, Link
+from dttui.planning.cost.hardware import Hardware, Interconnect
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.shape import ModelShape
 
@@ -198,9 +198,9 @@ def _send_s(shape: ModelShape, layout: Layout, hardware: Hardware) -> float:
     size = shape.seq_length * layout.micro_batch * shape.hidden_size * layout.bytes_per_parameter
     reached = hardware.efficiency
     if layout.ranks > hardware.gpus_per_node:
-        link = Link(hardware.inter.bandwidth * reached.inter_node, hardware.inter.latency_s)
+        link = Interconnect(hardware.inter.bandwidth * reached.inter_node, hardware.inter.latency_s)
     else:
-        link = Link(hardware.intra.bandwidth * reached.intra_node, hardware.intra.latency_s)
+        link = Interconnect(hardware.intra.bandwidth * reached.intra_node, hardware.intra.latency_s)
     sent = link.latency_s + size / layout.tensor / link.bandwidth
     if layout.sequence_parallel:
         return sent

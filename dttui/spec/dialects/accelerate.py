@@ -15,7 +15,7 @@ from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
 from dttui.spec.problems import did_you_mean, shown, with_hint
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 _FRAMEWORKS = {
     "NO": "pytorch-ddp",
@@ -151,7 +151,7 @@ class AccelerateConfig(_Loose):
         return environment
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a configuration over. Raises DocumentError with every problem of it."""
     config = validate(source, AccelerateConfig)
     translation = Translation(source)

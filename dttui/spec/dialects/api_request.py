@@ -10,7 +10,7 @@ from dttui.spec.document import validate
 from dttui.spec.models import FrameworkName, Section
 from dttui.spec.problems import PlacedValueError, did_you_mean, shown, with_hint
 from dttui.spec.text import Label
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 _LAUNCH_MODE = "existing"
 
@@ -80,7 +80,7 @@ class TrainingTaskRequest(Section):
         return self
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a request over. Raises DocumentError with every problem of it."""
     request = validate(source, TrainingTaskRequest)
     translation = Translation(source)

@@ -13,7 +13,7 @@ from dttui.spec.dialects.translation import Translated, Translation
 from dttui.spec.document import validate
 from dttui.spec.models import Section
 from dttui.spec.problems import PathKey
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 Count = Annotated[int, Field(gt=0)]
 _Auto = Literal["auto"]
@@ -69,7 +69,7 @@ class DeepSpeedConfig(_Loose):
     """Tensor parallelism."""
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a configuration over. Raises DocumentError with every problem of it."""
     config = validate(source, DeepSpeedConfig)
     translation = Translation(source)

@@ -14,7 +14,7 @@ from dttui.spec.document import validate
 from dttui.spec.models import Section
 from dttui.spec.text import Label
 from dttui.spec.units import BitsPerSecond, Bytes, Number
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 _FOR_SCRIPT = {
     "training": ("epochs", "learning_rate"),
@@ -109,7 +109,7 @@ class HorovodDocument(Section):
     """The configuration."""
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     config = validate(source, HorovodDocument).horovod_config
     translation = Translation(source)

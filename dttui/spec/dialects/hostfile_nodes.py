@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dttui.spec.dialects.hostfile import Host, parse_hostfile
 from dttui.spec.dialects.translation import Translated, Translation, table_source
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 
-def hostfile_source(hosts: tuple[Host, ...], text: str, name: str) -> Source:
+def hostfile_source(hosts: tuple[Host, ...], text: str, name: str) -> YamlSource:
     """Return a hostfile as a document: of host to its slots."""
     entries = [
         (host.name, host.mark, {"slots": host.slots} if host.slots is not None else {}, host.slots_mark)

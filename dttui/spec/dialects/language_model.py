@@ -15,7 +15,7 @@ from dttui.spec.models import Section
 from dttui.spec.problems import PathKey
 from dttui.spec.text import Label
 from dttui.spec.units import BitsPerSecond, Bytes, Number
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 _DEGREES = {
     "gradient_allreduce": "data_parallel_size",
@@ -119,7 +119,7 @@ class LanguageModelDocument(Section):
     """The run."""
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     training = validate(source, LanguageModelDocument).large_language_model_training
     translation = Translation(source)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 if TYPE_CHECKING:
     from dttui.spec.dialects.translation import Translated
@@ -25,7 +25,7 @@ class Dialect:
     keys: frozenset[str]
     """Keys at the top, any of which tells it from the others."""
 
-    def translate(self, source: Source) -> Translated:
+    def translate(self, source: YamlSource) -> Translated:
         """Carry a document over. Raises DocumentError with every problem of it."""
         translated: Translated = import_module(f"dttui.spec.dialects.{self.module}").translate(source)
         return translated
@@ -65,7 +65,7 @@ TOP_KEYS = tuple(key for dialect in JOB_DIALECTS for key in sorted(dialect.keys)
 """Keys that a document of one of the forms begins with."""
 
 
-def recognise(source: Source, dialects: tuple[Dialect, ...] = JOB_DIALECTS) -> Dialect | None:
+def recognise(source: YamlSource, dialects: tuple[Dialect, ...] = JOB_DIALECTS) -> Dialect | None:
     """Return the form of a document; `None` where it is of none of them."""
     if not isinstance(source.data, dict):
         return None

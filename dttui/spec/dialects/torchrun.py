@@ -11,7 +11,7 @@ from dttui.i18n import _
 from dttui.spec.dialects.torchrun_options import SECRET, TorchrunCommand, Word, parse_command
 from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
-from dttui.spec.yaml_source import Mark, Source
+from dttui.spec.yaml_source import Mark, YamlSource
 
 PROGRAM = "program"
 """What places call the script, module or program."""
@@ -33,7 +33,7 @@ def translate_command(words: Sequence[str], name: str) -> Translated:
     return translation.finish()
 
 
-def _source(command: TorchrunCommand, name: str) -> Source:
+def _source(command: TorchrunCommand, name: str) -> YamlSource:
     """Return a command line as a document: of option to its value."""
 
     def mark(word: Word) -> Mark:
@@ -152,5 +152,5 @@ def _note_rendezvous(translation: Translation) -> None:
             translation.note((option,), _("not carried over: dttui sets torchrun's own options"))
 
 
-def _problem(source: Source, origin: PathKey, message: str) -> Problem:
+def _problem(source: YamlSource, origin: PathKey, message: str) -> Problem:
     return source.problem(origin, source.mark(origin), message)

@@ -14,7 +14,7 @@ from dttui.spec.document import validate
 from dttui.spec.findings import Finding, Place, Severity
 from dttui.spec.models import Job, JobDocument
 from dttui.spec.problems import DocumentError, PathKey, format_path, shown
-from dttui.spec.yaml_source import Mark, Source, Value
+from dttui.spec.yaml_source import Mark, Value, YamlSource
 
 ROOT: PathKey = ("distributed_training",)
 
@@ -38,7 +38,7 @@ class Leaf:
 class Translated:
     """A document of another form, as a job."""
 
-    source: Source
+    source: YamlSource
     """The document as it stands."""
     leaves: Mapping[PathKey, Leaf]
     """The job's values, by their path from the job's top."""
@@ -74,11 +74,11 @@ class Translated:
             problems = (replace(problem, path=self.origin(problem.path)) for problem in error.problems)
             raise DocumentError(problems) from error
 
-    def job_source(self) -> Source:
+    def job_source(self) -> YamlSource:
         """Return a job file of the same values, in which everything stands where the document says it."""
         tree = _Branch.of({(*ROOT, *target): leaf for target, leaf in self.leaves.items()})
         root, _origin = self._value(tree)
-        return Source(name=self.source.name, data=root.data, lines=self.source.lines, _root=root)
+        return YamlSource(name=self.source.name, data=root.data, lines=self.source.lines, _root=root)
 
     def origin(self, path: PathKey) -> PathKey:
         """Return the keys of the document that a path of the job file arises from; nothing where none is near."""
@@ -122,7 +122,7 @@ class Translated:
 class Translation:
     """The work of carrying one document over."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: YamlSource) -> None:
         self.source = source
         self._master: tuple[str, PathKey] | None = None
         self._node_count: tuple[int, int, PathKey] | None = None
@@ -234,7 +234,7 @@ class Translation:
 
 
 def make_note(
-    source: Source,
+    source: YamlSource,
     origin: PathKey,
     message: str,
     hint: str = "",
@@ -258,13 +258,13 @@ def in_order(notes: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(notes, key=lambda note: (note.place.line, note.place.column) if note.place else (0, 0)))
 
 
-def _place(source: Source, origin: PathKey) -> Place:
+def _place(source: YamlSource, origin: PathKey) -> Place:
     mark = source.key_mark(origin)
     line = source.problem(origin, mark, "").source_line
     return Place(file=source.name, line=mark.line, column=mark.column, path=format_path(origin), source_line=line)
 
 
-def table_source(name: str, lines: tuple[str, ...], entries: Iterable[tuple[str, Mark, Any, Mark]]) -> Source:
+def table_source(name: str, lines: tuple[str, ...], entries: Iterable[tuple[str, Mark, Any, Mark]]) -> YamlSource:
     """Return text that is no YAML as a document of one mapping: of key, its place, value, its place."""
     items: dict[str, Value] = {}
     marks: dict[str, Mark] = {}
@@ -278,7 +278,7 @@ def table_source(name: str, lines: tuple[str, ...], entries: Iterable[tuple[str,
             items[key] = Value(mark, data, data if isinstance(data, str) else None, open=False)
     data = {key: value.data for key, value in items.items()}
     root = Value(Mark(1, 1), data, items=items, key_marks=marks, open=False)
-    return Source(name=name, data=data, lines=lines, _root=root)
+    return YamlSource(name=name, data=data, lines=lines, _root=root)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dttui.spec.models import DataSharding, Section
 from dttui.spec.problems import PathKey
 from dttui.spec.text import Label
 from dttui.spec.units import Number
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_source import YamlSource
 
 
 class GradientSynchronization(Section):
@@ -115,7 +115,7 @@ class VisionDocument(Section):
     """The run."""
 
 
-def translate(source: Source) -> Translated:
+def translate(source: YamlSource) -> Translated:
     """Carry a document over. Raises DocumentError with every problem of it."""
     training = validate(source, VisionDocument).computer_vision_training
     translation = Translation(source)

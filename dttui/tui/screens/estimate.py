@@ -20,7 +20,7 @@ from dttui.tui.widgets.prose import Prose
 from dttui.tui.widgets.title_bar import TitleBar
 
 
-class Section(Prose):
+class EstimateSection(Prose):
     """A titled part of the page."""
 
     hangs = True
@@ -52,14 +52,14 @@ class EstimateScreen(Screen[None]):
         with VerticalScroll(id="estimate-scroll"):
             with Horizontal(id="estimate-columns"):
                 with Vertical():
-                    yield Section(_("Memory of the fullest GPU"), sections.memory(estimate))
+                    yield EstimateSection(_("Memory of the fullest GPU"), sections.memory(estimate))
                     rules = sections.rules_of_thumb(plan.rules_of_thumb, estimate)
-                    yield Section(_("Rules of thumb, no part of the estimate"), rules)
+                    yield EstimateSection(_("Rules of thumb, no part of the estimate"), rules)
                 with Vertical():
-                    yield Section(_("Time of a step"), sections.time(estimate))
-                    yield Section(_("More nodes, same global batch"), sections.scaling(estimate))
-                    yield Section(_("Failures and checkpoints"), sections.failures(estimate))
-            yield Section(_("In formal terms"), sections.formal(plan))
-            yield Section(_("The four axioms"), sections.axioms(plan))
-            yield Section(_("What it rests on"), sections.inputs(estimate))
+                    yield EstimateSection(_("Time of a step"), sections.time(estimate))
+                    yield EstimateSection(_("More nodes, same global batch"), sections.scaling(estimate))
+                    yield EstimateSection(_("Failures and checkpoints"), sections.failures(estimate))
+            yield EstimateSection(_("In formal terms"), sections.formal(plan))
+            yield EstimateSection(_("The four axioms"), sections.axioms(plan))
+            yield EstimateSection(_("What it rests on"), sections.inputs(estimate))
         yield KeyBar()

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from dttui.i18n import _
-from dttui.tui.commands import N_, Command
+from dttui.tui.commands import N_, ScreenCommand
 from dttui.tui.screens.dialogs import Dialog
 from dttui.tui.widgets.cells import fit
 
@@ -24,7 +24,7 @@ class HelpScreen(Dialog[None]):
         Binding("escape,question_mark,q,enter", "cancel", N_("back"), id="help.back", tooltip=N_("Close this page")),
     ]
 
-    def __init__(self, commands: list[Command]) -> None:
+    def __init__(self, commands: list[ScreenCommand]) -> None:
         super().__init__()
         self._commands = sorted(commands, key=lambda command: not command.explanation)
 

@@ -226,7 +226,7 @@ class JobsScreen(Screen[None]):
         return Text.assemble(kept, (mark, f"italic {self.app.theme_variables['simulated']}"))
 
 
-def _removal_dialog(found: removal.Removal) -> ChoiceDialog:
+def _removal_dialog(found: removal.RemovableJob) -> ChoiceDialog:
     told = [_("Its logs, events and telemetry go, {size}.").format(size=size_text(found.size_bytes))]
     told.append(_("What is on the hosts stays there, checkpoints too."))
     if found.lost:

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey  # the footer's own part; it has no public name
 
-from dttui.tui.commands import Command, commands_of
+from dttui.tui.commands import ScreenCommand, commands_of
 
 GAP = 2
 """After each key; the last one's is all that parts it from the keys at the right."""
@@ -79,11 +79,11 @@ class KeyBar(Footer):
             else:
                 room = 0
 
-    def _key(self, command: Command) -> _Key:
+    def _key(self, command: ScreenCommand) -> _Key:
         display = self.app.get_key_display(command.binding)
         return _Key(
             command.binding.key, display, str(command.name), command.action, command.enabled, str(command.explanation)
         )
 
-    def _width(self, command: Command) -> int:
+    def _width(self, command: ScreenCommand) -> int:
         return cell_len(self.app.get_key_display(command.binding)) + 1 + cell_len(command.name) + GAP

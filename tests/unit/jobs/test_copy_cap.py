@@ -14,7 +14,7 @@ from dttui.engine.copies import copy_cap, log_copy
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import LogCopy
 from dttui.jobs import JobDirectory, sparse_files
-from dttui.jobs.following import LineReader
+from dttui.jobs.following import GrowingFile
 from dttui.jobs.log_following import LogFollower, watching
 
 CAP = 1 << 20
@@ -44,7 +44,7 @@ def kept_bytes(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def read_all(reader: LineReader) -> list[str]:
+def read_all(reader: GrowingFile) -> list[str]:
     lines: list[str] = []
     while found := reader.read():
         lines += [line.decode() for line in found]
@@ -70,7 +70,7 @@ def test_a_copy_keeps_its_beginning_and_its_end_within_the_cap_and_tells_what_is
     path = folder / "0.out"
     assert CAP * 3 // 4 < kept_bytes(path) <= CAP + CHUNK
     assert path.stat().st_size == 5 * CAP
-    lines = read_all(LineReader(path))
+    lines = read_all(GrowingFile(path))
     assert lines[0] == "line 0000000000"
     assert lines[-1] == f"line {5 * CAP // 16 - 1:010}"
     assert sum(bool(MARK.fullmatch(line)) for line in lines) == 1
@@ -80,7 +80,7 @@ def test_a_copy_keeps_its_beginning_and_its_end_within_the_cap_and_tells_what_is
 def test_who_follows_a_copy_while_it_is_cut_reads_every_line_once(directory: JobDirectory) -> None:
     folder = directory.logs(0, "gpu1")
     copy = LogCopy(folder, CopyCap(CAP))
-    reader, lines = LineReader(folder / "0.out"), []
+    reader, lines = GrowingFile(folder / "0.out"), []
     for _each in range(15):
         flood(copy, "0.out", 2 * CHUNK)
         lines += read_all(reader)
@@ -91,7 +91,7 @@ def test_who_has_fallen_behind_is_told_what_was_dropped_before_it_was_read(direc
     folder = directory.logs(0, "gpu1")
     copy = LogCopy(folder, CopyCap(CAP))
     flood(copy, "0.out", CAP // 2)
-    reader = LineReader(folder / "0.out")
+    reader = GrowingFile(folder / "0.out")
     lines = read_all(reader)
     flood(copy, "0.out", 5 * CAP)
     lines += read_all(reader)
@@ -106,7 +106,7 @@ def test_a_later_controller_goes_on_with_a_copy_that_was_cut(directory: JobDirec
     assert later.offsets == {"0.out": 4 * CAP}
     flood(later, "0.out", 4 * CAP)
     assert kept_bytes(folder / "0.out") <= CAP + CHUNK
-    assert_complete(read_all(LineReader(folder / "0.out")), 8 * CAP)
+    assert_complete(read_all(GrowingFile(folder / "0.out")), 8 * CAP)
 
 
 def test_all_copies_of_an_attempt_have_a_bound_and_the_noisy_ones_give_way(
@@ -126,7 +126,7 @@ def test_all_copies_of_an_attempt_have_a_bound_and_the_noisy_ones_give_way(
     assert min(map(kept_bytes, paths)) >= CAP // 4 - 64 * 1024
     assert kept_bytes(directory.logs(0, "gpu0") / "9.err") == CAP // 4
     for path in paths:
-        assert_complete(read_all(LineReader(path)), path.stat().st_size)
+        assert_complete(read_all(GrowingFile(path)), path.stat().st_size)
 
 
 def test_a_copy_that_was_removed_ends_no_bound_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_lines_since_a_time_are_found_behind_what_is_missing(directory: JobDirec
     flood(copy, "0.out", 6 * CAP)
     stamped = b"2026-11-21T13:00:00Z early\n2026-11-21T13:05:00Z late\n"
     copy.write(LogChunk("0.out", 6 * CAP, base64.b64encode(stamped).decode(), 0, 7, False), stamped)
-    lines = read_all(LineReader(folder / "0.out", since=1795266180.0))
+    lines = read_all(GrowingFile(folder / "0.out", since=1795266180.0))
     assert lines == ["2026-11-21T13:05:00Z late"]
 
 
@@ -170,7 +170,7 @@ def test_a_file_that_is_no_log_of_ours_may_end_in_a_hole(tmp_path: Path) -> None
     with path.open("wb") as stream:
         stream.write(b"one\ntwo")
         stream.truncate(1 << 22)
-    assert read_all(LineReader(path))[:1] == ["one"]
+    assert read_all(GrowingFile(path))[:1] == ["one"]
     with path.open("rb") as stream:
         assert sparse_files.kept_parts(stream.fileno())[0][0] == 0
 
@@ -193,7 +193,7 @@ def test_where_no_hole_can_be_punched_a_copy_ends_at_its_cap_and_the_end_follows
     # What is only in memory is asked for again by a later controller.
     assert LogCopy(folder, CopyCap(CAP)).offsets["0.out"] <= CAP + 2 * CHUNK
     copy.finish()
-    lines = read_all(LineReader(folder / "0.out"))
+    lines = read_all(GrowingFile(folder / "0.out"))
     assert lines[-1] == f"line {10 * CAP // 16 - 1:010}"
     told = "… this file system cannot drop the middle of a file: from here on only the end is kept …"
     assert lines.count(told) == 1
@@ -209,6 +209,6 @@ def test_of_a_file_that_the_script_replaced_meanwhile_only_the_new_end_is_kept(d
     flood(copy, "0.out", 2 * CAP)
     copy.write(LogChunk("0.out", 0, "", 0, 8, True), b"new one\n")
     copy.finish()
-    assert read_all(LineReader(folder / "0.out"))[-1] == "new one"
+    assert read_all(GrowingFile(folder / "0.out"))[-1] == "new one"
     assert LogCopy(folder, CopyCap(CAP)).offsets == {"0.out": 8}
     assert LogCopy(folder, CopyCap(CAP)).inodes == {"0.out": 8}

@@ -16,7 +16,7 @@ from dttui.errors import NoSuchJobError, UsageError
 from dttui.inventory.models import Environment, Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.following import READ_BYTES, JobFollower, LineReader
+from dttui.jobs.following import READ_BYTES, GrowingFile, JobFollower
 from dttui.jobs.log_following import LogFollower
 from dttui.planning.models import Plan
 from dttui.planning.planner import plan as make_plan
@@ -96,7 +96,7 @@ def test_what_a_controller_cannot_write_is_heard_from_it_and_not_shown_again_onc
 def test_the_last_lines_are_read_and_then_what_comes(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "0.out"
     path.write_bytes(b"one\ntwo\nthree\n")
-    reader = LineReader(path, last_lines=lines)
+    reader = GrowingFile(path, last_lines=lines)
     assert reader.read() == [b"one", b"two", b"three"][-lines:]
     with path.open("ab") as stream:
         stream.write(b"four\nfive\n")
@@ -109,8 +109,8 @@ def test_a_last_line_without_its_end_is_a_line_once_nothing_more_comes(
 ) -> None:
     path = tmp_path / "0.out"
     path.write_bytes(b"one\ntwo\nthree")
-    assert LineReader(path).read() == [b"one", b"two"]
-    reader = LineReader(path, last_lines=last_lines)
+    assert GrowingFile(path).read() == [b"one", b"two"]
+    reader = GrowingFile(path, last_lines=last_lines)
     assert reader.read(to_the_end=True) == expected
     assert reader.read(to_the_end=True) == []
 

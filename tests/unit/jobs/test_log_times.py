@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dttui.errors import UsageError
-from dttui.jobs.following import LineReader
+from dttui.jobs.following import GrowingFile
 from dttui.jobs.log_times import parse_since
 
 NOW = datetime(2026, 11, 21, 13, 30).timestamp()
@@ -44,7 +44,7 @@ def test_anything_else_is_refused_with_examples(text: str) -> None:
 
 def lines_since(path: Path, text: str, written: datetime, last_lines: int | None = None) -> list[bytes]:
     os.utime(path, (written.timestamp(), written.timestamp()))
-    return LineReader(path, since=parse_since(text, NOW), last_lines=last_lines).read(to_the_end=True)
+    return GrowingFile(path, since=parse_since(text, NOW), last_lines=last_lines).read(to_the_end=True)
 
 
 def test_lines_go_by_the_times_they_carry_and_those_without_by_the_line_before(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_log_without_times_is_shown_as_a_whole_if_it_was_written_to_since_then
 def test_a_file_that_is_followed_goes_on_after_the_old_lines(tmp_path: Path) -> None:
     path = tmp_path / "0.out"
     path.write_text("2026-11-21 12:00:00 old\n" * 60_000)
-    reader = LineReader(path, since=parse_since("13:00", NOW))
+    reader = GrowingFile(path, since=parse_since("13:00", NOW))
     assert reader.read() == []
     with path.open("a") as stream:
         stream.write("new, without a time\n")

@@ -28,8 +28,8 @@ from dttui.launch.submit import find_same, make_local_plan, submit
 from dttui.planning.models import Finding, Plan, Severity
 from dttui.planning.submission import Submission
 from dttui.spec import loader, parse_job, yaml_reader
-from dttui.spec.yaml_composer import DOCUMENT, Limits, compose
-from dttui.spec.yaml_source import Source
+from dttui.spec.yaml_composer import DOCUMENT, DocumentLimits, compose
+from dttui.spec.yaml_source import YamlSource
 
 INVENTORY = Inventory(environments=(Environment(name="gpu1", host="gpu1"),))
 JOB = """\
@@ -278,7 +278,7 @@ def test_a_job_file_is_parsed_once_for_its_plan_its_places_and_what_runs_already
     monkeypatch.setattr(launch, "start_controller", lambda *_arguments, **_options: None)
     parsed: list[str] = []
 
-    def counted(text: str, name: str, limits: Limits = DOCUMENT) -> Source:
+    def counted(text: str, name: str, limits: DocumentLimits = DOCUMENT) -> YamlSource:
         parsed.append(name)
         return compose(text, name, limits)
 

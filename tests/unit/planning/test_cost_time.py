@@ -18,13 +18,13 @@ from dttui.planning.cost.collectives import (
     rule_text,
     timed_text,
 )
-from dttui.planning.cost.hardware import Link
+from dttui.planning.cost.hardware import Interconnect
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.step_time import bubble_ratio, step_time
 from tests.unit.planning.pipeline_simulation import BACKWARD, FORWARD, gpipe, interleaved, makespan
 from tests.unit.planning.published_runs import ITERATIONS, THROUGHPUTS, gpt, selene
 
-LINK = Link(bandwidth=25e9, latency_s=5e-6)
+LINK = Interconnect(bandwidth=25e9, latency_s=5e-6)
 
 
 def test_throughput_misses_the_ten_runs_of_narayanan_et_al_by_five_per_cent_at_most_on_average() -> None:
@@ -107,7 +107,7 @@ def test_a_broadcast_goes_by_a_tree_where_that_takes_fewer_rounds() -> None:
 
 
 def test_a_buffer_grows_until_a_message_takes_longer_than_its_latency() -> None:
-    far = Link(bandwidth=1.25e9, latency_s=8e-3)  # 10 MB are on the way at once.
+    far = Interconnect(bandwidth=1.25e9, latency_s=8e-3)  # 10 MB are on the way at once.
     choice = choose_all_reduce(nodes=4, ranks=4, size=1e9, link=far)
     assert (choice.algorithm, choice.buffer_bytes) == ("ring", 16 << 20)
 

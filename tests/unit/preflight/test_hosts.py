@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dtagent.protocol.facts import HostFacts, Limits, RdmaPort
+from dtagent.protocol.facts import HostFacts, RdmaPort, UserLimits
 from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
@@ -24,7 +24,7 @@ NODE = PlannedNode(
     name="gpu1", node_rank=0, address="10.0.0.1", python="/py", slots=2, cuda_slots=2, simulated=False, ranks=(0, 1),
     required_paths=("/srv/data",),
 )  # fmt: skip
-FACTS = host_facts(2, limits=Limits(65536, None, None), shm_total_mib=64_000)
+FACTS = host_facts(2, limits=UserLimits(65536, None, None), shm_total_mib=64_000)
 ROOT = PathState("/var/tmp/dtagent-0", True, True, True, 70_000, 100_000)
 
 TOLD: dict[str, Any] = {"ecc_uncorrected": 0, "xid_count": 0, "throttle_reasons": []}
@@ -107,12 +107,15 @@ def test_health_that_no_driver_tells_is_unknown_and_that_of_no_gpus_is_none() ->
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({"limits": Limits(1024, 65536, 4096)}, []),
-        ({"limits": Limits(200, None, None)}, [("nofile-low", "warning")]),
-        ({"limits": Limits(None, None, 100)}, [("nproc-low", "warning")]),
-        ({"limits": Limits(None, None, 100), "user": "root"}, []),
-        ({"limits": Limits(None, 64, None)}, []),
-        ({"limits": Limits(None, 64, None), "rdma": [RdmaPort("mlx5_0", 1, "ACTIVE")]}, [("memlock-low", "warning")]),
+        ({"limits": UserLimits(1024, 65536, 4096)}, []),
+        ({"limits": UserLimits(200, None, None)}, [("nofile-low", "warning")]),
+        ({"limits": UserLimits(None, None, 100)}, [("nproc-low", "warning")]),
+        ({"limits": UserLimits(None, None, 100), "user": "root"}, []),
+        ({"limits": UserLimits(None, 64, None)}, []),
+        (
+            {"limits": UserLimits(None, 64, None), "rdma": [RdmaPort("mlx5_0", 1, "ACTIVE")]},
+            [("memlock-low", "warning")],
+        ),
         ({"logout_kills": True}, [("logout-kills", "error")]),
     ],
 )
@@ -121,7 +124,7 @@ def test_what_a_host_lets_a_job_have(facts: dict[str, Any], expected: list[tuple
 
 
 def test_a_large_job_needs_more_open_files() -> None:
-    limited = replace(FACTS, limits=Limits(1024, None, None))
+    limited = replace(FACTS, limits=UserLimits(1024, None, None))
     assert found(hosts.judge_limits(NODE, limited, 128)) == []
     assert found(hosts.judge_limits(NODE, limited, 512)) == [("nofile-low", "warning")]
 

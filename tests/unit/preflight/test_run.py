@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dtagent.protocol.facts import HostFacts, Limits, PythonFacts
+from dtagent.protocol.facts import HostFacts, PythonFacts, UserLimits
 from dtagent.protocol.rpc import MAGIC, ErrorCode, to_wire
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
@@ -35,7 +35,9 @@ from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
 from tests.unit.seed_cluster import environment, host_facts, make_job
 
 TORCH = PythonFacts("/py", "/py", "3.11.7", packages={"torch": "2.13.0"}, torch_cuda="12.8", nccl="2.27.3")
-FACTS = host_facts(1, pythons=[TORCH], driver_version="570.1", shm_total_mib=64_000, limits=Limits(65536, None, None))
+FACTS = host_facts(
+    1, pythons=[TORCH], driver_version="570.1", shm_total_mib=64_000, limits=UserLimits(65536, None, None)
+)
 SAMPLE = HostSample(
     1, 0.0, 5.0, 0.1, gpus=[GpuSample(0, throttle_reasons=[], ecc_uncorrected=0, xid_count=0, processes=[])]
 )

@@ -11,7 +11,7 @@ import yaml
 
 from dttui.spec import yaml_composer
 from dttui.spec.problems import DocumentError, Problem
-from dttui.spec.yaml_composer import DOCUMENT, MAX_DEPTH, Limits
+from dttui.spec.yaml_composer import DOCUMENT, MAX_DEPTH, DocumentLimits
 from dttui.spec.yaml_reader import parse_yaml, read_yaml
 from dttui.spec.yaml_source import Mark
 
@@ -226,7 +226,7 @@ def test_a_document_that_is_too_large_is_not_parsed() -> None:
 
 def test_too_many_values_are_refused() -> None:
     with pytest.raises(DocumentError, match="more than 5 values"):
-        parse_yaml("[1, 2, 3, 4, 5, 6]", "x", Limits(values=5))
+        parse_yaml("[1, 2, 3, 4, 5, 6]", "x", DocumentLimits(values=5))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dtagent.payload.forking.ranks import Ranks, exit_code
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Target(NamedTuple):
+class ChildProgram(NamedTuple):
     """What a child is to become."""
 
     argv: list[str]
@@ -39,7 +39,7 @@ class ForkServer:
         self._launcher_pid: int | None = None
         self._told: list[dict[str, Any]] = []
 
-    def run(self) -> Target:
+    def run(self) -> ChildProgram:
         """Serve until nothing is left, which ends the process; return in a child, what that is to become."""
         os.setsid()
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -76,21 +76,21 @@ class ForkServer:
         for place, descriptor in enumerate(self._supervisor.descriptors[:3]):
             os.dup2(descriptor, place)
 
-    def _launch(self, request: dict[str, Any]) -> Target | None:
+    def _launch(self, request: dict[str, Any]) -> ChildProgram | None:
         ours, theirs = socket.socketpair()
         reason = objection(request["argv"], request["env"])
         pid = self._fork()
         if pid == 0:
             ours.close()
             self._leave(theirs.fileno())
-            return Target(request["argv"], request["env"], reason, Ranks(Channel(theirs)))
+            return ChildProgram(request["argv"], request["env"], reason, Ranks(Channel(theirs)))
         theirs.close()
         self._launcher, self._launcher_pid = Channel(ours), pid
         self._supervisor.send({"started": pid})
         self._note(reason)
         return None
 
-    def _serve(self, wake: int) -> Target:
+    def _serve(self, wake: int) -> ChildProgram:
         while True:
             poll = select.poll()
             poll.register(wake, select.POLLIN)
@@ -111,14 +111,14 @@ class ForkServer:
                         if target is not None:
                             return target
 
-    def _start_rank(self, launcher: Channel, body: dict[str, Any]) -> Target | None:
+    def _start_rank(self, launcher: Channel, body: dict[str, Any]) -> ChildProgram | None:
         reason = objection(body["argv"], body["env"])
         pid = self._fork()
         if pid == 0:
             self._leave(None)
             if body["session"]:
                 os.setsid()
-            return Target(body["argv"], body["env"], reason)
+            return ChildProgram(body["argv"], body["env"], reason)
         launcher.send({"pid": pid})
         self._note(reason)
         return None
