@@ -24,7 +24,7 @@ PATIENCE_S = 1.5
 """How long a dial may take before it gives its place to one that has not had its turn; TCP tries again after 1 s."""
 
 AGAIN_EVERY = 4
-"""Of so many places that become free, one is for who has had a turn before."""
+"""While others wait, one of so many places, and of so many that become free, is for who has had a turn before."""
 
 
 class Turns:
@@ -67,6 +67,8 @@ class Dials:
 
     def __init__(self, places: int, patience_s: float = PATIENCE_S) -> None:
         self._free = places
+        self._most_again = max(1, places // AGAIN_EVERY)
+        self._held_again = 0
         self._patience_s = patience_s
         self._new: deque[asyncio.Future[None]] = deque()
         self._again: deque[asyncio.Future[None]] = deque()
@@ -76,7 +78,7 @@ class Dials:
         """Dial until there is an answer; return or raise that. The deadline stands still before the first time only."""
         with deadline.paused():
             await self._wait_in(self._new)
-        has_place, patience_s = True, self._patience_s
+        queue, has_place, patience_s = self._new, True, self._patience_s
         try:
             while True:
                 attempt = asyncio.ensure_future(dial())
@@ -92,16 +94,18 @@ class Dials:
                     raise
                 await _abandon(attempt)
                 has_place = False
-                self._release()
-                await self._wait_in(self._again)
+                self._release(queue)
+                queue = self._again
+                await self._wait_in(queue)
                 has_place, patience_s = True, patience_s * 2
         finally:
             if has_place:
-                self._release()
+                self._release(queue)
 
     async def _wait_in(self, queue: deque[asyncio.Future[None]]) -> None:
         if self._free:
             self._free -= 1
+            self._held_again += queue is self._again
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
@@ -109,17 +113,19 @@ class Dials:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # It was given a place in the moment it was given up.
-                self._release()
+                self._release(queue)
             raise
 
-    def _release(self) -> None:
+    def _release(self, came_from: deque[asyncio.Future[None]]) -> None:
+        self._held_again -= came_from is self._again
         self._given += 1
-        is_for_new = self._given % AGAIN_EVERY != 0
+        is_for_new = self._given % AGAIN_EVERY != 0 or self._held_again >= self._most_again
         for queue in (self._new, self._again) if is_for_new else (self._again, self._new):
             while queue:
                 turn = queue.popleft()
                 if not turn.done():  # Else who waited was given up.
                     turn.set_result(None)
+                    self._held_again += queue is self._again
                     return
         self._free += 1
 

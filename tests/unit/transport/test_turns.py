@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -138,6 +139,40 @@ async def test_who_answers_late_is_reached_however_many_new_ones_there_are_all_t
         for task in list(crowd):
             task.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
+
+
+async def test_while_some_have_had_no_turn_those_that_have_hold_a_quarter_of_the_places_at_most() -> None:
+    places, count = 8, 80
+    dials = Dials(places, patience_s=0.02)
+    begun: set[int] = set()
+    again, most_again = 0, 0
+
+    def dial_of(number: int) -> Callable[[], Coroutine[object, object, Line]]:
+        async def dial() -> Line:
+            nonlocal again, most_again
+            is_again = number in begun
+            begun.add(number)
+            again += is_again
+            if len(begun) < count - places:  # The last ones may have been given theirs already.
+                most_again = max(most_again, again)
+            try:
+                await never()
+            finally:
+                again -= is_again
+            raise AssertionError
+
+        return dial
+
+    async def reach(number: int) -> None:
+        deadline = Deadline(DEADLINE_S)
+        await deadline.run(dials.run(dial_of(number), deadline))
+
+    tasks = [asyncio.create_task(reach(number)) for number in range(count)]
+    await until(lambda: len(begun) == count, "all to have had a turn", DEADLINE_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert 0 < most_again <= places // 4
 
 
 async def test_the_wait_for_the_first_turn_does_not_count_and_no_answer_ends_by_the_deadline() -> None:
