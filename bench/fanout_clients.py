@@ -34,8 +34,8 @@ class Dttui:
         from dttui.inventory.models import Environment
         from dttui.rpc.client import AgentClient
         from dttui.transport.base import RemoteCommand
-        from dttui.transport.commands import COMMANDS
         from dttui.transport.questions import Nobody
+        from dttui.transport.remote_commands import COMMANDS
         from dttui.transport.ssh import SshTransport
 
         COMMANDS[RemoteCommand.AGENT] = settings["command"]

@@ -110,9 +110,9 @@ def _show(options: argparse.Namespace, root: Path) -> int:
 
         return show.facts([*options.pythons, *(["--json"] if options.json else [])])
     if options.verb in ("status", "stop"):
-        from dtagent.terminal import control
+        from dtagent.terminal import daemon_verbs
 
-        return control.status(root) if options.verb == "status" else control.stop(root)
+        return daemon_verbs.status(root) if options.verb == "status" else daemon_verbs.stop(root)
     from dtagent.terminal import top
 
     return top.top(root) if options.verb == "top" else top.metrics(root)

@@ -11,7 +11,7 @@ def main(argv: list[str] | None = None) -> int:
         from dttui.garbage import collected_rarely
 
         with collected_rarely():
-            from dttui.cli.command import run
+            from dttui.cli.dispatch import run
         return run(argv)
     except KeyboardInterrupt:
         from dttui.errors import ExitCode

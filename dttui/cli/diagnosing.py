@@ -8,7 +8,7 @@ from dttui import jobs
 from dttui.app import App
 from dttui.cli.printing import one_line, places_text, print_document, sections_text
 from dttui.diagnosis import sections
-from dttui.diagnosis.document import document
+from dttui.diagnosis.diagnosis_data import document
 from dttui.errors import ExitCode
 from dttui.i18n import _
 from dttui.jobs import JobFollower

@@ -21,7 +21,7 @@ def check_open_points(job: Job, base: Path) -> list[Finding]:
     findings = [finding for finding in check_completeness(job) if finding.severity is Severity.ERROR]
     if job.dataset is None:
         from dttui.inventory.models import Inventory  # As below: what most files say needs no looking up.
-        from dttui.planning.sources import locate_dataset
+        from dttui.planning.job_sources import locate_dataset
 
         findings += locate_dataset(job, Inventory())[1]
     if not job.cluster.nodes:

@@ -159,7 +159,9 @@ def job_text(template: Template, job: Job) -> str:
     """Return the template's job file for another job, with the comments that are not about the examples."""
     text = edited_in_place(template.text, job)
     body = dump_job(job) if text is None else _body(text)
-    notes = "".join("#\n" + "".join(f"# {line}\n" for line in _told(part).splitlines()) for part in template.notes)
+    notes = "".join(
+        "#\n" + "".join(f"# {line}\n" for line in _translated(part).splitlines()) for part in template.notes
+    )
     body = _COMMENT.sub(lambda match: match[1] + _(match[2]), body)
     return f"# {template.title}\n{notes}\n{body.lstrip()}"
 
@@ -192,7 +194,7 @@ def _read(path: Path) -> Template:
     return Template(path.parent.name, job, text, titles, notes, (path.parent / (workdir or ".")).resolve())
 
 
-def _told(paragraph: str) -> str:
+def _translated(paragraph: str) -> str:
     """Return a paragraph in the language of the person; its lines stay where it is in English."""
     whole = _in_a_line(paragraph)
     translated = _(whole)

@@ -13,6 +13,7 @@ from dttui.agent_words import agent_text
 from dttui.diagnosis.advice import EXCHANGE, LATE_RANK, SILENT_RANK
 from dttui.diagnosis.causes import TRACED, UNTRACED, Recognised, asked_bytes, by_signal, recognise, tell
 from dttui.diagnosis.exceptions import chain, crash_in, exceptions_in, raised_at
+from dttui.diagnosis.last_readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.memory import weighed
 from dttui.diagnosis.models import (
     ENDED_WITH_OTHERS,
@@ -27,7 +28,6 @@ from dttui.diagnosis.models import (
     Other,
 )
 from dttui.diagnosis.others import other_ranks, suspect
-from dttui.diagnosis.readings import Before, XidKind, read_before, xid_kind
 from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
 from dttui.i18n import N_, _, msg
@@ -132,10 +132,10 @@ def _cause_of(failure: Failed, evidence: Evidence, alike: Mapping[str, str] | No
     if spoken is not None and (recorded or _is_near_end(found[spoken.index].index, printed)):
         confidence = Confidence.CERTAIN if recorded else Confidence.LIKELY
         if spoken.row.code in ("no-gpu", "no-cuda-build") and said is not None and said.row.code == "driver-too-old":
-            return _told(said, failure, evidence, confidence, said.index, fields)
-        return _told(spoken, failure, evidence, confidence, found[spoken.index].index, fields)
+            return _cause_of_row(said, failure, evidence, confidence, said.index, fields)
+        return _cause_of_row(spoken, failure, evidence, confidence, found[spoken.index].index, fields)
     if said is not None and not recorded and _is_near_end(said.index, printed):
-        return _told(said, failure, evidence, Confidence.LIKELY, said.index, fields)
+        return _cause_of_row(said, failure, evidence, Confidence.LIKELY, said.index, fields)
     if recorded or (found and number is None and _is_near_end(found[0].index, printed)):
         return _by_exception(failure, found[0].text, found[0].index, recorded is not None)
     if number == signal.SIGTERM and _was_stopping(failure, evidence):
@@ -258,7 +258,7 @@ def _by_prefix(failure: Failed, node: NodeEvidence) -> Cause:
     return Cause("prefix-failed", words, (advice,), Confidence.LIKELY)
 
 
-def _told(
+def _cause_of_row(
     found: Recognised, failure: Failed, evidence: Evidence, confidence: Confidence, index: int, fields: dict[str, str]
 ) -> Cause:
     """Return what a row of the table says of a failure; `index` is that of the line it was found in."""

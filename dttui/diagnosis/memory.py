@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dttui.diagnosis.advice import LESS_HOST_MEMORY, MEMORY_LIMITS, WHO_KILLS, WRONG_SIZE
 from dttui.diagnosis.causes import tell
+from dttui.diagnosis.last_readings import Before
 from dttui.diagnosis.models import Cause, Confidence, Failed
-from dttui.diagnosis.readings import Before
 from dttui.i18n import _
 
 FULL_SHARE = 0.92

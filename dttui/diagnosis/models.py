@@ -9,7 +9,7 @@ from enum import Enum
 from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import HostSample
 
-from dttui.diagnosis.readings import Before
+from dttui.diagnosis.last_readings import Before
 from dttui.jobs import LAUNCHER
 from dttui.jobs.outcome import FirstFailure
 

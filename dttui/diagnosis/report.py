@@ -12,8 +12,8 @@ from enum import Enum
 from dtagent.protocol.events import JobState, NodeStanding
 
 from dttui.agent_words import agent_term, agent_text
+from dttui.diagnosis.last_readings import WINDOW_S, Before, GpuBefore
 from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Explained, LogLine, Other
-from dttui.diagnosis.readings import WINDOW_S, Before, GpuBefore
 from dttui.i18n import _, joined, ngettext
 from dttui.timestamps import elapsed_s
 from dttui.words import listed, rank_names, state_name

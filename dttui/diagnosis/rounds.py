@@ -39,7 +39,7 @@ class Rounds:
         if len(rounds) < 2:
             return tuple(lines)
         begin, end = self.began_at - SLACK_S, rounds[-1] - SLACK_S
-        moments = [_moment(line.text, end) for line in lines]
+        moments = [_timestamp(line.text, end) for line in lines]
         stale = [
             index
             for index, moment in enumerate(moments)
@@ -65,7 +65,7 @@ def rounds_of(events: Iterable[Event], attempt: int, offsets_s: Mapping[str, flo
     return {name: Rounds(began_at, tuple(times), offsets_s[name]) for name, times in numbered.items()}
 
 
-def _moment(text: str, near: float) -> float | None:
+def _timestamp(text: str, near: float) -> float | None:
     """Return the Unix time, by the host's clock, that a line begins with, of the year that is nearest."""
     match = _STAMP.match(text)
     if match is None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.facts import HostFacts
 
+from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
-from dttui.engine.alerts.matching import AlertWatch
 from dttui.engine.awake import run_awake
 from dttui.engine.clients import Clients
 from dttui.engine.context import JobContext
@@ -102,7 +102,7 @@ class Controller:
             asyncio.get_running_loop().add_signal_handler(number, self._stop, False)
         try:
             if self._directory.is_over():
-                await self._look_again()
+                await self._clean_up_lost_hosts()
             else:
                 await self._run_job()
         finally:
@@ -163,7 +163,7 @@ class Controller:
                 is_told = True
                 self._log.add(EventKind.PROGRESS, self._what_is_late(has_room), data={WAITS_FOR_ROOM: True})
             if has_room:
-                await self._look_again()
+                await self._clean_up_lost_hosts()
                 fetches += 1
             await asyncio.sleep(HEARTBEAT_S * 2**fetches)
 
@@ -264,7 +264,7 @@ class Controller:
         text = self._directory.document.read_text(encoding="utf-8")
         return parse_document(text, launch.file or str(self._directory.document))
 
-    async def _look_again(self) -> None:
+    async def _clean_up_lost_hosts(self) -> None:
         """End what is left on hosts that were lost when the job ended, and fetch the logs that were left there."""
         try:
             launch = self._directory.read_launch()

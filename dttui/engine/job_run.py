@@ -142,7 +142,7 @@ class JobRun:
             PROMISE: promise.model_dump(mode="json", exclude_defaults=True),
             OUTCOME: outcome.model_dump(mode="json", exclude_defaults=True),
         }
-        message = _told(outcome, restart, not_before, delay_s)
+        message = _restart_message(outcome, restart, not_before, delay_s)
         self._job.log.add(EventKind.JOB_STATE, message, attempt=outcome.attempt, data=data)
         if restart.changes:
             with contextlib.suppress(OSError):  # For who follows the job; the attempt itself writes it again.
@@ -238,7 +238,7 @@ class JobRun:
         return self._next.plan
 
 
-def _told(outcome: AttemptOutcome, restart: Restart, not_before: float, delay_s: float) -> Message:
+def _restart_message(outcome: AttemptOutcome, restart: Restart, not_before: float, delay_s: float) -> Message:
     """Return in words why and when another attempt begins."""
     at = time.strftime("%H:%M:%S", time.localtime(not_before))
     why = outcome.message

@@ -81,7 +81,7 @@ async def find_resume(
                     log.tell(warning("checkpoints-unseen", name, message))
         chosen = choose(complete)
         if chosen:
-            return _told(attempt, chosen, searched, log)
+            return _resume_and_tell(attempt, chosen, searched, log)
     return None
 
 
@@ -103,7 +103,9 @@ def choose(complete: Mapping[str, Sequence[FoundCheckpoint]]) -> dict[str, Found
     return {}
 
 
-def _told(attempt: int, chosen: Mapping[str, FoundCheckpoint], searched: Mapping[str, str], log: AttemptLog) -> Resume:
+def _resume_and_tell(
+    attempt: int, chosen: Mapping[str, FoundCheckpoint], searched: Mapping[str, str], log: AttemptLog
+) -> Resume:
     name, first = next(iter(chosen.items()))
     is_itself = first.path == searched[name]
     resume = Resume(

@@ -21,8 +21,8 @@ from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Plan, PlannedNode
 from dttui.planning.submission import Submission
 from dttui.spec.findings import Finding, errors_first
+from dttui.spec.key_places import with_places
 from dttui.spec.models import Job
-from dttui.spec.places import with_places
 from dttui.workdir.selection import UploadFile, survey
 
 _OF_LAUNCH = {"secret-missing"}

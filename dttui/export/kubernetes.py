@@ -21,8 +21,8 @@ from dttui.export.shell import comment, default
 from dttui.frameworks.bundle import Hole, address_hole
 from dttui.frameworks.parts.container import without_container
 from dttui.i18n import _
+from dttui.planning.job_sources import SENT_DIRECTORY
 from dttui.planning.models import DEFAULT_PYTHON, PlannedNode
-from dttui.planning.sources import SENT_DIRECTORY
 from dttui.spec.findings import Finding, warning
 from dttui.spec.models import RecoveryAction
 

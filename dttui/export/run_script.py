@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 
 from dttui.export.contents import Export
+from dttui.export.process_start import environment, start
 from dttui.export.shell import RENDERED, Shell, comment, default, default_text, in_quotes
-from dttui.export.starting import environment, start
 from dttui.frameworks.bundle import Hole, address_hole, gpu_hole, port_hole
 from dttui.frameworks.parts.container import ENGINES_OF_NAMES
 from dttui.frameworks.parts.environment import LOGS_DIRECTORY

@@ -10,7 +10,7 @@ from dttui.export.rendered import Rendered
 from dttui.export.run_script import KEY_FILE, run_script
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Reach
-from dttui.planning.sources import SENT_DIRECTORY
+from dttui.planning.job_sources import SENT_DIRECTORY
 
 
 def render_scripts(export: Export) -> list[Rendered]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from dttui.export.contents import Export
+from dttui.export.process_start import several
 from dttui.export.readme import code, readme
 from dttui.export.rendered import Rendered
 from dttui.export.scripts import node_files
 from dttui.export.shell import comment, in_quotes
-from dttui.export.starting import several
 from dttui.frameworks.bundle import Hole, address_hole, port_hole
 from dttui.i18n import _
 from dttui.planning.models import PlannedNode

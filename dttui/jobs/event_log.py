@@ -18,7 +18,7 @@ from dttui.i18n import Message, msg, recipes, retell, retell_within
 from dttui.jobs.backlog import Backlog
 from dttui.jobs.decoding import taken
 from dttui.redaction import Redaction
-from dttui.rpc.bounds import bounded, cut
+from dttui.rpc.text_bounds import bounded, cut
 from dttui.timestamps import SteadyClock
 
 NO_ROOM = "no-room-here"

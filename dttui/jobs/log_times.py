@@ -85,14 +85,14 @@ def start_since(stream: BinaryIO, since: float) -> tuple[int, bool]:
             continue
         whole = whole or len(block)
         for match in _STAMP.finditer(block, 0, whole):
-            moment = _moment(match)
+            moment = _timestamp(match)
             has_times = has_times or moment is not None
             if moment is not None and moment >= since:
                 return position + match.start(), False
         position, rest = position + whole, block[whole:]
 
 
-def _moment(match: re.Match[bytes]) -> float | None:
+def _timestamp(match: re.Match[bytes]) -> float | None:
     day, clock, offset = (part.decode() if part else "" for part in match.groups())
     zone = "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}" if offset else ""
     try:

@@ -31,8 +31,8 @@ from dttui.planning.submission import Submission
 from dttui.redaction import MIN_LENGTH, is_known
 from dttui.spec import dump_job
 from dttui.spec.findings import error, errors_first, info, warning
+from dttui.spec.key_places import with_places
 from dttui.spec.models import Job, Run
-from dttui.spec.places import with_places
 from dttui.variables import variables
 from dttui.words import listed
 from dttui.workdir.selection import UploadFile, check_script, survey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dttui.frameworks.registry import traits_of
 from dttui.i18n import _
 from dttui.planning.cost.estimate import Estimate
-from dttui.planning.cost.failures import CHECKPOINT_BANDWIDTH
+from dttui.planning.cost.failure_cost import CHECKPOINT_BANDWIDTH
 from dttui.planning.resumption import Resumption
 from dttui.spec.findings import Finding, info, warning
 from dttui.spec.models import Job, RecoveryAction

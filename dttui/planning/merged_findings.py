@@ -41,7 +41,7 @@ def merge(sayings: Sequence[Saying]) -> list[tuple[int, str, str]]:
         is_of_a_node = bool(item.subject) and rest != item.message
         key = (item.kind, rest, _without(item.subject, item.hint)) if is_of_a_node else index
         groups.setdefault(key, []).append(index)
-    return [(group[0], *_told([sayings[index] for index in group])) for group in groups.values()]
+    return [(group[0], *_merged_text([sayings[index] for index in group])) for group in groups.values()]
 
 
 def folded(findings: Sequence[Finding]) -> list[Finding]:
@@ -50,7 +50,7 @@ def folded(findings: Sequence[Finding]) -> list[Finding]:
     return [findings[index].model_copy(update={"message": message, "hint": hint}) for index, message, hint in told]
 
 
-def _told(group: list[Saying]) -> tuple[str, str]:
+def _merged_text(group: list[Saying]) -> tuple[str, str]:
     first = group[0]
     if len(group) == 1:
         return first.message, first.hint

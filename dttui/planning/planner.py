@@ -27,13 +27,13 @@ from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
 from dttui.planning.cost.links import Links
 from dttui.planning.costing import Costed, cost, node_link
+from dttui.planning.job_sources import Sources, locate_dataset, locate_sources, required_paths
 from dttui.planning.models import DEFAULT_PYTHON, Plan, PlannedNode
 from dttui.planning.network import check_network, choose_backend, master_address
 from dttui.planning.parallelism import check_degrees, check_splitting
 from dttui.planning.recovery import policy_of
 from dttui.planning.recovery_check import check_recovery
 from dttui.planning.roster import Member, computing, make_roster
-from dttui.planning.sources import Sources, locate_dataset, locate_sources, required_paths
 from dttui.planning.start_time import start_estimate_s
 from dttui.spec.findings import Finding, Severity, error, errors_first
 from dttui.spec.models import Job

@@ -41,17 +41,17 @@ def _in_vain(recovery: Recovery) -> Iterator[Finding]:
     if action is RecoveryAction.STOP and written:
         message = _("without effect, since on_node_failure is stop: {keys}")
         hint = _("Write on_node_failure: restart, or leave them out.")
-        yield _told(message, written, hint)
+        yield _finding(message, written, hint)
         return
     if action is not RecoveryAction.REPLACE and recovery.spares:
         message = _("without effect, since on_node_failure is not replace: {keys}")
-        yield _told(message, ["spares"], _("Write on_node_failure: replace."))
+        yield _finding(message, ["spares"], _("Write on_node_failure: replace."))
     if action is not RecoveryAction.STOP and not recovery.max_restarts:
         message = _("max_restarts is 0: no other attempt follows a failure")
         yield info("recovery-in-vain", f"{_SECTION}.max_restarts", message, path=(_SECTION, "max_restarts"))
 
 
-def _told(message: str, keys: Sequence[str], hint: str) -> Finding:
+def _finding(message: str, keys: Sequence[str], hint: str) -> Finding:
     named = ", ".join(f"{_SECTION}.{key}" for key in keys)
     path: PathKey = (_SECTION, keys[0])
     return warning("recovery-in-vain", f"{_SECTION}.{keys[0]}", message.format(keys=named), hint, path=path)

@@ -55,7 +55,7 @@ class HostAnswers:
     paths: PathsReply | None
 
 
-def judge_told(told: HostAnswers) -> dict[Check, Judgement]:
+def judge_answers(told: HostAnswers) -> dict[Check, Judgement]:
     """Return what can be judged by now of what a host says of itself."""
     node, facts, sample, paths = told.node, told.facts, told.sample, told.paths
     found: dict[Check, Judgement] = {}

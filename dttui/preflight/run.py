@@ -117,7 +117,7 @@ class Preflight:
             if address is not None and self._network.peers[name].to_master is not None:
                 # By what the other nodes saw meanwhile.
                 self.board.put(name, {Check.MASTER: self._network.judge_master(name, address)})
-        await wait_for_room(self.board, self._look_again)
+        await wait_for_room(self.board, self._read_again)
         self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
         found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(plan, self.board.drift)]
         failure = record(links)
@@ -318,7 +318,7 @@ class Preflight:
         told = hosts.HostAnswers(
             planned, self._plan.world_size, _checkpoints(planned), _room(self._plan, planned), facts, sample, paths
         )
-        found = hosts.judge_told(told)
+        found = hosts.judge_answers(told)
         if name in self._offsets:
             everyone = [offset_s for offset_s, _trip_s in self._offsets.values()]
             found[Check.CLOCK] = hosts.judge_clock(
@@ -334,7 +334,7 @@ class Preflight:
             found[Check.SOFTWARE] = replace(judged, text=joined(" · ", filter(None, texts)))
         self.board.put(name, found, seconds)
 
-    async def _look_again(self, name: str) -> None:
+    async def _read_again(self, name: str) -> None:
         with contextlib.suppress(HostError):  # The first reading stands.
             client = await self._nodes[name].connect()
             after = self._samples[name].seq

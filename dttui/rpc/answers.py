@@ -7,8 +7,8 @@ from typing import Any
 
 from dtagent.protocol.rpc import FrameError
 
-from dttui.rpc.bounds import MOST_TEXT_BYTES, bounded
 from dttui.rpc.sample_rows import decode_frame
+from dttui.rpc.text_bounds import MOST_TEXT_BYTES, bounded
 
 MOST_UNASKED_BYTES = 64 * 1024
 """Of what comes while nothing is asked: the beginning of a frame that nobody waits for."""

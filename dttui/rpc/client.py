@@ -20,9 +20,9 @@ from dttui.errors import AgentError, AgentGoneError, BrokenProtocolError, HostUn
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.rpc.answers import Answers
-from dttui.rpc.bounds import cut
 from dttui.rpc.flow_control import FlowControl
 from dttui.rpc.sample_rows import MOST_SAMPLES, WATCHED, ReceivedSample
+from dttui.rpc.text_bounds import cut
 from dttui.rpc.token_bucket import TokenBucket
 from dttui.sanitize import clean
 from dttui.timestamps import timestamp_or

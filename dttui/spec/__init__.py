@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from dttui.spec.importing import merge as merge
     from dttui.spec.importing import translate_file as translate_file
     from dttui.spec.json_schema import job_schema as job_schema
+    from dttui.spec.key_places import as_problem as as_problem
+    from dttui.spec.key_places import with_places as with_places
     from dttui.spec.loader import Loaded as Loaded
     from dttui.spec.loader import dump_job as dump_job
     from dttui.spec.loader import load_document as load_document
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from dttui.spec.models import Model as Model
     from dttui.spec.models import Node as Node
     from dttui.spec.models import Run as Run
-    from dttui.spec.places import as_problem as as_problem
-    from dttui.spec.places import with_places as with_places
     from dttui.spec.problems import DocumentError as DocumentError
     from dttui.spec.problems import Problem as Problem
     from dttui.spec.problems import did_you_mean as did_you_mean

@@ -12,11 +12,11 @@ from dttui.spec.problems import PathKey
 from dttui.spec.severity import Severity as Severity
 
 
-def _told(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+def _checked_text(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     return value if isinstance(value, Message) else check(value)
 
 
-Text = Annotated[str, WrapValidator(_told)]
+Text = Annotated[str, WrapValidator(_checked_text)]
 """Text that stays a `Message` where it is one."""
 
 

@@ -50,7 +50,7 @@ def format_job(content: str | bytes, name: str) -> str:
     if (
         not has_json_comments
         and parse_yaml(result, name).data == before
-        and _remarks(YamlText(result)) == _remarks(page)
+        and _comment_texts(YamlText(result)) == _comment_texts(page)
     ):
         return result
     raise UsageError(
@@ -59,12 +59,12 @@ def format_job(content: str | bytes, name: str) -> str:
     )
 
 
-def _remarks(page: YamlText) -> list[str]:
+def _comment_texts(page: YamlText) -> list[str]:
     return sorted(comment.text for comment in page.comments)
 
 
 @dataclass
-class _Remarks:
+class _EntryComments:
     """The comments that go with an entry."""
 
     above: list[Comment] = field(default_factory=list)
@@ -82,8 +82,8 @@ class _Formatter:
     def __init__(self, page: YamlText) -> None:
         self._page = page
         self._pending = list(reversed(page.comments))
-        self._remarks: dict[int, _Remarks] = {}
-        self._top = _Remarks()
+        self._comment_texts: dict[int, _EntryComments] = {}
+        self._top = _EntryComments()
         # A key that moves could come before the anchor it refers to.
         self._sorts = page.root is None or all(node.kind != "alias" for node in page.root.walk())
 
@@ -103,12 +103,12 @@ class _Formatter:
 
     # --- whose a comment is -------------------------------------------------------------------------------------------
 
-    def _give(self, node: YamlNode, limit: int, remarks: _Remarks) -> None:
+    def _give(self, node: YamlNode, limit: int, remarks: _EntryComments) -> None:
         """Give the comments within a block, and those behind it that are as far in, to its entries."""
         page = self._page
         within = node.end if node.style else limit
         for index, entry in enumerate(node.entries):
-            own = self._remarks.setdefault(id(entry), _Remarks())
+            own = self._comment_texts.setdefault(id(entry), _EntryComments())
             own.above += self._taken(entry.start)
             value, opener = entry.value, entry.key.end if entry.key is not None else entry.start
             until = node.entries[index + 1].start if index + 1 < len(node.entries) else within
@@ -154,7 +154,7 @@ class _Formatter:
     def _block(self, node: YamlNode, indent: str, path: PathKey) -> Iterator[str]:
         entries = self._ordered(node, path)
         for index, entry in enumerate(entries):
-            own = self._remarks[id(entry)]
+            own = self._comment_texts[id(entry)]
             if index and self._is_after_blank(own.above[0].start if own.above else entry.start):
                 yield ""
             yield from self._comments(own.above, indent)
@@ -163,7 +163,7 @@ class _Formatter:
             inner = (*path, entry.key.text if entry.key is not None else index)
             yield from self._entry(entry, own, indent, inner)
 
-    def _entry(self, entry: YamlEntry, own: _Remarks, indent: str, path: PathKey) -> Iterator[str]:
+    def _entry(self, entry: YamlEntry, own: _EntryComments, indent: str, path: PathKey) -> Iterator[str]:
         page, value = self._page, entry.value
         opener = indent + ("-" if entry.key is None else self._key(entry.key, path))
         if not self._is_block(value):
@@ -176,7 +176,7 @@ class _Formatter:
         props = page.text[value.start : value.content] if value.is_block else ""
         props = " ".join(re.sub("#.*", "", props).split()) if value.is_block else self._props(value)
         inner = list(self._block(value, indent + _INDENT, path))
-        if entry.key is None and not props and own.head is None and not self._remarks_above_first(value, path):
+        if entry.key is None and not props and own.head is None and not self._comments_above_first(value, path):
             yield f"{opener} {inner[0].lstrip(' ')}"
             yield from inner[1:]
         else:
@@ -187,8 +187,8 @@ class _Formatter:
             yield f"{indent}{_INDENT}{own.behind.text}"
         yield from self._comments(own.below, indent + _INDENT)
 
-    def _remarks_above_first(self, node: YamlNode, path: PathKey) -> bool:
-        return bool(self._remarks[id(self._ordered(node, path)[0])].above)
+    def _comments_above_first(self, node: YamlNode, path: PathKey) -> bool:
+        return bool(self._comment_texts[id(self._ordered(node, path)[0])].above)
 
     def _inline(self, node: YamlNode, indent: str, path: PathKey) -> list[str]:
         """Return the lines of a value that begins behind its key."""

@@ -45,11 +45,11 @@ class TextEdits:
         if node.is_block and is_collection:
             same_kind = isinstance(value, dict) == (node.kind == "mapping")
             at = page.column(node.content) if same_kind else max(page.column(node.content), indent)
-            self._splice(node.content, node.end, _indented(dump_yaml(value), at).lstrip(" "))
+            self._write_over(node.content, node.end, _indented(dump_yaml(value), at).lstrip(" "))
         elif node.is_block and entry.key is not None:
             colon = page.text.index(":", entry.key.end) + 1
             remarks = [comment.text for comment in page.comments if colon <= comment.start < node.content]
-            self._splice(colon, node.end, "  ".join([f" {flow(value)}", *remarks[:1]]))
+            self._write_over(colon, node.end, "  ".join([f" {flow(value)}", *remarks[:1]]))
         else:
             quotes = node.style if node.style in ("'", '"') else ""
             written = flow(value, quotes=quotes)
@@ -59,7 +59,7 @@ class TextEdits:
                 written = "\n" + _indented(dump_yaml(value), indent)
             elif node.start == node.end:
                 written = f" {written}" if before in (":", "-") else written if before.isspace() else f": {written}"
-            self._splice(start, node.end, written)
+            self._write_over(start, node.end, written)
 
     def insert(
         self, value: dict[str, Any] | list[Any], after: YamlEntry | None, first: YamlEntry, block: YamlNode
@@ -77,12 +77,12 @@ class TextEdits:
         if after is not None:
             position = self._end_of(after, indent)
             at_open_end = position == len(page.text) and page.line_start(position) != position
-            self._splice(position, position, f"\n{lines}" if at_open_end else f"{lines}\n")
+            self._write_over(position, position, f"\n{lines}" if at_open_end else f"{lines}\n")
         elif page.starts_line(first.start):
             position = page.line_start(first.start)
-            self._splice(position, position, f"{lines}\n")
+            self._write_over(position, position, f"{lines}\n")
         else:
-            self._splice(first.start, first.start, f"{lines.lstrip(' ')}\n{' ' * indent}")
+            self._write_over(first.start, first.start, f"{lines.lstrip(' ')}\n{' ' * indent}")
 
     def remove(self, entries: Sequence[YamlEntry], block: YamlNode) -> None:
         """Take entries out of a block, each with the comments that are further in; at least one must remain."""
@@ -91,10 +91,10 @@ class TextEdits:
         if rest and not page.starts_line(block.entries[0].start) and block.entries[0] in rest:
             # It shares its line with what the block is in: the first that remains moves up.
             remaining = next(entry for entry in block.entries if entry not in entries)
-            self._splice(block.entries[0].start, remaining.start, "")
+            self._write_over(block.entries[0].start, remaining.start, "")
             rest = [entry for entry in rest if entry.start > remaining.start]
         for entry in rest:
-            self._splice(page.line_start(entry.start), self._end_of(entry, indent), "")
+            self._write_over(page.line_start(entry.start), self._end_of(entry, indent), "")
 
     def _end_of(self, entry: YamlEntry, indent: int) -> int:
         """Return where the line behind an entry begins, and behind the comments that are further in than it."""
@@ -110,7 +110,7 @@ class TextEdits:
             position = page.next_line(position)
         return end
 
-    def _splice(self, start: int, end: int, text: str) -> None:
+    def _write_over(self, start: int, end: int, text: str) -> None:
         self._found.append((start, end, text))
 
 

@@ -17,10 +17,10 @@ from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.sanitize import shortened
 from dttui.transport.base import Prompter, RemoteCommand
-from dttui.transport.commands import COMMANDS
 from dttui.transport.deadline import Deadline, within
 from dttui.transport.open_files import raise_open_files
 from dttui.transport.process_stream import ProcessStream
+from dttui.transport.remote_commands import COMMANDS
 from dttui.transport.turns import Turns
 
 STARTS_AT_ONCE = 32

@@ -11,8 +11,8 @@ from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import LOOPBACK, Environment
 from dttui.transport.base import Prompter, RemoteCommand
-from dttui.transport.commands import COMMANDS
 from dttui.transport.process_stream import ProcessStream
+from dttui.transport.remote_commands import COMMANDS
 
 IDLE_EXIT_S = "300"
 """After which an embedded agent that nobody needs ends."""

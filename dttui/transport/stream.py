@@ -14,8 +14,8 @@ from dttui.errors import HostUnreachableError
 from dttui.i18n import _
 from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import COMMANDS
 from dttui.transport.link import Link
+from dttui.transport.remote_commands import COMMANDS
 from dttui.transport.threads import Threads, Wakeups
 
 READ_BYTES = 128 * 1024

@@ -126,7 +126,7 @@ def time_of_day(unix_time: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(unix_time))
 
 
-def moment(unix_time: float) -> str:
+def date_and_time(unix_time: float) -> str:
     """Return a moment with its date: `11-21 14:05`."""
     return time.strftime("%m-%d %H:%M", time.localtime(unix_time))
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from dtagent.errors import DtagentError
-from dtagent.terminal import control
+from dtagent.terminal import daemon_verbs
 
 from tests.agent.conversation import Conversation
 from tests.waiting import wait_until
@@ -131,18 +131,18 @@ def test_a_stop_waits_for_the_process_and_says_where_another_daemon_came_first(
     lock = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with subprocess.Popen(["sleep", "320"]) as process:
-        monkeypatch.setattr(control, "END_S", 0.1)
-        monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=False))
+        monkeypatch.setattr(daemon_verbs, "END_S", 0.1)
+        monkeypatch.setattr(daemon_verbs, "DaemonCalls", lambda _: Served(process, obeys=False))
         with pytest.raises(DtagentError, match=r"has not ended within 0\.1 s"):
-            control.stop(tmp_path)
-        monkeypatch.setattr(control, "END_S", 20.0)
-        monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
-        assert control.stop(tmp_path) == 0
+            daemon_verbs.stop(tmp_path)
+        monkeypatch.setattr(daemon_verbs, "END_S", 20.0)
+        monkeypatch.setattr(daemon_verbs, "DaemonCalls", lambda _: Served(process, obeys=True))
+        assert daemon_verbs.stop(tmp_path) == 0
     assert "has ended; another one serves by now" in capsys.readouterr().out
     os.close(lock)
-    monkeypatch.setattr(control, "DaemonCalls", lambda _: Served(process, obeys=True))
+    monkeypatch.setattr(daemon_verbs, "DaemonCalls", lambda _: Served(process, obeys=True))
     with pytest.raises(DtagentError, match="is not among the processes"):
-        control.stop(tmp_path)
+        daemon_verbs.stop(tmp_path)
 
 
 def test_status_and_stop_tell_of_the_daemon_and_start_none(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from dtagent.calls import Later, Method, Workers
-from dtagent.daemon import connection as connection_module
+from dtagent.daemon import client_connection as connection_module
 from dtagent.daemon.changes import AttemptLocks
-from dtagent.daemon.connection import MAX_CALLS, MAX_LARGE_FRAMES, ClientConnection, LargeFrames
+from dtagent.daemon.client_connection import MAX_CALLS, MAX_LARGE_FRAMES, ClientConnection, LargeFrames
 from dtagent.errors import RpcError
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import StartRequest

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dtagent.attempts import adoption, failures, history, rendezvous
+from dtagent.attempts import adoption, failure_records, history, rendezvous
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.census import Census
 from dtagent.locations import AttemptFiles, make_private
@@ -76,7 +76,7 @@ def test_the_failures_beside_it_are_told(files: AttemptFiles, make: Make) -> Non
     make(files.failures / "0.json")
     make(files.failures / "launcher.json")
     (files.failures / "1.json").write_text('{"rank": 1, "time": 5.0, "error": "ValueError: x"}')
-    assert [(item.rank, item.error) for item in failures.read(files)] == [(1, "ValueError: x")]
+    assert [(item.rank, item.error) for item in failure_records.read(files)] == [(1, "ValueError: x")]
 
 
 @pytest.mark.parametrize("make", HOSTILE)
@@ -145,13 +145,13 @@ def test_what_is_no_file_of_bytes_or_too_long_is_an_error(tmp_path: Path, make: 
 )
 def test_a_failure_that_is_none_is_left_out(files: AttemptFiles, text: str) -> None:
     (files.failures / "0.json").write_text(text)
-    assert failures.read(files) == []
+    assert failure_records.read(files) == []
 
 
 @pytest.mark.parametrize("time", ["1e999", "1" + "0" * 400, "null", '"soon"', "[]"])
 def test_a_failure_without_a_time_is_told_all_the_same(files: AttemptFiles, time: str) -> None:
     (files.failures / "0.json").write_text(f'{{"rank": 0, "time": {time}, "error": "x"}}')
-    assert [(item.rank, item.time) for item in failures.read(files)] == [(0, 0.0)]
+    assert [(item.rank, item.time) for item in failure_records.read(files)] == [(0, 0.0)]
 
 
 def test_no_number_that_a_job_writes_breaks_the_frame_that_its_status_comes_in(
@@ -185,7 +185,7 @@ def test_however_much_the_ranks_write_the_answer_fits_and_the_first_failure_is_w
     assert len(encode({"result": to_wire(told)})) < MAX_FRAME_BYTES
     assert len(told.failures) > 250
     first = min(told.failures, key=lambda item: item.time)
-    assert len(first.traceback or "") == failures.MAX_TEXT
+    assert len(first.traceback or "") == failure_records.MAX_TEXT
     assert told.failures == sorted(told.failures, key=lambda item: item.rank)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from dtagent import payload
-from dtagent.attempts import failures, numbering
+from dtagent.attempts import failure_records, numbering
 from dtagent.daemon.attempt_watcher import look_at
 from dtagent.locations import AttemptFiles
 from dtagent.protocol.meeting import Numbering
@@ -53,15 +53,15 @@ def run(files: AttemptFiles, first: int, count: int, *, restarts: int, port: int
 def test_ranks_that_are_started_again_take_the_place_of_their_earlier_selves(files: AttemptFiles) -> None:
     run(files, 4, 4, restarts=0, port=4000, code="raise SystemExit(3)")
     assert numbering.read(files) == Numbering([4, 5, 6, 7], 9, 0, 4000)
-    assert [failure.rank for failure in failures.read(files)] == [4, 5, 6, 7]
+    assert [failure.rank for failure in failure_records.read(files)] == [4, 5, 6, 7]
     before = look_at(files).stamp
     run(files, 2, 4, restarts=1, port=4001)
     assert numbering.read(files) == Numbering([2, 3, 4, 5], 9, 1, 4001)
     assert sorted(path.name for path in files.ranks.glob("[0-9]*.json") if "ended" not in path.name) == [
         name for rank in (2, 3, 4, 5) for name in (f"{rank}.group.json", f"{rank}.json")
     ]
-    assert failures.read(files) == []
-    assert sorted(int(item.name) for item in failures.clean_ends(files, ())) == [2, 3, 4, 5]
+    assert failure_records.read(files) == []
+    assert sorted(int(item.name) for item in failure_records.clean_ends(files, ())) == [2, 3, 4, 5]
     assert look_at(files).stamp != before
 
 

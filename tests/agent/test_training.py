@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from dtagent.locations import AttemptFiles
-from dtagent.logs import training
+from dtagent.logs import trainer_metrics
 from dtagent.logs.trainer_lines import MAX_LINE_BYTES, TrainerLines, some_spans, spans
-from dtagent.logs.training import Training
+from dtagent.logs.trainer_metrics import Training
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -306,10 +306,10 @@ def test_a_flood_of_metrics_is_thinned_to_the_newest(files: AttemptFiles) -> Non
     say(files, "0.out", b"".join(b"step %d loss 2.5\n" % step for step in range(20_000)))
     Training().look(files, is_over=True)
     steps = [body["step"] for body in written(files)]
-    assert len(steps) == training.BURST
+    assert len(steps) == trainer_metrics.BURST
     assert steps == sorted(set(steps))
     assert steps[-1] == 19_999
-    assert noted(files, "unread_lines") == 20_000 - training.LINES_BURST
+    assert noted(files, "unread_lines") == 20_000 - trainer_metrics.LINES_BURST
 
 
 def test_of_many_lines_an_even_choice_is_read_and_the_newest_and_the_others_are_counted(files: AttemptFiles) -> None:
@@ -325,7 +325,7 @@ def test_of_many_lines_an_even_choice_is_read_and_the_newest_and_the_others_are_
         followed.look(files)
     followed.look(files, is_over=True)
     assert [body["step"] for body in written(files)][-1] == 199_999
-    assert 200_000 - 2 * training.LINES_BURST < noted(files, "unread_lines") < 200_000
+    assert 200_000 - 2 * trainer_metrics.LINES_BURST < noted(files, "unread_lines") < 200_000
 
 
 def test_every_line_of_a_trainer_that_reports_a_hundred_times_a_second_is_read(files: AttemptFiles) -> None:
@@ -386,7 +386,7 @@ def test_eight_ranks_that_flood_at_once_cost_no_more_than_one(files: AttemptFile
     spent_s = 0.0
     for _look in range(2):
         for rank in range(8):
-            say(files, f"{rank}.out", line * (training.MAX_LAG_BYTES // len(line)))
+            say(files, f"{rank}.out", line * (trainer_metrics.MAX_LAG_BYTES // len(line)))
         began = time.process_time()
         followed.look(files)
         spent_s += time.process_time() - began
@@ -399,8 +399,8 @@ def test_eight_ranks_that_flood_at_once_cost_no_more_than_one(files: AttemptFile
 def test_output_beyond_what_one_look_reads_is_passed_over_and_said(
     files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "MAX_LAG_BYTES", 64 * 1024)
-    monkeypatch.setattr(training, "MAX_CATCH_UP_BYTES", 64 * 1024)
+    monkeypatch.setattr(trainer_metrics, "MAX_LAG_BYTES", 64 * 1024)
+    monkeypatch.setattr(trainer_metrics, "MAX_CATCH_UP_BYTES", 64 * 1024)
     say(files, "0.out", b"step 1 loss 3.0\n" + b"x" * 99 + b"\n" + b"nothing here\n" * 20_000 + b"step 2 loss 2.5\n")
     size = (files.logs / "0.out").stat().st_size
     Training().look(files, is_over=True)
@@ -414,7 +414,7 @@ def test_a_hole_in_a_log_is_passed_over(files: AttemptFiles) -> None:
     os.pwrite(descriptor, b"\nstep 2 loss 2.5\n", 512 * 1024 * 1024)
     os.close(descriptor)
     began = time.process_time()
-    say_size = training.MAX_CATCH_UP_BYTES
+    say_size = trainer_metrics.MAX_CATCH_UP_BYTES
     Training().look(files, is_over=True)
     assert time.process_time() - began < 2
     assert [body["step"] for body in written(files)] == [2]

@@ -15,7 +15,7 @@ import pytest
 from dttui.errors import HostUnreachableError
 from dttui.transport import connection as connection_module
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import bootstrap_input
+from dttui.transport.remote_commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import Sshd, free_port, running_sshd

@@ -20,16 +20,16 @@ from dtagent.protocol import places
 from dtagent.protocol.first_line import MAGIC
 
 from dttui.fleet.deployment import root_program
-from dttui.fleet.deployment.channel import Program
 from dttui.fleet.deployment.deploy import Deployment, Outcome, agent_digest, deploy_all, installation_request
 from dttui.fleet.deployment.frame_program import MARK
+from dttui.fleet.deployment.remote_program import Program
 from dttui.fleet.deployment.remove import AgentRemoval, remove_all
 from dttui.fleet.deployment.status import AgentStatus, status_all
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import COMMANDS, bootstrap_input
+from dttui.transport.remote_commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
 from tests.integration.deploy_fixtures import ARCHITECTURE, Nobody, names
 from tests.integration.sshd import Sshd

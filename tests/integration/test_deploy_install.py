@@ -26,8 +26,8 @@ from dttui.fleet.deployment.deploy import ROOM_BYTES, Deployment, installation_r
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.deployment.wheels import Requirement, build_agent_wheel
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import COMMANDS, bootstrap_input
 from dttui.transport.process_stream import ProcessStream
+from dttui.transport.remote_commands import COMMANDS, bootstrap_input
 from tests.integration.deploy_fixtures import (
     ARCHITECTURE,
     current,

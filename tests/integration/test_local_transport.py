@@ -17,9 +17,9 @@ import pytest_asyncio
 from dttui.errors import HostUnreachableError, UsageError
 from dttui.inventory.models import Environment
 from dttui.transport.base import Connection, Prompt, RemoteCommand
-from dttui.transport.commands import COMMANDS, NO_PYTHON_EXIT_STATUS, TRUNCATED_EXIT_STATUS, bootstrap_input
 from dttui.transport.local import LocalConnection, LocalTransport
 from dttui.transport.process_stream import ProcessStream
+from dttui.transport.remote_commands import COMMANDS, NO_PYTHON_EXIT_STATUS, TRUNCATED_EXIT_STATUS, bootstrap_input
 from dttui.transport.routes import Transports
 from tests.integration.ssh_fixtures import ECHO, echoed, read_all
 from tests.waiting import wait_until
@@ -151,7 +151,7 @@ async def test_an_environment_chooses_its_transport() -> None:
 
 def test_paramiko_is_not_imported_before_it_is_needed() -> None:
     program = (
-        "import sys, dttui.transport.base, dttui.transport.commands, dttui.transport.routes\n"
+        "import sys, dttui.transport.base, dttui.transport.remote_commands, dttui.transport.routes\n"
         "dttui.transport.routes.Transports()\n"
         "assert not {'paramiko', 'cryptography'} & set(sys.modules)"
     )

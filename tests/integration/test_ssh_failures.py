@@ -16,7 +16,7 @@ import pytest
 from dttui.errors import ExitCode, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import bootstrap_input
+from dttui.transport.remote_commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S, configure

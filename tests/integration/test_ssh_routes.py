@@ -15,7 +15,7 @@ import pytest
 
 from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
-from dttui.transport.commands import bootstrap_input
+from dttui.transport.remote_commands import bootstrap_input
 from dttui.transport.sockets import ProxyCommand
 from dttui.transport.ssh import SshTransport
 from dttui.transport.ssh_config import SshTarget

@@ -19,9 +19,9 @@ from dttui.errors import HostUnreachableError
 from dttui.transport import link as link_module
 from dttui.transport import packets
 from dttui.transport.base import RemoteCommand
-from dttui.transport.commands import bootstrap_input
 from dttui.transport.connection import SshConnection
 from dttui.transport.packets import BoundedPacketizer
+from dttui.transport.remote_commands import bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.threads import TRAFFIC_AT_ONCE
 from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S

@@ -17,7 +17,7 @@ from dtagent.protocol.rpc import MAGIC
 from dttui import locations
 from dttui.errors import HostKeyError, HostUnreachableError
 from dttui.transport.base import PromptKind, RemoteCommand
-from dttui.transport.commands import COMMANDS, bootstrap_input
+from dttui.transport.remote_commands import COMMANDS, bootstrap_input
 from dttui.transport.ssh import SshTransport
 from dttui.transport.stream import ChannelStream
 from tests.integration.ssh_fixtures import ECHO, NOBODY, TIMEOUT_S, Person, configure, echoed, read_all

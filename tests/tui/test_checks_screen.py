@@ -33,7 +33,7 @@ async def shown(app: DttuiApp, pilot: Pilot[None]) -> ChecksScreen:
 
 
 def title(screen: ChecksScreen) -> str:
-    return screen.verdict().plain
+    return screen.summary().plain
 
 
 async def test_what_is_ignored_on_the_board_is_ignored_at_the_launch_of_the_same_job() -> None:

@@ -22,7 +22,7 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import Leftover, NodeState
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said
-from dtagent.supervision import journal, removal, supervisor
+from dtagent.supervision import container_removal, journal, supervisor
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.records import LOOK_S
 from dtagent.system import processes, untrusted_files
@@ -104,7 +104,7 @@ def is_locked(path: Path) -> bool:
 
 def identity(files: AttemptFiles) -> ProcessId | None:
     """Return who the attempt's supervisor is or was in this boot of the host."""
-    told = _told(files)
+    told = _report_of(files)
     if told is None or told["boot_id"] != processes.boot_id():
         return None
     return ProcessId(told["pid"], told["start_time"])
@@ -120,7 +120,7 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
         if history.read(files).state.is_final:
             return
         records = journal.read(files.journal)
-        told = _told(files)
+        told = _report_of(files)
         is_this_boot = told is not None and told["boot_id"] == processes.boot_id()
         family = Family(key, node_rank)
         if told and is_this_boot:
@@ -133,7 +133,7 @@ def bury(files: AttemptFiles, key: AttemptKey, node_rank: int) -> None:
             family = Family(key, node_rank, members=members, cgroup=Cgroup(Path(path)) if path else None)
         left = kill_all(family, KILL_DEADLINE_S)
         if is_this_boot:
-            removal.carry_out(files, removal.asked_for(files))
+            container_removal.carry_out(files, container_removal.asked_for(files))
         if told and is_this_boot and not left:
             supervisor.clear_up(files, family, set(told.get("shared_memory", [])))
         if told is None:
@@ -172,7 +172,7 @@ def _last_word(left: list[Leftover], why: Said) -> dict[str, Any]:
     return {**record, "leftovers": to_wire(left)}
 
 
-def _told(files: AttemptFiles) -> dict[str, Any] | None:
+def _report_of(files: AttemptFiles) -> dict[str, Any] | None:
     """Return what the supervisor said of itself before it started anything."""
     try:
         told = untrusted_files.read_object(files.supervisor, untrusted_files.RECORD_BYTES)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from dtagent.attempts import adoption, failures, grouping, history, numbering, preparation, rendezvous
+from dtagent.attempts import adoption, failure_records, grouping, history, numbering, preparation, rendezvous
 from dtagent.attempts.census import Census
 from dtagent.attempts.host_requirements import HostRequirements, look
 from dtagent.attempts.leases import Leases
@@ -228,7 +228,7 @@ class Attempts:
             self.census.expect(files)  # Its directory may have been gone for a while.
         ranks = {rank for path in files.ranks.glob("*.json") if (rank := rank_of(path)) is not None}
         well = {item.name for item in told.exits if item.exit_code == 0}
-        failed = [item for item in failures.read(files) if str(item.rank) not in well]
+        failed = [item for item in failure_records.read(files) if str(item.rank) not in well]
         known = {item.name for item in told.exits} | {str(failure.rank) for failure in failed}
         return NodeStatus(
             key,
@@ -237,14 +237,14 @@ class Attempts:
             reason=told.reason,
             started_at=told.started_at,
             ranks_started=sorted(ranks)[:MAX_NODE_RANKS],
-            exits=[*told.exits, *failures.clean_ends(files, known)],
+            exits=[*told.exits, *failure_records.clean_ends(files, known)],
             failures=failed,
             leftovers=told.leftovers,
             usage=told.usage,
             warnings=[*told.warnings],
             cut_logs=told.cut_logs,
             has_checkpoints=_has_checkpoints(files) if told.state.is_final else None,
-            disturbances=failures.disturbances(files),
+            disturbances=failure_records.disturbances(files),
             numbering=numbering.read(files),
             groups=grouping.read(files),
         )

@@ -86,7 +86,7 @@ class Leases:
             wanted, free = request.cuda_slots, len(free_gpus)
             refusal = sentences.GPUS_WANTED(wanted=wanted, free=free)
             if owners:
-                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=_told(owners))
+                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=_holders(owners))
             holders = [claim for claim in claims if claim.gpu_ids]
             raise RpcError(_refused_by(holders, request.key), refusal)
         return free_gpus[: request.cuda_slots]
@@ -113,7 +113,7 @@ class Leases:
         claims = self._claims(request.key)
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids if index in reply.gpu_ids}
         if owners:
-            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=_told(owners)))
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=_holders(owners)))
         taken = sum(claim.simulated_slots for claim in claims)
         if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
             jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
@@ -160,7 +160,7 @@ def _refused_by(holders: list[Claim], asking: AttemptKey) -> ErrorCode:
     return ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
 
 
-def _told(owners: dict[int, str]) -> list[Said]:
+def _holders(owners: dict[int, str]) -> list[Said]:
     by_job: dict[str, list[int]] = {}
     for index, job in sorted(owners.items()):
         by_job.setdefault(job, []).append(index)

@@ -86,7 +86,7 @@ class Checks:
         late = ImageReply(has_engine=True, detail=sentences.NO_ANSWER(seconds=f"{TIMEOUT_S:g}"))
         return await _within(self._looks, lambda: look_for(request), TIMEOUT_S + 2.0, late)
 
-    async def verdict(self, request: ValidationRequest) -> ValidationReply:
+    async def validation(self, request: ValidationRequest) -> ValidationReply:
         """Ask frameworks about a job. Raises RpcError for a file without a name."""
         return await self._validations.run(lambda: judge(request, self._root))
 

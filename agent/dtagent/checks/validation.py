@@ -82,10 +82,10 @@ def judge(request: ValidationRequest, root: Path) -> ValidationReply:
     if answer is None:
         last = errors.strip().rpartition("\n")[2][:200]
         return ValidationReply(unseen=how_it_ended(request.python, code, last))
-    return ValidationReply({name: _verdict(told) for name, told in answer.items()})
+    return ValidationReply({name: _answer(told) for name, told in answer.items()})
 
 
-def _verdict(told: Any) -> FrameworkAnswer:
+def _answer(told: Any) -> FrameworkAnswer:
     texts = told if isinstance(told, dict) else {}
     refusal, unseen = (sentences.say(texts[key]) if texts.get(key) else None for key in ("refusal", "unseen"))
     return FrameworkAnswer(refusal, unseen)

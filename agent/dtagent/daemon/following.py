@@ -11,7 +11,7 @@ from dtagent.calls import Later, Workers
 from dtagent.daemon.attempt_watcher import AttemptSnapshot, AttemptWatcher, look_at
 from dtagent.locations import AttemptFiles
 from dtagent.logs import streams
-from dtagent.logs.training import Training
+from dtagent.logs.trainer_metrics import Training
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import NodeStatus
 from dtagent.protocol.logs import FollowReply, FollowRequest, LogChunk

@@ -28,7 +28,7 @@ from dtagent.checks.checks import MAX_VALIDATION_BYTES, VALIDATION_LIMIT_S, Chec
 from dtagent.checks.probing import Listeners
 from dtagent.daemon import error_log
 from dtagent.daemon.changes import Changes
-from dtagent.daemon.connection import READ_BYTES, ClientConnection, LargeFrames
+from dtagent.daemon.client_connection import READ_BYTES, ClientConnection, LargeFrames
 from dtagent.daemon.dialling import owner_of
 from dtagent.daemon.following import MAX_WAIT_S, Following
 from dtagent.daemon.greeting import greet
@@ -40,7 +40,7 @@ from dtagent.errors import DtagentError, RootError
 from dtagent.facts import collection
 from dtagent.facts.interpreters import Behind
 from dtagent.locations import secure_root, socket_path
-from dtagent.logs.training import Training
+from dtagent.logs.trainer_metrics import Training
 from dtagent.names import ALREADY_RUNNING
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
@@ -190,7 +190,7 @@ class _Daemon:
             "image": Method(ImageRequest, checks.image),
             "checkpoints": Method(CheckpointsRequest, Checkpoints().newest, limit_s=SEARCH_LIMIT_S),
             "verdict": Method(
-                ValidationRequest, checks.verdict, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
+                ValidationRequest, checks.validation, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
             ),
             "shutdown": Method(None, self._shutdown),
         }

@@ -7,7 +7,7 @@ import logging
 
 from dtagent.attempts.census import Census
 from dtagent.calls import Workers
-from dtagent.logs.training import Training
+from dtagent.logs.trainer_metrics import Training
 from dtagent.telemetry.sampler import Sampler
 
 LOG = logging.getLogger("dtagent")

@@ -37,7 +37,7 @@ _VALUE = re.compile(rf"(?<![\w.])({_NUMBER})(%|GiB|[km](?= ?(?:tok|samp|im|seq))
 _DICT_ITEM = re.compile(rf"['\"]([\w ./@-]{{1,64}})['\"]:\s*['\"]?({_NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*(\d{1,12})/(\d{1,12}) \[")
 _ENDLESS_BAR = re.compile(r"(\b)(\d{1,12})it( )\[")
-_PACE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?:(?:it|steps?|batch(?:es)?)/s|(s/(?:it|step|batch)))")
+_STEP_RATE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)(?:(?:it|steps?|batch(?:es)?)/s|(s/(?:it|step|batch)))")
 _KERAS = re.compile(r"\s*(\d{1,12})/(\d{1,12}) ")
 _EPOCH = re.compile(r"\s*epoch:?\s+(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
 _SPEED = re.compile(r" ?(tok|tokens|samples|sequences|images|imgs?)(?:/| per )s(?!\w*\s*[:=])", re.IGNORECASE)
@@ -183,12 +183,12 @@ def untitled_bar(line: bytes) -> Bar | None:
     found = _bar(text)
     if not found or text[: found.start()].strip():
         return None
-    return Bar(int(found[2]), int(found[3]), _pace(text[found.end() :]))
+    return Bar(int(found[2]), int(found[3]), _steps_per_s(text[found.end() :]))
 
 
-def _pace(text: str) -> float | None:
+def _steps_per_s(text: str) -> float | None:
     """Return the steps a second of a bar's `[00:01<00:18,  3.00it/s]`, or `1.50s/it` where they take longer."""
-    found = _PACE.search(text)
+    found = _STEP_RATE.search(text)
     value = float(found[1]) if found else 0.0
     if not found or not value:
         return None
@@ -226,7 +226,7 @@ def _of_bar(title: str, position: str, length: str, postfix: str) -> dict[str, f
     # Lightning counts epochs from nought; where the bar says of how many, it is a person who counts, from one.
     done = max(0, int(epoch[1]) - bool(epoch[2])) if epoch and length.strip() else 0
     step = done * int(length.strip() or 0) + int(position)
-    pace = _pace(postfix)
+    pace = _steps_per_s(postfix)
     return {**found, "step": step, **({} if pace is None else {"steps_per_s": pace})}
 
 

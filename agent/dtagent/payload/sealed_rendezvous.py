@@ -162,17 +162,17 @@ class Table:
 
         Where nothing is, and something was expected, that is what the store returns.
         """
-        with _told():
+        with _as_connection_error():
             return bytes(self._store.compare_set(name, expected, wanted))  # type: ignore[arg-type]  # it takes both
 
     def put(self, name: str, value: bytes) -> None:
         """Write, whatever is there."""
-        with _told():
+        with _as_connection_error():
             self._store.set(name, value)  # type: ignore[arg-type]  # as above
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _as_connection_error() -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, TimeoutError) as error:
@@ -380,14 +380,14 @@ class SealedStore(Store):
     def _awaited(self, name: str, deadline: float) -> bytes:
         stem, _, last = name.rpartition("/")
         if last != ALL_THERE:
-            return self._word(name, deadline, PATIENCE_S)
+            return self._read_entry(name, deadline, PATIENCE_S)
         # Nodes may come to a barrier minutes apart: what a stranger puts there before is no reason to leave them.
         for each in self._shares(f"{stem}/{ARRIVALS}"):
-            self._word(each, deadline, math.inf)
+            self._read_entry(each, deadline, math.inf)
         self.all_came = True
         return b""
 
-    def _word(self, name: str, deadline: float, patience_s: float) -> bytes:
+    def _read_entry(self, name: str, deadline: float, patience_s: float) -> bytes:
         pause_s, strange_since = 0.01, math.inf
         while True:
             found = self._table.read(name)

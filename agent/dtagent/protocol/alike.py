@@ -36,11 +36,11 @@ def fold(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         first, long = members[0], []
         for path, value in zip(where, first, strict=True):
             if _is_long(value):
-                long.append([_told(path), texts.setdefault(value, len(texts))])
+                long.append([_keys_of(path), texts.setdefault(value, len(texts))])
         differing = [
             index for index, value in enumerate(first) if any(not _is_same(other[index], value) for other in members)
         ]
-        told.append({"first": None, "long": long, "differing": [_told(where[index]) for index in differing]})
+        told.append({"first": None, "long": long, "differing": [_keys_of(where[index]) for index in differing]})
         rows[id(members)] = [
             [number, *(_different(values[index], first[index]) for index in differing)] for values in members
         ]
@@ -92,7 +92,7 @@ def _gather(value: Any, path: tuple[Any, ...], paths: list[Any], values: list[An
         values.append(value)
 
 
-def _told(path: tuple[Any, ...]) -> list[Any]:
+def _keys_of(path: tuple[Any, ...]) -> list[Any]:
     return [key for key in path if not isinstance(key, type)]
 
 

@@ -1,7 +1,7 @@
 """Where the agent keeps everything on a host: the usual place, or another where somebody else has that one.
 
 Both sides share this, and it is pushed to hosts that have no agent yet: the standard library of Python 3.10 alone. The
-same search stands as a shell's in dttui's `transport/commands.py`.
+same search stands as a shell's in dttui's `transport/remote_commands.py`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import EndReason, Leftover, NodeState, ProcessSpec, StartRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.protocol.said import Said
-from dtagent.supervision import journal, logcap, removal, shared_memory, usage
+from dtagent.supervision import container_removal, journal, logcap, shared_memory, usage
 from dtagent.supervision.family import KILL_DEADLINE_S, Family, kill_all
 from dtagent.supervision.forked import ForkedProcess, fork
 from dtagent.supervision.forkserver_client import ForkServerClient
@@ -118,7 +118,7 @@ class _Supervisor:
         self._records.copy_logs()
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
-        removal.carry_out(self._files, self._request.processes)
+        container_removal.carry_out(self._files, self._request.processes)
         why = sentences.SENTENCES[stop_reason]() if stop_reason is not None else Said("")
         told = {"reason": why, "notice": why.notice}
         self._record(state, **told, leftovers=to_wire(leftovers), usage=self._usage())

@@ -21,7 +21,7 @@ from dtagent.errors import DtagentError
 from dtagent.protocol.facts import HostFacts
 from dtagent.system.network import interface_toward
 from dtagent.telemetry.prometheus import exposition
-from dtagent.terminal.local import DaemonCalls, DaemonSource, OwnSource, SampleSource, open_source
+from dtagent.terminal.sample_source import DaemonCalls, DaemonSource, OwnSource, SampleSource, open_source
 from dtagent.terminal.terminal_text import TerminalTraits, cut, printable
 from dtagent.terminal.top_view import LEAST_WIDTH, render
 

@@ -159,8 +159,8 @@ def _gpus(sample: HostSample, facts: HostFacts, bar_cells: int, look: TerminalTr
     lines: list[Line] = [[Piece(header + title, DIM)]] if fits else [[Piece(f" {title}", DIM)], [Piece(header, DIM)]]
     for gpu in sample.gpus:
         notes = _notes(gpu)
-        lines.append([*_gpu(gpu, bar_cells, memory_bar_cells), Piece(_told(notes), _worst(notes))])
-        if cells(_told(notes)) > room:
+        lines.append([*_gpu(gpu, bar_cells, memory_bar_cells), Piece(_note_text(notes), _worst(notes))])
+        if cells(_note_text(notes)) > room:
             too_long[gpu.index] = notes
     return lines + _notes_below(too_long, look.width)
 
@@ -223,7 +223,7 @@ def _worst(notes: Sequence[Piece]) -> str:
     return notes[0].style if notes else ""
 
 
-def _told(notes: Sequence[Piece]) -> str:
+def _note_text(notes: Sequence[Piece]) -> str:
     mark = "! " if _worst(notes) == RED else ""
     return mark + ", ".join(note.text for note in notes)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dtagent.protocol.events import Event, EventKind
 
+from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.engine.alerts.event_hook import EventHook
-from dttui.engine.alerts.matching import AlertWatch
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.spec.models import Job

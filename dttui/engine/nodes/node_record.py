@@ -15,7 +15,7 @@ from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.jobs import PROCESS_NAME
 from dtagent.protocol.logs import FollowReply, LogChunk
 
-from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.engine.alerts.metric_watch import Anomaly, MetricWatch
 from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.copies.log_copy import Cursor, LogCopy

@@ -18,9 +18,9 @@ import dtagent
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dttui.errors import AgentError, HostError, RefusedError, UsageError
-from dttui.fleet.deployment.channel import Program, ask_host
 from dttui.fleet.deployment.each_host import CONCURRENCY, DEADLINE_S, Visit, on_each
 from dttui.fleet.deployment.refusals import elsewhere
+from dttui.fleet.deployment.remote_program import Program, ask_host
 from dttui.fleet.deployment.wheel_source import ARCHITECTURES, WheelSource
 from dttui.fleet.deployment.wheels import Requirement, Wheel, lock_text
 from dttui.i18n import _

@@ -11,9 +11,9 @@ from dtagent.protocol.jobs import NodeState, NodeStatus, StopRequest
 from pydantic import BaseModel, ConfigDict
 
 from dttui.errors import AgentError, HostError, RefusedError
-from dttui.fleet.deployment.channel import Program, ask_host
 from dttui.fleet.deployment.deploy import decode
 from dttui.fleet.deployment.each_host import Visit, on_each
+from dttui.fleet.deployment.remote_program import Program, ask_host
 from dttui.fleet.deployment.status import AttemptSeen, inspect
 from dttui.i18n import _
 from dttui.inventory.models import Environment

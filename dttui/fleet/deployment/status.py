@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from dttui.errors import HostError
-from dttui.fleet.deployment.channel import Program, ask_host
 from dttui.fleet.deployment.deploy import HostProbe, agent_digest, decode
 from dttui.fleet.deployment.each_host import Visit, on_each
+from dttui.fleet.deployment.remote_program import Program, ask_host
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.waiting import OnWait
 from dttui.inventory.models import Environment

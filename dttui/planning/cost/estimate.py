@@ -15,7 +15,7 @@ from dttui.planning.cost.collectives import (
     group_link,
     hierarchical_all_reduce_s,
 )
-from dttui.planning.cost.failures import FailureCost, failure_cost
+from dttui.planning.cost.failure_cost import FailureCost, failure_cost
 from dttui.planning.cost.hardware import Hardware
 from dttui.planning.cost.layout import Layout
 from dttui.planning.cost.memory import MemoryEstimate, leaves_out, memory_per_gpu

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dttui.i18n import _
-from dttui.spec.dialects.torchrun_options import SECRET, TorchrunCommand, Word, parse_command
+from dttui.spec.dialects.torchrun_options import SECRET, Argument, TorchrunCommand, parse_command
 from dttui.spec.dialects.translation import Translated, Translation, table_source
 from dttui.spec.problems import DocumentError, PathKey, Problem, printable, shown
 from dttui.spec.yaml_source import Mark, YamlSource
@@ -36,7 +36,7 @@ def translate_command(words: Sequence[str], name: str) -> Translated:
 def _source(command: TorchrunCommand, name: str) -> YamlSource:
     """Return a command line as a document: of option to its value."""
 
-    def mark(word: Word) -> Mark:
+    def mark(word: Argument) -> Mark:
         return Mark(1, command.columns[word.index])
 
     entries: list[tuple[str, Mark, Any, Mark]] = [

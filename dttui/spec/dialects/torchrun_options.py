@@ -53,7 +53,7 @@ _DEFAULT_NAME = "torchrun"
 
 
 @dataclass(frozen=True)
-class Word:
+class Argument:
     """A word of the command line."""
 
     text: str
@@ -69,15 +69,15 @@ class TorchrunCommand:
     """The command as one line, as a shell takes it; without the values of what may be a secret."""
     columns: tuple[int, ...]
     """Where each word begins in it, from 1."""
-    environment: tuple[tuple[str, Word], ...]
+    environment: tuple[tuple[str, Argument], ...]
     """`NAME=VALUE` before the command."""
-    python: Word | None
+    python: Argument | None
     """Interpreter, where it is named."""
-    options: dict[str, tuple[Word, Word]]
+    options: dict[str, tuple[Argument, Argument]]
     """By the option's long spelling with dashes: the word it stands in, and the word of its value."""
-    program: Word
+    program: Argument
     """Script, module or program."""
-    arguments: tuple[Word, ...]
+    arguments: tuple[Argument, ...]
     """What it is given."""
 
 
@@ -89,7 +89,7 @@ def parse_command(words: Sequence[str], name: str) -> TorchrunCommand:
 class _Parser:
     def __init__(self, words: Sequence[str], name: str) -> None:
         self._name = name
-        self._words = [Word(text, index) for index, text in enumerate(words)]
+        self._words = [Argument(text, index) for index, text in enumerate(words)]
         quoted = [shlex.quote(_masked(text)) for text in words]
         self._line = " ".join(quoted)
         columns, column = [], 1
@@ -110,7 +110,7 @@ class _Parser:
         rest = tuple(self._words[self._at + 1 :])
         return TorchrunCommand(self._line, self._columns, environment, python, options, program, rest)
 
-    def _environment(self) -> Iterator[tuple[str, Word]]:
+    def _environment(self) -> Iterator[tuple[str, Argument]]:
         if self._at < len(self._words) and self._words[self._at].text == "env":
             self._at += 1
         while self._at < len(self._words):
@@ -118,10 +118,10 @@ class _Parser:
             key, separator, value = word.text.partition("=")
             if not separator or not re.fullmatch(ENV_NAME, key):
                 return
-            yield key, Word(value, word.index)
+            yield key, Argument(value, word.index)
             self._at += 1
 
-    def _launcher(self) -> Word | None:
+    def _launcher(self) -> Argument | None:
         """Pass `torchrun`, or `python -m torch.distributed.run`, and return the interpreter of the latter."""
         rest = [word.text for word in self._words[self._at :]]
         program = posixpath.basename(rest[0]) if rest else ""
@@ -139,7 +139,7 @@ class _Parser:
         hint = _hints().get(program, "dttui import -- torchrun --nproc-per-node 8 train.py")
         raise self._fault(self._at, message, hint)
 
-    def _options(self) -> Iterator[tuple[str, tuple[Word, Word]]]:
+    def _options(self) -> Iterator[tuple[str, tuple[Argument, Argument]]]:
         while self._at < len(self._words):
             word = self._words[self._at]
             if not word.text.startswith("-") or word.text == "-":
@@ -156,14 +156,14 @@ class _Parser:
                     raise self._fault(word.index, _("{option} takes no value").format(option=option))
                 yield option, (word, word)
             elif separator:
-                yield option, (word, Word(value, word.index))
+                yield option, (word, Argument(value, word.index))
             elif self._at == len(self._words):
                 raise self._fault(word.index, _("{option} lacks its value").format(option=option))
             else:
                 yield option, (word, self._words[self._at])
                 self._at += 1
 
-    def _option(self, spelt: str, word: Word) -> str:
+    def _option(self, spelt: str, word: Argument) -> str:
         """Return the long spelling of an option; torchrun takes either dash, and what can only be one of them."""
         known = (*FLAGS, *VALUED)
         dashed = "--" + spelt[2:].replace("_", "-") if spelt.startswith("--") else SHORT.get(spelt, "")

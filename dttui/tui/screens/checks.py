@@ -110,7 +110,7 @@ class ChecksScreen(Screen[frozenset[str]]):
         self._has_news = False
         show_checks(self.query_one(CheckBoard), self._view)
         self.query_one("#checks-notes", Prose).show(self.notes())
-        self.query_one(TitleBar).show(self._title, self.verdict())
+        self.query_one(TitleBar).show(self._title, self.summary())
         self.refresh_bindings()
 
     def notes(self) -> Content:
@@ -121,7 +121,7 @@ class ChecksScreen(Screen[frozenset[str]]):
         hint = _("i ignores, at the launch too: {codes}").format(codes=", ".join(sorted(self._ignorable)))
         return Content("\n").join([notes, Content(""), Content.styled(hint, "$muted")])
 
-    def verdict(self) -> Content:
+    def summary(self) -> Content:
         """What the checks come to."""
         if self._board is None:
             return Content.styled(_("checking…") if self._is_checking else _("not checked"), "$muted")

@@ -209,7 +209,7 @@ class JobsScreen(Screen[None]):
         return (
             Text(str(state), colours[state.colour]),
             self._called(job),
-            Text(words.moment(job.started_at) if job.started_at else ""),
+            Text(words.date_and_time(job.started_at) if job.started_at else ""),
             Text(took),
             Text(str(job.nodes), justify="right"),
             Text(str(job.world_size), justify="right"),

@@ -14,7 +14,7 @@ import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui import jobs
-from dttui.cli import command, main, run, stopping
+from dttui.cli import dispatch, main, run, stopping
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.jobs import JobDirectory
@@ -132,7 +132,7 @@ def test_an_interrupt_before_there_is_a_job_says_that_nothing_was_started(
 def test_an_interrupt_while_dttui_is_only_just_being_imported_leaves_no_stack_trace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "run", interrupt)
+    monkeypatch.setattr(dispatch, "run", interrupt)
     assert main(["ps"]) == 103
     assert capsys.readouterr().err == "dttui: interrupted before anything was done\n"
 

@@ -10,7 +10,7 @@ from dtagent.protocol.events import JobState, Metric, NodeStanding
 from dtagent.protocol.telemetry import GpuSample, HostSample, RankSample
 
 from dttui.diagnosis.diagnose import diagnose
-from dttui.diagnosis.document import document
+from dttui.diagnosis.diagnosis_data import document
 from dttui.diagnosis.exceptions import headline, raised_at
 from dttui.diagnosis.models import Confidence, Diagnosis, Doing, Evidence, Failed, LogLine, NodeEvidence
 from dttui.diagnosis.report import sections, short_sections

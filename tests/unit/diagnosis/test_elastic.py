@@ -14,7 +14,7 @@ from dttui import jobs
 from dttui.cli import main
 from dttui.cli.printing import Printer
 from dttui.diagnosis.diagnose import diagnose
-from dttui.diagnosis.document import document
+from dttui.diagnosis.diagnosis_data import document
 from dttui.diagnosis.models import LogLine
 from dttui.diagnosis.report import sections, short_sections
 from dttui.diagnosis.rounds import Rounds

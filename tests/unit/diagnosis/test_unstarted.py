@@ -9,7 +9,7 @@ from dtagent.protocol.events import EventKind, JobState
 
 from dttui import jobs
 from dttui.diagnosis.diagnose import diagnose
-from dttui.diagnosis.document import document
+from dttui.diagnosis.diagnosis_data import document
 from dttui.diagnosis.evidence import read_evidence
 from dttui.diagnosis.models import AbsentNode, Cause, Evidence, LogLine, Rendezvous
 from dttui.errors import ExitCode

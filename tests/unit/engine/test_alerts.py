@@ -11,8 +11,8 @@ from dtagent.protocol.events import Event, EventKind, Metric
 from dtagent.protocol.telemetry import GpuSample, HostSample
 
 from dttui import jobs
+from dttui.engine.alerts.alert_watch import BURST, MAX_GAP_S, REARM_S, AlertWatch
 from dttui.engine.alerts.event_watch import EventWatch, WatchedLog
-from dttui.engine.alerts.matching import BURST, MAX_GAP_S, REARM_S, AlertWatch
 from dttui.jobs.metrics import MetricStream
 from dttui.spec.models import Alert, Job, Monitoring
 from tests.waiting import until

@@ -16,7 +16,7 @@ from dttui.planning.cost.assumptions import (
     layout_inputs,
 )
 from dttui.planning.cost.estimate import amdahl, estimate
-from dttui.planning.cost.failures import checkpoint_interval_s, failure_cost
+from dttui.planning.cost.failure_cost import checkpoint_interval_s, failure_cost
 from dttui.planning.cost.hardware import gpu_table
 from dttui.planning.cost.layout import Layout, faults
 from dttui.planning.cost.memory import memory_per_gpu

@@ -13,7 +13,7 @@ from dttui.planning import plan
 from dttui.planning.submission import Submission
 from dttui.spec import DocumentError, Job, Loaded, dump_job, load_document, load_job, parse_document, parse_job
 from dttui.spec.findings import Severity
-from dttui.spec.places import as_problem
+from dttui.spec.key_places import as_problem
 from dttui.spec.problems import format_path
 from tests.unit.spec.test_messages import FRAMEWORKS
 

@@ -11,7 +11,7 @@ from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Finding
 from dttui.planning.submission import Submission
 from dttui.spec import parse_job
-from dttui.spec.places import as_problem
+from dttui.spec.key_places import as_problem
 
 INVENTORY = Inventory(
     environments=tuple(

@@ -13,7 +13,7 @@ from dtagent.protocol.telemetry import HostSample
 
 from dttui import jobs
 from dttui.cli import main
-from dttui.engine.alerts.matching import AlertWatch
+from dttui.engine.alerts.alert_watch import AlertWatch
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.jobs.following import JobFollower

@@ -12,7 +12,7 @@ from dtagent.attempts.census import Census
 from dtagent.attempts.preparation import key_of
 from dtagent.errors import DtagentError
 from dtagent.names import ERROR_LOG
-from dtagent.terminal.local import DaemonCalls, NoDaemonError
+from dtagent.terminal.sample_source import DaemonCalls, NoDaemonError
 
 NOT_RUNNING = 3
 """Exit status of `status` without a daemon, as of other services."""

@@ -22,7 +22,7 @@ from dttui.fleet.deployment.refusals import refused
 from dttui.i18n import _
 from dttui.sanitize import clean
 from dttui.transport.base import ByteStream, Connection, RemoteCommand
-from dttui.transport.commands import NO_PYTHON_EXIT_STATUS, bootstrap_input
+from dttui.transport.remote_commands import NO_PYTHON_EXIT_STATUS, bootstrap_input
 
 _FILES = (
     ("dtagent.protocol.places", Path(places.__file__)),
