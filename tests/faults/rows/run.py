@@ -13,6 +13,8 @@ _ELASTIC = "tests/faults/test_elastic.py::"
 _TAMPERED = "tests/faults/test_tampering.py::"
 _APART = "tests/faults/test_trained_apart.py::"
 _RECOVERY = "tests/faults/test_recovery.py::"
+_TRAINS_ON = "tests/faults/test_trains_on.py::"
+_FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
@@ -40,6 +42,20 @@ ROWS = (
             f"{_RECOVERY}test_new_steps_give_a_job_all_its_restarts_again",
             f"{_RECOVERY}test_a_scripts_own_error_is_not_tried_again",
             f"{_RECOVERY}test_the_job_decides_for_itself_what_is_tried_again",
+        ),
+    ),
+    Fault(
+        "a training loses a rank, and then its master's host",
+        "SIGKILL to a rank; later all of the master's processes, its agent too, halted by SIGSTOP until a spare trains",
+        ("P2", "P3"),
+        300,
+        (
+            f"{_TRAINS_ON}test_ddp_trains_on_from_its_checkpoint",
+            f"{_TRAINS_ON}test_fsdp_trains_on_from_its_sharded_checkpoint",
+            f"{_FRAMEWORKS}test_deepspeed_trains_on_from_its_checkpoint",
+            f"{_FRAMEWORKS}test_megatron_trains_on_from_its_checkpoint",
+            f"{_FRAMEWORKS}test_horovod_trains_on_from_its_checkpoint",
+            f"{_FRAMEWORKS}test_tensorflow_trains_on_from_its_checkpoint",
         ),
     ),
     Fault(

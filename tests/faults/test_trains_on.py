@@ -1,0 +1,40 @@
+"""Trainings of torch alone that lose a rank and then their master's host, and are started again after each."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.launching import example, slots
+from tests.integration.gangs import ONE, TWO
+from tests.integration.restarted_jobs import KEPT_EVERY, trains_on_after_a_lost_rank_and_a_lost_master
+from tests.integration.test_gpt_example import TINY
+from tests.processes import demo_root as demo_root
+from tests.processes import shared_agents as shared_agents
+
+STEPS = 120
+
+NO_TORCH = "torch is not installed: pip install .[torch]"
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason=NO_TORCH)]
+
+
+def test_fsdp_trains_on_from_its_sharded_checkpoint(tmp_path: Path) -> None:
+    """Over within 300 s."""
+    job = example("pytorch-fsdp")
+    job["cluster"] = slots({ONE: 1, TWO: 1})
+    job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    assert losses[STEPS] < losses[1] - 1.5
+
+
+def test_ddp_trains_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Over within 300 s."""
+    job = example("gpt")
+    job["cluster"] = slots({ONE: 1, TWO: 1})
+    args = ["--steps", str(STEPS), "--checkpoint-every", str(KEPT_EVERY), "--resume", *TINY]
+    job["run"]["args"] = args
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "gpt", job, Path(sys.executable), STEPS)
+    assert losses[STEPS] < losses[1]

@@ -1,0 +1,67 @@
+"""Trainings of every framework that lose a rank and then their master's host, and are started again after each."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.frameworks.launching import example, slots
+from tests.integration.gangs import ONE, TWO
+from tests.integration.restarted_jobs import KEPT_EVERY, trains_on_after_a_lost_rank_and_a_lost_master
+from tests.processes import demo_root as demo_root
+from tests.processes import shared_agents as shared_agents
+
+STEPS = 120
+ARGS = ["--steps", str(STEPS), "--checkpoint-every", str(KEPT_EVERY)]
+
+
+def on_two_hosts(name: str, **run: Any) -> dict[str, Any]:
+    job = example(name)
+    job["cluster"] = slots({ONE: 1, TWO: 1})
+    job["run"] |= run
+    return job
+
+
+def test_deepspeed_trains_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path) -> None:
+    """Over within 300 s; each rank keeps its own part of everything."""
+    job = on_two_hosts("deepspeed", args=ARGS)
+    job["strategy"]["zero_stage"] = 3
+    variables = {
+        "PATH": f"{frameworks_python.parent}:{os.environ['PATH']}",
+        "TORCH_EXTENSIONS_DIR": str(frameworks_python.parents[1] / "torch_extensions"),
+    }
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(
+        tmp_path, "deepspeed", job, frameworks_python, STEPS, env=variables
+    )
+    assert losses[STEPS] < losses[1] - 2
+
+
+def test_megatron_trains_on_from_its_checkpoint(tmp_path: Path, frameworks_python: Path) -> None:
+    """Over within 300 s; each stage of the pipeline is on a host of its own."""
+    job = on_two_hosts("megatron-lm")
+    job["strategy"] |= {"tensor_parallel_size": 1, "pipeline_parallel_size": 2}
+    job["model"]["layers"] = 2
+    job["framework_options"]["save_interval"] = KEPT_EVERY
+    job["framework_options"]["arguments"]["train_iters"] = STEPS
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(
+        tmp_path, "megatron-lm", job, frameworks_python, STEPS, told_by=1
+    )
+    assert losses[STEPS] < losses[1] - 1.5
+
+
+def test_tensorflow_trains_on_from_its_checkpoint(tmp_path: Path, tensorflow_python: Path) -> None:
+    """Over within 300 s."""
+    job = on_two_hosts("tensorflow", args=ARGS)
+    variables = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(
+        tmp_path, "tensorflow", job, tensorflow_python, STEPS, env=variables
+    )
+    assert losses[STEPS] < losses[1] - 1.2
+
+
+def test_horovod_trains_on_from_its_checkpoint(tmp_path: Path, horovod_python: Path) -> None:
+    """Over within 300 s."""
+    job = on_two_hosts("horovod", args=ARGS)
+    losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "horovod", job, horovod_python, STEPS)
+    assert losses[STEPS] < losses[1] - 2

@@ -1,0 +1,157 @@
+"""Jobs of the embedded cluster that lose a rank, then their master's host: how a framework trains on after each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dtagent.locations import AttemptFiles
+from dtagent.protocol.events import Event, EventKind
+
+from dttui import jobs
+from dttui.jobs import JobDirectory
+from tests.agent.conversation import processes_with
+from tests.integration.gangs import ONE, THREE, TWO
+from tests.integration.headless import dttui, result_of
+from tests.processes import processes_like
+from tests.waiting import wait_until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 150.0
+KEPT_EVERY = 10
+STEPS_BETWEEN = 15
+"""From the first step of an attempt to its loss, so that a checkpoint is there."""
+REPLACE = {"on_node_failure": "replace", "spares": [THREE], "heartbeat_s": 5}
+
+
+def trains_on_after_a_lost_rank_and_a_lost_master(
+    directory: Path,
+    name: str,
+    job: dict[str, Any],
+    python: Path,
+    steps: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    told_by: int = 0,
+) -> dict[int, float]:
+    """Train an example on two hosts of three, and take away a rank, then the master's host; return the losses.
+
+    Args:
+        directory: an empty one, for the job file, the script and the checkpoints.
+        name: the example's.
+        job: what stands below `distributed_training`; a checkpoint every `KEPT_EVERY` steps.
+        python: interpreter of the ranks.
+        steps: how many it makes.
+        env: variables of the ranks.
+        told_by: rank that tells the losses.
+    """
+    running = _start(directory, name, job, python, env or {})
+    _wait_for_steps(running, _steps_of(running), STEPS_BETWEEN)
+    _kill_rank(running, TWO)
+    wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
+    _wait_for_steps(running, _steps_of(running), STEPS_BETWEEN)
+    with _frozen(running, ONE, attempt=1):
+        wait_until(lambda: len(_comebacks(running)) == 2, "the third attempt to make steps", DEADLINE_S)
+    wait_until(running.is_over, "the job to end", DEADLINE_S)
+    events = running.read_events()
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    restarts = [event for event in events if event.data.get("state") == "RESTARTING"]
+    assert [event.data["cause"] for event in restarts] == ["killed", "node-lost"]
+    nodes = [[node.name for node in running.read_bound_plan(attempt).plan.nodes] for attempt in range(3)]
+    assert nodes == [[ONE, TWO], [ONE, TWO], [THREE, TWO]]
+    for event in _comebacks(running):
+        # At most what was made since the last checkpoint, and while the one after it was being written.
+        assert 0 <= event.data["lost_steps"] <= 2 * KEPT_EVERY, event.message
+    left = f"DTTUI_JOB_ID={running.job_id}"
+    wait_until(lambda: not processes_with(left), "what was left on the lost host to end", DEADLINE_S)
+    losses = _losses(running, told_by)
+    assert sorted(losses) == list(range(1, steps + 1))
+    return losses
+
+
+def _start(directory: Path, name: str, job: dict[str, Any], python: Path, env: Mapping[str, str]) -> JobDirectory:
+    work = directory / "work"
+    shutil.copytree(EXAMPLES / name, work, ignore=shutil.ignore_patterns("__pycache__"))
+    job["run"] = {**job["run"], "workdir": "work", "python": str(python), "env": dict(env)}
+    job["recovery"] = {**REPLACE, "checkpoint": {"dir": str(directory / "kept"), "shared": True}}
+    path = directory / "job.yaml"
+    path.write_text(yaml.safe_dump({"distributed_training": job}, sort_keys=False))
+    started = dttui("--demo", "--apply", path, "--detach", "--output", "json")
+    assert started.returncode == 0, started.stdout + started.stderr
+    return jobs.find(result_of(started)["job_id"])
+
+
+def _metrics(running: JobDirectory) -> list[dict[str, Any]]:
+    text = running.metrics.read_text() if running.metrics.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _steps_of(running: JobDirectory) -> int:
+    """Return how many lines of metrics there are."""
+    return len(_metrics(running))
+
+
+def _wait_for_steps(running: JobDirectory, before: int, count: int) -> None:
+    """Wait until the newest attempt has told of so many steps since there were so many lines."""
+
+    def made() -> bool:
+        assert not running.is_over(), running.read_events()[-1].message
+        return len({line["step"] for line in _metrics(running)[before:] if "step" in line}) >= count
+
+    wait_until(made, f"{count} steps", DEADLINE_S)
+
+
+def _losses(running: JobDirectory, rank: int) -> dict[int, float]:
+    """Return the losses by step that a rank has told, of each step the last."""
+    return {line["step"]: line["loss"] for line in _metrics(running) if line["rank"] == rank and "loss" in line}
+
+
+def _comebacks(running: JobDirectory) -> list[Event]:
+    return running.read_events(EventKind.RESTARTED)
+
+
+def _files(running: JobDirectory, node: str, attempt: int) -> AttemptFiles:
+    return AttemptFiles.of(Path(os.environ["DTTUI_DEMO_ROOT"], node), running.job_id, attempt)
+
+
+def _kill_rank(running: JobDirectory, node: str) -> None:
+    """End a rank of the first attempt."""
+    ranks = _files(running, node, 0).ranks
+    record = min(path for path in ranks.glob("*.json") if path.stem.isdigit())
+    os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _frozen(running: JobDirectory, node: str, *, attempt: int) -> Iterator[None]:
+    """Halt all that runs on a host of the embedded cluster, as if it were off; after that it goes on where it was."""
+    files = _files(running, node, attempt)
+    halted: set[int] = set()
+
+    def halt(pids: list[int]) -> bool:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        new = set(pids) - halted
+        halted.update(pids)
+        return not new
+
+    place = f"DTTUI_NODE_RANK={running.read_bound_plan(attempt).plan.nodes[0].node_rank}"
+    supervisor = json.loads(files.supervisor.read_text())["pid"]
+    halt([supervisor, *processes_like("daemon", str(files.directory.parents[2]))])
+    try:
+        of_job = f"DTTUI_JOB_ID={running.job_id}"
+        wait_until(
+            lambda: halt(sorted({*processes_with(of_job)} & {*processes_with(place)})), "the whole host to be halted"
+        )
+        yield
+    finally:
+        for pid in halted:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
