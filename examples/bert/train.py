@@ -33,6 +33,8 @@ PIPELINE: dict[str, Any] = STRATEGY.get("pipeline_parallel") or {}
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 KEPT = 3
 """How many checkpoints stay, the newest."""
 KINDS = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}
@@ -102,11 +104,14 @@ def report(**values: float) -> None:
         os.close(file)
 
 
-def newest() -> str | None:
-    """The newest checkpoint that is complete on all hosts."""
+def newest() -> Path | None:
+    """The newest checkpoint that is complete on all hosts, else BEFORE."""
     everywhere: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, {mark.parent.name for mark in DIRECTORY.glob("*/COMPLETE")})
-    return max(set.intersection(*everywhere), default=None)
+    name: str | None = max(set.intersection(*everywhere), default=None)
+    if name:
+        return DIRECTORY / name
+    return Path(BEFORE) if BEFORE else None
 
 
 def finish(folder: Path) -> None:
@@ -163,7 +168,7 @@ def main() -> None:
     schedule = KINDS[kind](part, count // micro, loss_fn=loss_of)
     optimizer, start = torch.optim.AdamW(model.parameters(), SETTINGS["learning_rate"]), 0
     if found := newest():
-        state = torch.load(DIRECTORY / found / f"rank-{dist.get_rank()}.pt", map_location=device, weights_only=True)
+        state = torch.load(found / f"rank-{dist.get_rank()}.pt", map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         start = state["step"]

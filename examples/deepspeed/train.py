@@ -24,6 +24,8 @@ CONTEXT = 64
 WIDTH = 64
 KEPT = 3
 """How many checkpoints stay, the newest."""
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 
 
 class Block(nn.Module):
@@ -90,11 +92,14 @@ def report(**values: float) -> None:
 
 
 def resume(engine: Any, directory: Path) -> int:
-    """Load the newest checkpoint that is complete on all hosts; return how many steps it had made."""
+    """Load the newest checkpoint that is complete on all hosts, else BEFORE; return how many steps it had made."""
     everywhere: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, {mark.parent.name for mark in directory.glob("*/COMPLETE")})
     tag = max(set.intersection(*everywhere), default=None)
-    return engine.load_checkpoint(str(directory), tag)[1]["step"] if tag else 0
+    if tag is None and BEFORE is None:
+        return 0
+    folder = directory / tag if tag else Path(str(BEFORE))
+    return int(engine.load_checkpoint(str(folder.parent), folder.name)[1]["step"])
 
 
 def finish(folder: Path) -> None:

@@ -22,6 +22,8 @@ CONTEXT = 64
 WIDTH = 96
 KEPT = 3
 """How many checkpoints stay, the newest."""
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 
 
 class Model(nn.Module):
@@ -67,8 +69,8 @@ def report(**values: float) -> None:
 def resume(model: nn.Module, optimizer: torch.optim.Optimizer, directory: Path) -> int:
     """Have all ranks begin where rank 0 does: at its newest complete checkpoint; return how many steps it had made."""
     step = 0
-    kept = max(directory.glob("*/COMPLETE"), default=None) if hvd.rank() == 0 else None
-    if kept is not None:
+    kept = max(directory.glob("*/COMPLETE"), default=Path(BEFORE, "COMPLETE") if BEFORE else None)
+    if hvd.rank() == 0 and kept is not None:
         state = torch.load(kept.with_name("state.pt"), map_location="cpu", weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])

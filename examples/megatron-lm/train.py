@@ -31,6 +31,8 @@ from torch.overrides import TorchFunctionMode
 
 KEPT = 3
 """How many checkpoints stay, the newest."""
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 
 
 class OnCpu(TorchFunctionMode):
@@ -135,11 +137,14 @@ def report(**values: float) -> None:
         os.close(file)
 
 
-def newest(directory: Path) -> str | None:
-    """The newest checkpoint that is complete on all hosts."""
+def newest(directory: Path) -> Path | None:
+    """The newest checkpoint that is complete on all hosts, else BEFORE."""
     everywhere: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, {mark.parent.name for mark in directory.glob("*/COMPLETE")})
-    return max(set.intersection(*everywhere), default=None)
+    name: str | None = max(set.intersection(*everywhere), default=None)
+    if name:
+        return directory / name
+    return Path(BEFORE) if BEFORE else None
 
 
 def finish(folder: Path) -> None:
@@ -192,7 +197,7 @@ def train(options: argparse.Namespace, text: Tensor, model: Any) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     start, found = 0, newest(options.save)
     if found:
-        state = torch.load(options.save / found / f"rank-{dist.get_rank()}.pt", map_location=device)
+        state = torch.load(found / f"rank-{dist.get_rank()}.pt", map_location=device)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         start = state["step"]

@@ -124,6 +124,8 @@ def report(**values: float) -> None:
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 KEPT = 3
 """How many checkpoints stay, the newest."""
 IS_FULL = SHARDING.get("state_dict") == "full"
@@ -132,13 +134,13 @@ OPTIONS = StateDictOptions(full_state_dict=IS_FULL, cpu_offload=IS_FULL)
 
 
 def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the newest checkpoint that is complete on all hosts, or on that of rank 0; return its step."""
+    """Load the newest checkpoint that is complete on all hosts, or on that of rank 0, else BEFORE; return its step."""
     everywhere: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, {mark.parent.name for mark in DIRECTORY.glob("*/COMPLETE")})
     newest = max(everywhere[0] if IS_FULL else set.intersection(*everywhere), default=None)
-    if newest is None:
+    if newest is None and BEFORE is None:
         return 0
-    folder, size = DIRECTORY / newest, dist.get_world_size()
+    folder, size = DIRECTORY / newest if newest else Path(str(BEFORE)), dist.get_world_size()
     if IS_FULL:
         state: list[Any] = [dist.get_rank() == 0 and load(folder / "rank-0.pt")]
         dist.broadcast_object_list(state)
@@ -150,7 +152,7 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         state = [share(before, {"model": of_model, "optimizer": of_optimizer})]
     parts = {"model_state_dict": state[0]["model"], "optim_state_dict": state[0]["optimizer"]}
     set_state_dict(model, optimizer, **parts, options=OPTIONS)
-    return int(newest.partition("-")[2])
+    return int(folder.name.partition("-")[2])
 
 
 def load(path: Path) -> Any:

@@ -29,6 +29,8 @@ SHARDING: dict[str, Any] = CONFIG.get("data_sharding") or {}
 LIMIT_S = (CONFIG.get("distributed") or {}).get("timeout_s")
 """How long a rank waits in a collective for the others; without it, as long as torch does by itself."""
 DIRECTORY = Path(os.environ.get("DTTUI_CHECKPOINT_DIR") or "checkpoints")
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 KEPT = 3
 """How many checkpoints stay, the newest."""
 
@@ -94,7 +96,7 @@ def report(**values: float) -> None:
 def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Have all ranks begin where rank 0 does: at its newest complete checkpoint; return how many epochs it had made."""
     found: list[Any] = [None]
-    kept = max(DIRECTORY.glob("*/COMPLETE"), default=None)
+    kept = max(DIRECTORY.glob("*/COMPLETE"), default=Path(BEFORE, "COMPLETE") if BEFORE else None)
     if dist.get_rank() == 0 and kept is not None:
         found = [torch.load(kept.with_name("state.pt"), map_location="cpu", weights_only=True)]
     dist.broadcast_object_list(found)

@@ -21,6 +21,8 @@ CONTEXT = 16
 WIDTH = 32
 KEPT = 3
 """How many checkpoints stay, the newest."""
+BEFORE = os.environ.get("DTTUI_RESUME_FROM")
+"""A checkpoint of an attempt before, to go on from where the directory has none."""
 
 CONFIG: dict[str, Any] = json.loads(Path(os.environ.get("DTTUI_CONFIG", os.devnull)).read_text("utf-8") or "{}")
 TASK: dict[str, Any] = json.loads(os.environ.get("TF_CONFIG") or "{}")
@@ -154,8 +156,12 @@ def main() -> None:
         return int(tf.reduce_min(strategy.gather(of_replicas, axis=0)))
 
     done = agreed(max((int(mark.parent.name.partition("-")[2]) for mark in directory.glob("*/COMPLETE")), default=0))
+    folder = directory / f"step-{done:08}"
+    if not done and BEFORE:
+        folder = Path(BEFORE)
+        done = int(folder.name.partition("-")[2])
     if done:
-        kept = sorted((directory / f"step-{done:08}").glob("*.index"))
+        kept = sorted(folder.glob("*.index"))
         checkpoint.read(str(kept[0].with_suffix("")), here).assert_consumed()
 
     def make_data(context: tf.distribute.InputContext) -> tf.data.Dataset:

@@ -17,6 +17,7 @@ from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.jobs import JobDirectory
+from dttui.spec.failure_causes import kind_of
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, THREE, TWO
 from tests.integration.headless import dttui, result_of
@@ -63,7 +64,10 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
     events = running.read_events()
     assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
     restarts = [event for event in events if event.data.get("state") == "RESTARTING"]
-    assert [event.data["cause"] for event in restarts] == ["killed", "node-lost"]
+    killed, lost = (event.data["cause"] for event in restarts)
+    # Whose peer went away may fail, and end all, before a busy launcher has told how its own rank ended.
+    assert kind_of(killed).is_retried
+    assert lost == "node-lost"
     nodes = [[node.name for node in running.read_bound_plan(attempt).plan.nodes] for attempt in range(3)]
     assert nodes == [[ONE, TWO], [ONE, TWO], [THREE, TWO]]
     for event in _comebacks(running):

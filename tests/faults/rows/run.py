@@ -13,6 +13,7 @@ _ELASTIC = "tests/faults/test_elastic.py::"
 _TAMPERED = "tests/faults/test_tampering.py::"
 _APART = "tests/faults/test_trained_apart.py::"
 _RECOVERY = "tests/faults/test_recovery.py::"
+_RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _TOGETHER = "tests/integration/test_together.py::"
@@ -57,6 +58,14 @@ ROWS = (
             f"{_FRAMEWORKS}test_horovod_trains_on_from_its_checkpoint",
             f"{_FRAMEWORKS}test_tensorflow_trains_on_from_its_checkpoint",
         ),
+    ),
+    Fault(
+        "a rank dies while a checkpoint is written",
+        "a rank that exits with 3 after two complete checkpoints and half of a third, in a directory of the job's and "
+        "in one of the attempt's own",
+        ("P3",),
+        120,
+        (f"{_RESUMING}test_the_next_attempt_is_told_the_newest_complete_checkpoint",),
     ),
     Fault(
         "nobody asks after a job that fences itself",
