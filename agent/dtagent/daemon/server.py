@@ -59,9 +59,12 @@ from dtagent.protocol.probes import (
     ReachRequest,
     ValidationRequest,
 )
+from dtagent.protocol.replication import CopiesRequest, SendRequest, TakeRequest
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
 from dtagent.protocol.telemetry import TelemetryRequest
 from dtagent.protocol.warm_start import WarmReply, WarmRequest
+from dtagent.replication.service import LIMIT_S as COPY_LIMIT_S
+from dtagent.replication.service import Replication
 from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
@@ -158,6 +161,7 @@ class _Daemon:
         self._large_frames = LargeFrames()
         self._facts_workers = Workers("facts", MAX_FACTS)
         self._listeners = Listeners()
+        self._replication = Replication()
         checks = Checks(root)
         self._training = Training()
         change = self._changes.in_turn
@@ -189,6 +193,9 @@ class _Daemon:
             "paths": Method(PathsRequest, checks.paths),
             "image": Method(ImageRequest, checks.image),
             "checkpoints": Method(CheckpointsRequest, Checkpoints().newest, limit_s=SEARCH_LIMIT_S),
+            "copies": Method(CopiesRequest, self._replication.copies),
+            "copy_take": Method(TakeRequest, self._replication.take),
+            "copy_send": Method(SendRequest, self._replication.send, limit_s=COPY_LIMIT_S),
             "verdict": Method(
                 ValidationRequest, checks.validation, limit_s=VALIDATION_LIMIT_S, max_bytes=MAX_VALIDATION_BYTES
             ),
@@ -215,6 +222,7 @@ class _Daemon:
         with contextlib.suppress(OSError):
             socket_path(self._root).unlink()
         self._listeners.close()
+        self._replication.close()
         self._warm_starts.close()
         server.close()
         self._sampler.stop()

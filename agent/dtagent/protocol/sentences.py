@@ -131,6 +131,21 @@ CAME_TO_NOTHING = Sentence("came-to-nothing", "an attempt that resumed from it c
 SEARCH_SILENT = Sentence("search-silent", "the search for checkpoints was not done within {seconds} s")
 SEARCH_FAILED = Sentence("search-failed", "checkpoints could not be looked for: {error}")
 
+# Of copies of checkpoints on other hosts.
+COPY_OF_A_LINK = Sentence("copy-of-a-link", "{path} is a link to a directory: what it leads to is not copied")
+COPY_OF_NO_FILE = Sentence("copy-of-no-file", "{path} is no file")
+COPY_OF_A_NAME = Sentence("copy-of-a-name", "{path}: no file of a copy can be called that")
+COPY_MAKES_NO_SENSE = Sentence("copy-makes-no-sense", "what the other host wants to send makes no sense")
+COPY_NO_WAY = Sentence("copy-no-way", "{place} cannot be reached: {error}")
+COPY_CUT = Sentence("copy-cut", "the connection was cut: {error}")
+COPY_CHANGED = Sentence("copy-changed", "{path} has changed meanwhile")
+COPY_DIFFERS = Sentence("copy-differs", "{file} came otherwise than it was sent")
+COPY_UNDER_WAY = Sentence("copy-under-way", "another copy is being written there")
+COPY_TOO_LARGE = Sentence("copy-too-large", "{size} bytes; the limit is {limit}")
+COPY_WITHOUT_ROOM = Sentence("copy-without-room", "{path} has room for {free} MiB, and {wanted} are to come")
+COPY_NOT_BEGUN = Sentence("copy-not-begun", "no copy: {error}")
+NO_STORE = Sentence("no-store", "not a directory of copies: {path}")
+
 # Of warm starts.
 NO_WARM_START = Sentence("no-warm-start", "no warm start: {reason}")
 NO_WARM_START_OF_SOME = Sentence("no-warm-start-of-some", "no warm start of some processes: {reason}")

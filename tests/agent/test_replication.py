@@ -1,0 +1,339 @@
+"""Copies of checkpoints from host to host: whole or none, whatever is cut, altered or claimed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dtagent.protocol.replication import STORE, SendReply, SendRequest, TakeRequest
+from dtagent.replication import kept, sending, taking
+from dtagent.replication.link import Link, LinkError, admit, reach
+from dtagent.replication.manifest import CopyError, decoded, manifest_of
+
+from tests.agent.conversation import Conversation
+from tests.waiting import wait_until
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+    with Conversation(tmp_path_factory.mktemp("agent") / "root") as begun:
+        yield begun
+
+
+def _checkpoint(place: Path, step: int, size: int = 3 * MIB) -> Path:
+    path = place / f"step-{step}"
+    (path / "optim").mkdir(parents=True)
+    (path / "model.bin").write_bytes(os.urandom(size))
+    (path / "optim" / "rank0.bin").write_bytes(os.urandom(100_000))
+    (path / "empty").touch()
+    (path / "COMPLETE").touch()
+    return path
+
+
+def _content(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def _store(tmp_path: Path) -> Path:
+    return tmp_path / "other" / STORE / "job"
+
+
+def _take(host: Conversation, store: Path, key: str, **more: Any) -> int:
+    request = {"key": key, "store": str(store), "address": "127.0.0.1", "port_range": [20000, 29000], **more}
+    return int(host.call("copy_take", request)["port"])
+
+
+def _asked(key: str, path: Path, port: int, step: int | None = None, **more: Any) -> dict[str, Any]:
+    told = {"key": key, "path": str(path), "form": "complete-file", "attempt": 0, "node_rank": 0}
+    return {**told, "address": "127.0.0.1", "port": port, "step": step, "time": 1.0, **more}
+
+
+def _copy(host: Conversation, path: Path, store: Path, step: int | None = None, **more: Any) -> Any:
+    key = secrets.token_hex(32)
+    sent = {name: more.pop(name) for name in ("bytes_per_s", "form", "node_rank", "attempt") if name in more}
+    return host.call("copy_send", _asked(key, path, _take(host, store, key, **more), step, **sent))
+
+
+def test_a_copy_is_the_checkpoint_byte_for_byte_and_is_told_with_all_that_is_known_of_it(
+    host: Conversation, tmp_path: Path
+) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20), _store(tmp_path)
+    reply = _copy(host, path, store, 20)
+    assert reply.get("detail", "") == ""
+    assert _content(Path(reply["path"])) == _content(path)
+    assert (reply["size_bytes"], reply["sent_bytes"]) == (3 * MIB + 100_000, 3 * MIB + 100_000)
+    (held,) = host.call("copies", {"stores": [str(store)]})["held"]
+    assert (held["path"], held["source"], held["step"]) == (reply["path"], str(path), 20)
+    assert Path(held["path"]).name == "step-20"
+    again = _copy(host, path, store, 20)
+    assert (again["path"], again["sent_bytes"]) == (reply["path"], 0)
+
+
+def test_a_single_file_and_what_loaders_look_for_beside_a_checkpoint_are_copied_too(
+    host: Conversation, tmp_path: Path
+) -> None:
+    file = tmp_path / "last.ckpt"
+    file.write_bytes(b"x" * 1000)
+    assert Path(_copy(host, file, _store(tmp_path), form="lightning")["path"]).read_bytes() == b"x" * 1000
+    for form, name, beside, told in (
+        ("deepspeed", "global_step20", "latest", "global_step20"),
+        ("megatron", "iter_0000020", "latest_checkpointed_iteration.txt", "20"),
+    ):
+        path = tmp_path / name
+        path.mkdir()
+        (path / "mp_rank_00_model_states.pt").write_bytes(b"y")
+        copy = Path(_copy(host, path, _store(tmp_path / form), 20, form=form)["path"])
+        assert (copy.name, (copy.parent / beside).read_text()) == (name, told)
+
+
+def test_no_more_stay_than_are_to_be_kept_of_each_node_over_all_attempts(host: Conversation, tmp_path: Path) -> None:
+    store, older = _store(tmp_path), _store(tmp_path / "before")
+    for step in (10, 20, 30):
+        _copy(host, _checkpoint(tmp_path / "own", step, 1000), older, step, keep=2)
+    other = _copy(host, _checkpoint(tmp_path / "second", 10, 1000), older, 10, keep=2, node_rank=1)
+    _copy(host, _checkpoint(tmp_path / "later", 5, 1000), store, 5, keep=2, older=[str(older)], attempt=1)
+    held = host.call("copies", {"stores": [str(store), str(older)]})["held"]
+    assert [(item["attempt"], item["node_rank"], item["step"]) for item in held] == [(1, 0, 5), (0, 0, 30), (0, 1, 10)]
+    assert Path(other["path"]).is_dir()
+    host.call("copies", {"stores": [str(store), str(older)], "drop": True})
+    assert not store.parent.exists()
+    assert not older.parent.exists()
+
+
+def _linked(key: bytes = b"k" * 32) -> tuple[Link, Link]:
+    left, right = socket.socketpair()
+    found: list[Link] = []
+    thread = threading.Thread(target=lambda: found.append(admit(right, key)))
+    thread.start()
+    link = reach(left, key)
+    thread.join()
+    return link, found[0]
+
+
+class _CutError(LinkError):
+    pass
+
+
+@pytest.mark.parametrize("flips", [False, True], ids=["cut", "cut and then altered on the disk"])
+def test_cut_after_any_frame_there_is_no_copy_and_the_next_try_goes_on(
+    flips: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20, 200_000), _store(tmp_path)
+    monkeypatch.setattr(sending, "CHUNK_BYTES", 64 * 1024)
+    told = {"form": "complete-file", "attempt": 0, "node_rank": 0, "step": 20, "time": 1.0}
+    manifest, request = manifest_of(path, **told), TakeRequest("", str(store), "", (0, 0))
+
+    def attempt(most: int) -> tuple[bool, int]:
+        link, other = _linked()
+        errors: list[BaseException] = []
+
+        def take() -> None:
+            try:
+                other.say(path=str(taking._take(request, other)))
+            except (LinkError, CopyError) as error:
+                errors.append(error)
+                if isinstance(error, CopyError):
+                    other.say(refusal=str(error.why))
+            finally:
+                other.close()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        send, frames = link._send, 0
+
+        def counted(*arguments: Any) -> None:
+            nonlocal frames
+            frames += 1
+            if frames > most:
+                raise _CutError
+            send(*arguments)
+
+        monkeypatch.setattr(link, "_send", counted)
+        try:
+            return True, sending._exchange(link, manifest, lambda _count: None)[1]
+        except (LinkError, CopyError):
+            return False, 0
+        finally:
+            link.close()
+            thread.join()
+
+    for most in range(200):
+        is_whole, sent = attempt(most)
+        held = kept.held([str(store)])
+        assert bool(held) == is_whole, f"after {most} frames"
+        if is_whole:
+            assert _content(Path(held[0].path)) == _content(path)
+            assert sent < manifest.size_bytes
+            return
+        partial = next(iter(store.rglob("model.bin")), None)
+        if flips and most == 6 and partial is not None and partial.stat().st_size:
+            data = bytearray(partial.read_bytes())
+            data[0] ^= 1
+            partial.write_bytes(data)
+    pytest.fail("it never came to its end")
+
+
+def test_what_changes_while_it_is_sent_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20), _store(tmp_path)
+    listener = socket.create_server(("127.0.0.1", 0))
+    key = secrets.token_hex(32)
+    taker = threading.Thread(target=taking.take, args=(TakeRequest(key, str(store), "", (0, 0)), listener))
+    taker.start()
+    spend = sending.Pace.spend
+
+    def meddle(pace: sending.Pace, count: int) -> None:
+        spend(pace, count)
+        (path / "optim" / "rank0.bin").write_bytes(b"z" * 100_000)
+
+    monkeypatch.setattr(sending.Pace, "spend", meddle)
+    reply = sending.send(SendRequest(**_asked(key, path, listener.getsockname()[1])))
+    taker.join()
+    assert reply.path == ""
+    assert reply.detail.endswith("has changed meanwhile")
+    assert kept.held([str(store)]) == []
+
+
+def test_who_does_not_know_the_key_takes_nothing_sends_nothing_and_keeps_nobody_out(
+    host: Conversation, tmp_path: Path
+) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20), _store(tmp_path)
+    key = secrets.token_hex(32)
+    port = _take(host, store, key)
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
+    for stranger in strangers[:3]:
+        stranger.sendall(b"dttcopy1" + b"\0" * 200)
+    with socket.create_connection(("127.0.0.1", port)) as stranger, pytest.raises(LinkError):
+        reach(stranger, b"another key")
+    wrong = host.call("copy_send", _asked(secrets.token_hex(32), path, port))
+    assert (wrong.get("path", ""), bool(wrong["detail"])) == ("", True)
+    assert not store.exists()
+    assert host.call("copy_send", _asked(key, path, port))["path"]
+    for stranger in strangers:
+        stranger.close()
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert key.encode() not in place.read_bytes() + place.with_name("environ").read_bytes()
+        except OSError:
+            continue
+
+
+def test_a_frame_that_is_altered_repeated_or_too_long_ends_the_connection() -> None:
+    for alter in (
+        lambda frame: frame[:8] + bytes([frame[8] ^ 1]) + frame[9:],
+        lambda frame: frame * 2,
+        lambda _frame: b"\xff\xff\xff\xff" + b"x" * 100,
+        lambda frame: frame[:-1],
+    ):
+        link, other = _linked()
+        left, right = socket.socketpair()
+        direct, link._stream = link._stream, left
+        link.say(word="a")
+        left.close()
+        direct.sendall(alter(right.recv(1 << 16)))
+        direct.close()
+        with pytest.raises(LinkError):
+            _heard(other, 2)
+        other.close()
+        right.close()
+
+
+def _heard(link: Link, count: int) -> list[Any]:
+    return [link.hear() for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../x"}, {"name": ""}, {"name": "a/b"}, {"name": ".."}, {"node_rank": -1}, {"files": []},
+        {"files": [{"path": "../../etc/x", "size": 1, "time_ns": 1}]},
+        {"files": [{"path": "/etc/x", "size": 1, "time_ns": 1}]},
+        {"files": [{"path": "a//b", "size": 1, "time_ns": 1}]},
+        {"files": [{"path": "a\0b", "size": 1, "time_ns": 1}]},
+        {"files": [{"path": "a", "size": -1, "time_ns": 1}]},
+        {"files": [{"path": "a", "size": 1, "time_ns": 1}] * 2},
+        {"files": "all"}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_a_manifest_that_names_what_lies_elsewhere_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = _checkpoint(tmp_path, 20, 10)
+    told = {"form": "complete-file", "attempt": 0, "node_rank": 0, "step": 20, "time": 1.0}
+    good = json.loads(json.dumps(asdict(manifest_of(path, **told))))
+    assert decoded(good).name == "step-20"
+    with pytest.raises(CopyError):
+        decoded({**good, **change})
+
+
+def test_what_is_too_large_or_no_file_is_refused_with_the_reason(host: Conversation, tmp_path: Path) -> None:
+    path = _checkpoint(tmp_path / "own", 20)
+    assert "the limit is 1000" in _copy(host, path, _store(tmp_path), limit_bytes=1000)["detail"]
+    os.mkfifo(path / "pipe")
+    assert "is no file" in _copy(host, path, _store(tmp_path))["detail"]
+    (path / "pipe").unlink()
+    (path / "away").symlink_to("/etc")
+    assert "is a link to a directory" in _copy(host, path, _store(tmp_path))["detail"]
+    gone = _copy(host, tmp_path / "gone", _store(tmp_path))
+    assert (gone.get("path", ""), bool(gone["detail"])) == ("", True)
+
+
+def test_a_disk_without_room_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(
+        taking.shutil, "disk_usage", lambda _path: type("Use", (), {"total": 100 * MIB, "free": 7 * MIB})
+    )
+    path, store = _checkpoint(tmp_path / "own", 20), _store(tmp_path)
+    listener = socket.create_server(("127.0.0.1", 0))
+    key = secrets.token_hex(32)
+    taker = threading.Thread(target=taking.take, args=(TakeRequest(key, str(store), "", (0, 0)), listener))
+    taker.start()
+    reply: SendReply = sending.send(SendRequest(**_asked(key, path, listener.getsockname()[1])))
+    taker.join()
+    assert "has room for 7 MiB, and 3 are to come" in reply.detail
+    assert list(store.rglob("*.bin")) == []
+
+
+def test_an_end_that_is_killed_leaves_what_the_next_try_goes_on_with(host: Conversation, tmp_path: Path) -> None:
+    path, store = _checkpoint(tmp_path / "own", 20, 24 * MIB), _store(tmp_path)
+    key = secrets.token_hex(32)
+    port = _take(host, store, key)
+    replies: list[Any] = []
+    sender = threading.Thread(
+        target=lambda: replies.append(host.call("copy_send", _asked(key, path, port, bytes_per_s=8 * MIB)))
+    )
+    sender.start()
+
+    def has_begun() -> bool:
+        return any(file.stat().st_size > 2 * MIB for file in store.rglob("model.bin"))
+
+    wait_until(has_begun, "some of it has come")
+    (taker,) = _writers(store)
+    os.kill(taker, signal.SIGKILL)
+    sender.join()
+    assert "the connection was cut" in replies[0]["detail"]
+    assert host.call("copies", {"stores": [str(store)]})["held"] == []
+    reply = _copy(host, path, store, bytes_per_s=0)
+    assert 0 < reply["sent_bytes"] < reply["size_bytes"]
+    assert _content(Path(reply["path"])) == _content(path)
+
+
+def _writers(store: Path) -> list[int]:
+    return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _writes(pid, store)]
+
+
+def _writes(pid: int, store: Path) -> bool:
+    try:
+        if b"dtagent.replication" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return False
+        return any(str(store) in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
