@@ -22,6 +22,7 @@ from dttui.engine.copies.copy_cap import CopyCap
 from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
+from dttui.engine.replication.replicator import Replicator
 from dttui.engine.resuming import find_resume
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
@@ -129,7 +130,7 @@ class Attempt:
             bound = await self._begin()
             self._stage = Stage.RUN
             try:
-                return await self.watch.run(bound)
+                return await self._watch(bound)
             finally:
                 await self._catch_up()
         except DttuiError as error:
@@ -139,6 +140,19 @@ class Attempt:
                 task.cancel()
             await asyncio.gather(*self._warming, return_exceptions=True)
             await asyncio.gather(*(node.close() for node in self.nodes))
+
+    async def _watch(self, bound: BoundPlan) -> AttemptOutcome:
+        """Follow the nodes to their end, and have checkpoints copied meanwhile."""
+        replicator = Replicator(self._job.directory.job_id, self._events, self.nodes, bound)
+        copying = asyncio.create_task(replicator.run())
+        try:
+            outcome = await self.watch.run(bound)
+        finally:
+            copying.cancel()
+            await asyncio.gather(copying, return_exceptions=True)
+        if outcome.succeeded:
+            await replicator.drop()
+        return outcome
 
     def _ended_early(self, error: DttuiError) -> AttemptOutcome:
         """Return the outcome of an attempt that never ran on all its nodes."""
@@ -221,8 +235,7 @@ class Attempt:
 
     async def _resume(self) -> Resume | None:
         """Return what it goes on from: what those before it have written."""
-        shared = self.plan.resumption.shared
-        return await find_resume(self._job.directory, self._events, self.nodes, shared=shared)
+        return await find_resume(self._job.directory, self._events, self.nodes, self.plan.resumption)
 
     def _start(self, plan: Plan, tried_port: int | None = None, resume: Resume | None = None) -> GangStart:
         job = self._job

@@ -11,22 +11,27 @@ from dataclasses import dataclass
 from dtagent.protocol.checkpoints import (
     MAX_DIRECTORIES,
     MAX_SEARCH_S,
+    CheckpointsOf,
     CheckpointsReply,
     CheckpointsRequest,
     FoundCheckpoint,
 )
+from dtagent.protocol.replication import CopiesReply, CopiesRequest, HeldCopy
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import read_history
+from dttui.engine.replication.placing import Candidate, place
+from dttui.engine.replication.replicator import stores_of
+from dttui.engine.replication.transfer import Stores
 from dttui.errors import AgentError, HostError
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
-from dttui.planning.resumption import Resume
+from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.findings import warning
 
 SEARCH_S = 30.0
@@ -43,7 +48,7 @@ class _Place:
 
 
 async def find_resume(
-    directory: JobDirectory, log: AttemptLog, nodes: Sequence[NodeRun], *, shared: bool
+    directory: JobDirectory, log: AttemptLog, nodes: Sequence[NodeRun], resumption: Resumption
 ) -> Resume | None:
     """Ask the hosts for the newest complete checkpoint of the attempts before this one.
 
@@ -53,8 +58,9 @@ async def find_resume(
         directory: of the job.
         log: of the attempt that is to go on from it.
         nodes: of that attempt; those without a link are passed over.
-        shared: whether all hosts see the same directories.
+        resumption: of the plan: whether all hosts see the same directories, or which keep copies.
     """
+    shared = resumption.shared
     before = await asyncio.to_thread(_read_before, directory, log.attempt)
     places = {node.name: _places(before, node.name, shared=shared) for node in nodes}
     history = await asyncio.to_thread(read_history, directory)
@@ -66,14 +72,25 @@ async def find_resume(
         for node, reply in zip(asked, replies, strict=True)
         if reply is not None
     }
+    stores = stores_of(resumption, directory.job_id, log.attempt)
+    copies = await _copies(nodes, stores) if stores is not None else {}
     for attempt in sorted(before, reverse=True):
+        if stores is not None:
+            ranks = {node.name: node.node_rank for node in before[attempt].plan.nodes}
+            written = _written(attempt, ranks, answers, copies, unwanted)
+            while written and (picked := _newest(written)):
+                resume = await place(attempt, picked, nodes, stores, resumption, log)
+                if isinstance(resume, Resume):
+                    return _said(resume, picked[min(picked)].found.form, log)
+                written[resume].remove(picked[resume])
+            continue
         complete: dict[str, list[FoundCheckpoint]] = {}
         searched: dict[str, str] = {}
         for name, by_place in answers.items():
-            for place, found in by_place.items():
-                if place.attempt != attempt:
+            for where, found in by_place.items():
+                if where.attempt != attempt:
                     continue
-                searched[name] = place.directory
+                searched[name] = where.directory
                 if found.complete:
                     complete[name] = found.complete
                 elif found.detail:
@@ -115,11 +132,77 @@ def _resume_and_tell(
         attempt=attempt,
         elsewhere={other: item.path for other, item in chosen.items() if item.path != first.path},
     )
-    message = msg("going on from {checkpoint}", checkpoint=first.path)
-    if first.step is not None:
-        message = msg("going on from step {step}: {checkpoint}", step=first.step, checkpoint=first.path)
-    log.progress(message, resume_from=first.path, step=first.step, form=first.form)
+    return _said(resume, first.form, log)
+
+
+def _said(resume: Resume, form: str, log: AttemptLog) -> Resume:
+    message = msg("going on from {checkpoint}", checkpoint=resume.checkpoint)
+    if resume.step is not None:
+        message = msg("going on from step {step}: {checkpoint}", step=resume.step, checkpoint=resume.checkpoint)
+    log.progress(message, resume_from=resume.checkpoint, step=resume.step, form=form)
     return resume
+
+
+async def _copies(nodes: Sequence[NodeRun], stores: Stores) -> dict[str, list[HeldCopy]]:
+    """Return the copies that each node keeps; one whose agent knows of none has none."""
+
+    async def ask(node: NodeRun) -> list[HeldCopy]:
+        try:
+            if node.client is None:
+                return []
+            request = CopiesRequest([stores.own, *stores.older])
+            return (await node.client.call("copies", request, CopiesReply, SEARCH_S)).held
+        except HostError:
+            return []
+
+    found = await asyncio.gather(*map(ask, nodes))
+    return {node.name: held for node, held in zip(nodes, found, strict=True)}
+
+
+def _written(
+    attempt: int,
+    ranks: Mapping[str, int],
+    answers: Mapping[str, Mapping[_Place, CheckpointsOf]],
+    copies: Mapping[str, Sequence[HeldCopy]],
+    unwanted: Collection[str],
+) -> dict[int, list[Candidate]]:
+    """Return what each node has written in an attempt and where it lies now, the newest first.
+
+    Args:
+        attempt: which.
+        ranks: node that took part in it → its rank.
+        answers: node → what it has itself, by where it looked.
+        copies: node → what it keeps of others.
+        unwanted: paths that are passed over.
+    """
+    found: dict[int, dict[tuple[str, float], Candidate]] = {}
+    for name, by_place in answers.items():
+        for where, told in by_place.items():
+            if where.attempt == attempt and name in ranks:
+                for item in told.complete:
+                    candidate = Candidate(item, item.path == where.directory, {name: item.path})
+                    found.setdefault(ranks[name], {})[item.path, item.time] = candidate
+    for name, held in copies.items():
+        for copy in held:
+            if copy.attempt != attempt or copy.path in unwanted or copy.source in unwanted:
+                continue
+            of_rank = found.setdefault(copy.node_rank, {})
+            same = of_rank.get((copy.source, copy.time))
+            if same is None:
+                item = FoundCheckpoint(copy.source, copy.form, copy.step, copy.size_bytes, copy.time)
+                same = of_rank[copy.source, copy.time] = Candidate(item, False)
+            same.holders.setdefault(name, copy.path)
+    return {rank: sorted(items.values(), key=_age, reverse=True) for rank, items in found.items()}
+
+
+def _newest(written: Mapping[int, Sequence[Candidate]]) -> dict[int, Candidate]:
+    complete = {str(rank): [item.found for item in items] for rank, items in written.items() if items}
+    chosen = choose(complete)
+    return {int(rank): next(item for item in written[int(rank)] if item.found is one) for rank, one in chosen.items()}
+
+
+def _age(item: Candidate) -> tuple[int, float]:
+    return (-1 if item.found.step is None else item.found.step, item.found.time)
 
 
 async def _ask(

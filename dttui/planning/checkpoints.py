@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import posixpath
+
 from dttui.frameworks.registry import traits_of
 from dttui.i18n import _
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.failure_cost import CHECKPOINT_BANDWIDTH
 from dttui.planning.resumption import Resumption
-from dttui.spec.findings import Finding, info, warning
+from dttui.spec.checkpoint import Checkpoint
+from dttui.spec.findings import Finding, error, info, warning
 from dttui.spec.models import Job, RecoveryAction
+
+MOST_INTERVAL_S = 86_400.0
+"""By default, however seldom hosts fail."""
 
 
 def resumption_of(job: Job, estimate: Estimate | None) -> Resumption:
@@ -22,16 +28,35 @@ def resumption_of(job: Job, estimate: Estimate | None) -> Resumption:
     return Resumption(
         own_args=tuple(own),
         resume_args=tuple(resume),
+        copies=0 if checkpoint.shared else checkpoint.copies,
+        copy_bytes_per_s=checkpoint.copy_bytes_per_s,
+        keep=checkpoint.keep,
+        interval_s=checkpoint.interval_s,
+        place=checkpoint.dir if checkpoint.copies and not checkpoint.shared else None,
         shared=checkpoint.shared,
         room_bytes=None if room is None else int(room),
     )
+
+
+def with_interval(job: Job, estimate: Estimate | None) -> Job:
+    """Return a job that says how often its checkpoints come, where the estimate tells what loses least."""
+    checkpoint = job.recovery.checkpoint
+    if checkpoint is None or checkpoint.interval is not None or estimate is None:
+        return job
+    best = f"{max(1, round(min(estimate.failures.checkpoint_interval_s, MOST_INTERVAL_S)))}s"
+    recovery = job.recovery.model_copy(update={"checkpoint": checkpoint.model_copy(update={"interval": best})})
+    return job.model_copy(update={"recovery": recovery})
 
 
 def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
     """Say which losses the job's checkpoints outlive, where another attempt may follow a failure."""
     recovery, key = job.recovery, "recovery.checkpoint"
     may_follow = recovery.action is not RecoveryAction.STOP and recovery.max_restarts > 0
-    if not may_follow or (recovery.checkpoint is not None and recovery.checkpoint.shared):
+    if not may_follow:
+        return []
+    if recovery.checkpoint is not None and recovery.checkpoint.copies:
+        return _check_copies(recovery.checkpoint, nodes)
+    if recovery.checkpoint is not None and recovery.checkpoint.shared:
         return []
     if nodes < 2:
         message = _(
@@ -42,5 +67,24 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
         "checkpoints lie on each host's own disk: they outlive what ends a process, "
         "and where a host is lost, those that it wrote are lost with it"
     )
-    hint = _("Write recovery.checkpoint.dir, a directory that all hosts see, and shared: true beside it.")
+    hint = _("Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or with copies: 1.")
     return [warning("checkpoint-on-one-host", key, message, hint)]
+
+
+def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:
+    key = "recovery.checkpoint.copies"
+    if checkpoint.shared:
+        return [info("copies-in-vain", key, _("all hosts see the same checkpoints, and none is copied"))]
+    if not posixpath.isabs(checkpoint.dir):
+        message = _("copies lie in the same place on all hosts: recovery.checkpoint.dir has to be an absolute path")
+        return [error("copies-place", "recovery.checkpoint.dir", message)]
+    if checkpoint.copies >= nodes:
+        message = _("{count} copies want as many other hosts, and the job has {nodes} in all")
+        hint = _("Write at most one less than there are nodes.")
+        return [error("too-many-copies", key, message.format(count=checkpoint.copies, nodes=nodes), hint)]
+    message = _(
+        "each complete checkpoint is copied to {count} of the other hosts: the newest that was copied outlives the "
+        "loss of any {count} at once, and not of {more}; where several hosts write a part each of what is complete "
+        "only together, nothing is copied, and no host may be lost"
+    )
+    return [info("checkpoint-copies", key, message.format(count=checkpoint.copies, more=checkpoint.copies + 1))]

@@ -40,10 +40,11 @@ def check_completeness(job: Job) -> list[Finding]:
         key = "recovery.checkpoint.dir"
         message = _("{key} begins with ~, which means another directory on every host").format(key=key)
         findings.append(error("tilde", key, message, _("Write the whole path.")))
-    shared = recovery.checkpoint is not None and recovery.checkpoint.shared
-    if recovery.on_node_failure == "replace" and not shared:
-        message = _("a node can be replaced only where all hosts see the same checkpoints")
-        hint = _("Set recovery.checkpoint with shared: true, or another on_node_failure.")
+    checkpoint = recovery.checkpoint
+    outlives = checkpoint is not None and (checkpoint.shared or checkpoint.copies > 0)
+    if recovery.on_node_failure == "replace" and not outlives:
+        message = _("a node can be replaced only where its checkpoints outlive it")
+        hint = _("Set recovery.checkpoint with shared: true or copies: 1, or another on_node_failure.")
         findings.append(error("replace-needs-shared", "recovery.on_node_failure", message, hint))
     return findings
 

@@ -21,7 +21,7 @@ from dttui.inventory.models import Inventory
 from dttui.planning.aggregate import aggregate
 from dttui.planning.axioms import check_axioms, formalise
 from dttui.planning.binding import bind
-from dttui.planning.checkpoints import check_checkpoints, resumption_of
+from dttui.planning.checkpoints import check_checkpoints, resumption_of, with_interval
 from dttui.planning.collective_advice import check_collectives
 from dttui.planning.completeness import check_completeness, check_unused
 from dttui.planning.cost.hardware import GpuTable, gpu_table
@@ -80,10 +80,11 @@ def plan(
         _bare_node(job, member, place, required, has_port=has_ports)
         for member, place in zip(members, layouts, strict=True)
     )
-    layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
     if costed is None or costed.members != workers:
         costed = Costed(workers, *cost(job, workers, gpus or gpu_table(), links))
     costing = costed.costing
+    job = with_interval(job, costing.estimate if costing is not None else None)
+    layout, of_framework = _layout(job, framework, layouts, members, backend, dataset, sources)
     if framework is not None and layout is not None:
         nodes = tuple(_with_bundle(node, framework, layout, required) for node in nodes)
         findings += [*check_nccl(layout), *check_passed_on(layout, framework)]

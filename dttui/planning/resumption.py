@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
+from dtagent.protocol.replication import STORE
 from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.errors import LaunchError
@@ -45,6 +46,16 @@ class Resumption(BaseModel):
     """Added at the end where there is a checkpoint; `{checkpoint}`, `{directory}` and `{step}` stand in them."""
     room_bytes: int | None = None
     """What the checkpoints that stay take, and one that is being written; `None` where no estimate tells."""
+    copies: int = 0
+    """On how many other nodes' disks each checkpoint is besides."""
+    copy_bytes_per_s: int = 0
+    """How much of a host's network that may take while ranks train."""
+    keep: int = 1
+    """How many stay of each, the newest."""
+    interval_s: float | None = None
+    """From one to the next, where that is known."""
+    place: str | None = None
+    """Where checkpoints go, where copies of them are made: the same absolute path on all hosts."""
     shared: bool = False
     """Whether all hosts see the same directories of checkpoints."""
     own_args: tuple[str, ...] = ()
@@ -64,6 +75,13 @@ def directory_of(told: str, attempt: int) -> str:
     if attempt == 0 or str(Hole.DIRECTORY) in told:
         return told
     return posixpath.join(told, f"attempt-{attempt}")
+
+
+def store_of(resumption: Resumption, job_id: str, attempt: int) -> str | None:
+    """Return where hosts keep copies of what others write in an attempt; `None` where none are made."""
+    if resumption.place is None:
+        return None
+    return posixpath.join(directory_of(resumption.place, attempt), STORE, job_id)
 
 
 def arguments(resumption: Resumption, attempt: int, own: str, resume: Resume | None, node: str) -> tuple[str, ...]:

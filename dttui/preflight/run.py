@@ -356,8 +356,12 @@ class Preflight:
 
 
 def _room(plan: Plan, node: PlannedNode) -> int | None:
-    """Return what checkpoints take on a node; where each host has a disk of its own, that is known of the master's."""
-    return plan.resumption.room_bytes if plan.resumption.shared or node.node_rank == 0 else None
+    """Return what checkpoints take on a node; where each host has a disk of its own, that is known of the master's.
+
+    The nodes after it hold the copies.
+    """
+    resumption = plan.resumption
+    return resumption.room_bytes if resumption.shared or node.node_rank <= resumption.copies else None
 
 
 def _checkpoints(node: PlannedNode) -> str | None:

@@ -13,7 +13,9 @@ from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT
 from dttui.spec.problems import PlacedValueError
 from dttui.spec.section import MOST_COUNT, Section
 from dttui.spec.text import Text
+from dttui.spec.units import BitsPerSecond
 
+COPY_BITS_PER_S = 2 * 10**9
 RESUME_PLACES = ("checkpoint", "directory", "step")
 """What may stand in braces in `resume_args`."""
 _IN_BRACES = re.compile(r"\{([A-Za-z_]+)\}")
@@ -27,9 +29,13 @@ class Checkpoint(Section):
     shared: bool = Field(default=False, json_schema_extra=ELASTIC_ONLY)
     """Whether all hosts see the same directory: then a checkpoint outlives the host that wrote it."""
     interval: Annotated[str, Field(pattern=DURATION)] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
-    """How long from one checkpoint to the next."""
+    """How long from one checkpoint to the next; without it what loses least, where an estimate tells that."""
     keep: int = Field(default=3, ge=1, le=MOST_COUNT, json_schema_extra=FOR_SCRIPT)
     """How many stay, the newest."""
+    copies: int = Field(default=0, ge=0, le=16, json_schema_extra=ELASTIC_ONLY)
+    """On how many other nodes' disks each complete checkpoint is besides, where hosts do not see the same directory."""
+    copy_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ELASTIC_ONLY)
+    """How much of a host's network copies may take while ranks train; 2Gbps without it."""
     resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=ELASTIC_ONLY)
     """Arguments added to the command of an attempt that goes on from a checkpoint: `{checkpoint}` stands for its path,
     `{directory}` for where it lies, `{step}` for its step."""
@@ -48,3 +54,8 @@ class Checkpoint(Section):
     def interval_s(self) -> float | None:
         """Seconds from one checkpoint to the next; `None` where that is left to the script."""
         return None if self.interval is None else parse_duration(self.interval)
+
+    @property
+    def copy_bytes_per_s(self) -> int:
+        """Most that copies may take of a host's network."""
+        return (COPY_BITS_PER_S if self.copy_bandwidth is None else max(8, self.copy_bandwidth)) // 8

@@ -288,9 +288,7 @@ def test_what_is_too_large_or_no_file_is_refused_with_the_reason(host: Conversat
 
 def test_a_disk_without_room_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "SPARE_BYTES", 1 << 60)
-    monkeypatch.setattr(
-        taking.shutil, "disk_usage", lambda _path: type("Use", (), {"total": 100 * MIB, "free": 7 * MIB})
-    )
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: type("Use", (), {"total": 100 * MIB, "free": 7 * MIB}))
     path, store = _checkpoint(tmp_path / "own", 20), _store(tmp_path)
     listener = socket.create_server(("127.0.0.1", 0))
     key = secrets.token_hex(32)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dttui.frameworks.base import JobLayout, NodeLayout
 from dttui.frameworks.bundle import Hole, PlannedFile
 from dttui.frameworks.parts.nccl import network_environment
+from dttui.spec.checkpoint import Checkpoint
 
 CONFIG_FILE = "dttui_config.json"
 """The file that `DTTUI_CONFIG` names, relative to the attempt's directory."""
@@ -68,6 +69,7 @@ def process_environment(layout: JobLayout, node: NodeLayout, own: Mapping[str, s
         **_addresses(layout),
         "DTTUI_MASTER_ADDRESS": layout.master_address,
         "DTTUI_CHECKPOINT_DIR": posixpath.join(layout.cwd, checkpoint.dir) if checkpoint else default_checkpoints,
+        **_interval(checkpoint),
         "DTTUI_METRICS": f"{Hole.DIRECTORY}/{METRICS_FILE}",
         "DTTUI_LOGS": f"{Hole.DIRECTORY}/{LOGS_DIRECTORY}",
         "DTTUI_CONFIG": f"{Hole.DIRECTORY}/{CONFIG_FILE}",
@@ -124,6 +126,11 @@ def variable_files(layout: JobLayout, variables: Mapping[str, PlannedFile]) -> t
 def fits_in_a_variable(layout: JobLayout, text: str) -> bool:
     """Whether what tells of all nodes is given as a variable, and not by a file."""
     return len(layout.nodes) <= MOST_NODES and len(text.encode()) <= MOST_BYTES
+
+
+def _interval(checkpoint: Checkpoint | None) -> dict[str, str]:
+    interval_s = checkpoint.interval_s if checkpoint is not None else None
+    return {} if interval_s is None else {"DTTUI_CHECKPOINT_INTERVAL_S": f"{interval_s:g}"}
 
 
 def _addresses(layout: JobLayout) -> dict[str, str]:

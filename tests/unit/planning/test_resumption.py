@@ -11,7 +11,7 @@ from dttui.errors import LaunchError
 from dttui.planning.binding import bind, checkpoint_directory
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
 from dttui.planning.planner import plan
-from dttui.planning.resumption import Resume
+from dttui.planning.resumption import Resume, store_of
 from dttui.spec import parse_document
 from dttui.spec.models import Model, Recovery, Run
 from tests.unit.seed_cluster import SEED, make_job
@@ -134,3 +134,52 @@ distributed_training:
     with pytest.raises(Exception, match=r"\{checkpoint\}, \{directory\}, \{step\}") as refused:
         parse_document(document, "job.yaml")
     assert "resume_args" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "nodes", "told"),
+    [
+        ({"dir": "/c", "copies": 1}, (A, B), ("checkpoint-copies", "info")),
+        ({"dir": "/c", "copies": 2}, (A, B), ("too-many-copies", "error")),
+        ({"dir": "/c", "copies": 1}, (A,), ("too-many-copies", "error")),
+        ({"dir": "c", "copies": 1}, (A, B), ("copies-place", "error")),
+        ({"dir": "/c", "copies": 1, "shared": True}, (A, B), ("copies-in-vain", "info")),
+    ],
+)
+def test_a_plan_says_which_losses_copies_outlive_and_which_cannot_be_made(
+    checkpoint: dict[str, Any], nodes: tuple[str, ...], told: tuple[str, str]
+) -> None:
+    planned = made(nodes=nodes, on_node_failure="restart", checkpoint=checkpoint)
+    assert told in [(item.code, item.severity.value) for item in planned.findings]
+    assert "checkpoint-on-one-host" not in [item.code for item in planned.findings]
+
+
+def test_copies_lie_in_the_same_place_on_all_hosts_an_attempt_each() -> None:
+    resumption = made(checkpoint={"dir": "/c", "copies": 1, "keep": 2, "copy_bandwidth": "8Gbps"}).resumption
+    assert [store_of(resumption, "j", number) for number in (0, 1)] == [
+        "/c/.dttui-copies/j",
+        "/c/attempt-1/.dttui-copies/j",
+    ]
+    assert (resumption.copies, resumption.keep, resumption.copy_bytes_per_s) == (1, 2, 10**9)
+    assert store_of(made(checkpoint={"dir": "/c", "copies": 1, "shared": True}).resumption, "j", 0) is None
+
+
+def test_how_often_checkpoints_come_is_what_loses_least_unless_the_job_says() -> None:
+    model = Model(parameters=1e9, layers=16, hidden_size=2048, heads=16, seq_length=2048, vocab_size=50304)
+    job = make_job(A, B, framework="pytorch-ddp", run=Run(script="/srv/train.py"), model=model)
+
+    def interval(**checkpoint: Any) -> float:
+        recovery = Recovery.model_validate({"checkpoint": {"dir": "/c", **checkpoint}})
+        planned = plan(job.model_copy(update={"recovery": recovery}), SEED)
+        variable = float(planned.nodes[0].processes[0].env["DTTUI_CHECKPOINT_INTERVAL_S"])
+        config = next(file for file in planned.nodes[0].files if file.path == "dttui_config.json")
+        assert json.loads(config.text)["checkpoint"]["interval_s"] == variable
+        assert planned.estimate is not None
+        if not checkpoint:
+            best = min(planned.estimate.failures.checkpoint_interval_s, 86_400)
+            assert variable == pytest.approx(best, abs=0.6)
+        return variable
+
+    assert interval() > 60
+    assert interval(interval="10m") == 600
+    assert "DTTUI_CHECKPOINT_INTERVAL_S" not in made(checkpoint={"dir": "/c"}).nodes[0].processes[0].env

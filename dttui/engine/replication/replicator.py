@@ -1,0 +1,145 @@
+"""Has each complete checkpoint of a running attempt copied to other nodes, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from dtagent.protocol.checkpoints import MAX_SEARCH_S, CheckpointsReply, CheckpointsRequest, FoundCheckpoint
+from dtagent.protocol.replication import CopiesReply, CopiesRequest
+
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.replication.transfer import CopyFailedError, Stores, transfer
+from dttui.errors import HostError
+from dttui.i18n import msg
+from dttui.planning.binding import checkpoint_directory
+from dttui.planning.models import BoundPlan
+from dttui.planning.resumption import Resumption, store_of
+from dttui.spec.findings import warning
+from dttui.words import size_text
+
+LEAST_LOOK_S, MOST_LOOK_S = 1.0, 15.0
+"""From one look for new checkpoints to the next: a tenth of the time from one to the next, within these."""
+MOST_RETRY_S = 60.0
+"""Until a copy is tried again that has failed; the first time at the next look, then ever later."""
+MOST_STORES = 8
+_Reply = TypeVar("_Reply")
+
+
+def stores_of(resumption: Resumption, job_id: str, attempt: int) -> Stores | None:
+    """Return where copies are kept in an attempt; `None` where none are made."""
+    own = store_of(resumption, job_id, attempt)
+    if own is None:
+        return None
+    before = range(attempt - 1, max(-1, attempt - 1 - MOST_STORES), -1)
+    return Stores(own, [path for number in before if (path := store_of(resumption, job_id, number)) is not None])
+
+
+class Replicator:
+    """Works until it is cancelled; nothing of it ends a job, and what cannot be copied is told once.
+
+    Args:
+        job_id: of the job.
+        log: of the attempt.
+        nodes: in order of rank.
+        bound: what runs.
+    """
+
+    def __init__(self, job_id: str, log: AttemptLog, nodes: Sequence[NodeRun], bound: BoundPlan) -> None:
+        self._log = log
+        self._nodes = nodes
+        self._resumption = bound.plan.resumption
+        self._stores = stores_of(self._resumption, job_id, log.attempt)
+        self._places = {node.name: checkpoint_directory(node) for node in bound.plan.nodes}
+        self._copied: dict[str, set[str]] = {}
+        """Checkpoint, as it was found → nodes that have a copy."""
+        interval_s = self._resumption.interval_s or 10 * MOST_LOOK_S
+        self._look_s = min(max(interval_s / 10, LEAST_LOOK_S), MOST_LOOK_S)
+
+    async def run(self) -> None:
+        """Look for new ones, and have them copied, again and again."""
+        if self._stores is None or len(self._nodes) < 2:
+            return
+        await asyncio.gather(*(self._follow(node, self._stores) for node in self._nodes))
+
+    async def drop(self) -> None:
+        """Let all copies go: the job has come to its end, and its own checkpoints stay."""
+        if self._stores is None:
+            return
+        request = CopiesRequest([self._stores.own, *self._stores.older], drop=True)
+        await asyncio.gather(*(_ask(node, "copies", request, CopiesReply) for node in self._nodes))
+
+    async def _follow(self, node: NodeRun, stores: Stores) -> None:
+        place = self._places.get(node.name)
+        pause_s = self._look_s
+        while place is not None:
+            await asyncio.sleep(pause_s)
+            is_well = await self._copy_newest(node, place, stores)
+            pause_s = self._look_s if is_well else min(2 * pause_s, MOST_RETRY_S)
+
+    async def _copy_newest(self, node: NodeRun, place: str, stores: Stores) -> bool:
+        """Have the newest one copied where it is not yet; return whether nothing has failed."""
+        found = await _ask(node, "checkpoints", CheckpointsRequest([place]), CheckpointsReply)
+        complete = found.directories[0].complete if found is not None and found.directories else []
+        if not complete:
+            return True
+        newest = complete[0]
+        name = f"{node.name} {newest.path} {newest.time} {newest.size_bytes}"
+        have = self._copied.setdefault(name, set())
+        for target in self._others(node):
+            if len(have) >= self._resumption.copies:
+                break
+            if target.name in have:
+                continue
+            if not await self._copy(node, target, newest, stores):
+                return False
+            have.add(target.name)
+        self._copied = {key: value for key, value in self._copied.items() if not _is_of(key, node) or key == name}
+        return True
+
+    async def _copy(self, node: NodeRun, target: NodeRun, newest: FoundCheckpoint, stores: Stores) -> bool:
+        written = self._log.attempt, node.planned.node_rank
+        try:
+            reply = await transfer(node, target, newest, written, stores, self._resumption)
+        except CopyFailedError as error:
+            message = msg(
+                "{checkpoint} of {host} is not copied to {target}: {reason}",
+                checkpoint=newest.path,
+                host=node.name,
+                target=target.name,
+                reason=error.why,
+            )
+            self._log.tell(warning("checkpoint-not-copied", node.name, message))
+            return False
+        if reply.sent_bytes or not reply.size_bytes:
+            message = msg(
+                "{checkpoint} of {host} is copied to {target}: {size} in {seconds} s",
+                checkpoint=newest.path,
+                host=node.name,
+                target=target.name,
+                size=size_text(reply.size_bytes),
+                seconds=round(reply.seconds),
+            )
+            self._log.progress(message, copied=newest.path, step=newest.step, source=node.name, target=target.name)
+        return True
+
+    def _others(self, node: NodeRun) -> list[NodeRun]:
+        """Return the nodes after one in a ring of ranks, without those that are silent."""
+        start = next(index for index, item in enumerate(self._nodes) if item is node)
+        ring = [*self._nodes[start + 1 :], *self._nodes[:start]]
+        return [item for item in ring if item.client is not None and item.silent_since is None and not item.is_over]
+
+
+def _is_of(key: str, node: NodeRun) -> bool:
+    return key.startswith(f"{node.name} ")
+
+
+async def _ask(node: NodeRun, method: str, request: object, reply: type[_Reply]) -> _Reply | None:
+    try:
+        if node.client is None or node.silent_since is not None:
+            return None
+        return await node.client.call(method, request, reply, MAX_SEARCH_S + 15.0)
+    except HostError:
+        return None  # Who watches the hosts tells.

@@ -1,0 +1,89 @@
+"""One copy of one checkpoint from one node to another: both agents are told the key of that copy, and nobody else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtagent.protocol.checkpoints import FoundCheckpoint
+from dtagent.protocol.replication import KEY_BYTES, MAX_COPY_S, SendReply, SendRequest, TakeReply, TakeRequest
+
+from dttui.agent_words import agent_text
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.errors import HostError
+from dttui.i18n import msg
+from dttui.planning.resumption import Resumption
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where hosts keep copies."""
+
+    own: str
+    """Of this attempt."""
+    older: Sequence[str]
+    """Of those before, the newest first."""
+
+
+class CopyFailedError(Exception):
+    """There is no copy.
+
+    Args:
+        why: says why.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+async def transfer(
+    source: NodeRun,
+    target: NodeRun,
+    checkpoint: FoundCheckpoint,
+    written: tuple[int, int],
+    stores: Stores,
+    resumption: Resumption,
+    *,
+    is_awaited: bool = False,
+) -> SendReply:
+    """Have a checkpoint copied.
+
+    Args:
+        source: where it lies.
+        target: where it is to be, too.
+        checkpoint: as it is at the source.
+        written: attempt that wrote it, and node rank of the node that did.
+        stores: of the job.
+        resumption: how many stay, and how much of the network it may take.
+        is_awaited: whether ranks wait for it: then it may take all there is.
+
+    Raises:
+        CopyFailedError: it could not be.
+    """
+    if source.client is None or target.client is None:
+        raise CopyFailedError(msg("could not be reached; what runs there is unknown"))
+    key = secrets.token_hex(KEY_BYTES)
+    first, last = target.environment.ports
+    address = target.planned.address
+    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older), resumption.keep)
+    try:
+        port = (await target.client.call("copy_take", take, TakeReply)).port
+        send = SendRequest(
+            key,
+            checkpoint.path,
+            checkpoint.form,
+            *written,
+            address,
+            port,
+            checkpoint.step,
+            checkpoint.time,
+            0 if is_awaited else resumption.copy_bytes_per_s,
+        )
+        reply = await source.client.call("copy_send", send, SendReply, MAX_COPY_S)
+    except HostError as error:
+        raise CopyFailedError(error.message) from error
+    if not reply.path:
+        raise CopyFailedError(agent_text(reply.detail, reply.detail_notice))
+    return reply
