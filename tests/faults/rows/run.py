@@ -16,6 +16,7 @@ _RECOVERY = "tests/faults/test_recovery.py::"
 _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
+_COPIES = "tests/faults/test_copies.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
@@ -91,6 +92,17 @@ ROWS = (
             f"{_RECOVERY}test_without_a_spare_the_gang_begins_again_once_its_host_is_back",
             f"{_RECOVERY}test_with_min_nodes_the_gang_goes_on_without_its_host",
             f"{_RECOVERY}test_the_only_host_of_a_job_is_replaced_where_a_spare_shows_that_it_is_not_us_who_are_cut_off",
+        ),
+        left="what ran on a host that does not come back",
+    ),
+    Fault(
+        "the master's host off with the checkpoints on its own disk",
+        "the host switched off that alone has written checkpoints, once another has a copy; the same with a training",
+        ("P2", "P3"),
+        300,
+        (
+            f"{_COPIES}test_a_spare_in_the_masters_place_gets_the_copy_that_another_host_kept",
+            f"{_COPIES}test_a_training_whose_masters_host_is_off_ends_with_the_losses_and_parameters_of_one_that_was_not",
         ),
         left="what ran on a host that does not come back",
     ),
