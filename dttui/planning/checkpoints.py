@@ -81,7 +81,7 @@ def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:
     if checkpoint.copies >= nodes:
         message = _("{count} copies want as many other hosts, and the job has {nodes} in all")
         hint = _("Write at most one less than there are nodes.")
-        return [error("too-many-copies", key, message.format(count=checkpoint.copies, nodes=nodes), hint)]
+        return [warning("too-many-copies", key, message.format(count=checkpoint.copies, nodes=nodes), hint)]
     message = _(
         "each complete checkpoint is copied to {count} of the other hosts: the newest that was copied outlives the "
         "loss of any {count} at once, and not of {more}; where several hosts write a part each of what is complete "

@@ -9,10 +9,12 @@ import pytest
 
 from dttui.errors import LaunchError
 from dttui.planning.binding import bind, checkpoint_directory
+from dttui.planning.lineup import Lineup
 from dttui.planning.models import Bindings, BoundPlan, NodeBinding, Plan
 from dttui.planning.planner import plan
 from dttui.planning.resumption import Resume, store_of
 from dttui.spec import parse_document
+from dttui.spec.findings import Severity
 from dttui.spec.models import Model, Recovery, Run
 from tests.unit.seed_cluster import SEED, make_job
 
@@ -140,8 +142,8 @@ distributed_training:
     ("checkpoint", "nodes", "told"),
     [
         ({"dir": "/c", "copies": 1}, (A, B), ("checkpoint-copies", "info")),
-        ({"dir": "/c", "copies": 2}, (A, B), ("too-many-copies", "error")),
-        ({"dir": "/c", "copies": 1}, (A,), ("too-many-copies", "error")),
+        ({"dir": "/c", "copies": 2}, (A, B), ("too-many-copies", "warning")),
+        ({"dir": "/c", "copies": 1}, (A,), ("too-many-copies", "warning")),
         ({"dir": "c", "copies": 1}, (A, B), ("copies-place", "error")),
         ({"dir": "/c", "copies": 1, "shared": True}, (A, B), ("copies-in-vain", "info")),
     ],
@@ -183,3 +185,14 @@ def test_how_often_checkpoints_come_is_what_loses_least_unless_the_job_says() ->
     assert interval() > 60
     assert interval(interval="10m") == 600
     assert "DTTUI_CHECKPOINT_INTERVAL_S" not in made(checkpoint={"dir": "/c"}).nodes[0].processes[0].env
+
+
+def test_a_job_that_goes_on_with_too_few_hosts_for_its_copies_can_be_planned_and_finds_those_there_are() -> None:
+    recovery = Recovery.model_validate(
+        {"on_node_failure": "restart", "min_nodes": 1, "checkpoint": {"dir": "/c", "copies": 1}}
+    )
+    job = make_job(A, B, run=Run(script="/srv/train.py")).model_copy(update={"recovery": recovery})
+    planned = plan(Lineup(seats={A: None}).apply(job, SEED), SEED)
+    assert [node.name for node in planned.nodes] == [B]
+    assert [item.code for item in planned.findings if item.severity is Severity.ERROR] == []
+    assert store_of(planned.resumption, "j", 0) == "/c/.dttui-copies/j"
