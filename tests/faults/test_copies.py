@@ -135,3 +135,17 @@ def digest(torch: Any, data: bytes) -> str:
 
     add("", torch.load(BytesIO(data), weights_only=False))
     return made.hexdigest()
+
+
+def test_a_host_that_goes_on_alone_begins_with_the_copy_that_it_kept_itself(lab: Lab, tmp_path: Path) -> None:
+    """Over within 240 s."""
+    recovery = kept_on_own_disks(DIRECTORY + "-alone") | {"on_node_failure": "restart", "spares": [], "min_nodes": 1}
+    directory = launched(tmp_path, on_hosts(lab, tmp_path), {"gpu1": 1, "gpu2": 1}, SAVES, **recovery)
+    wait_for_copy(directory, "gpu2", 20)
+    lab["gpu1"].kill()
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (resumed,) = (event for event in events if event.data.get("resume_from"))
+    assert resumed.data["step"] == max(copied(events, "gpu2"))
+    said = (directory.logs(1, "gpu2") / "0.out").read_text()
+    assert said == f"from={resumed.data['resume_from']} step={resumed.data['step']}\n"
