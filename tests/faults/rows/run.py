@@ -97,7 +97,8 @@ ROWS = (
     ),
     Fault(
         "the master's host off with the checkpoints on its own disk",
-        "the host switched off that alone has written checkpoints, once another has a copy: with a spare, without one, and with a training",
+        "the host switched off that alone has written checkpoints, once another has a copy: "
+        "with a spare, without one, and with a training",
         ("P2", "P3"),
         300,
         (
