@@ -171,7 +171,7 @@ def test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attem
     deployed: Lab, breakable_lab3: Lab, tmp_path: Path
 ) -> None:
     """Within 240 s: from a checkpoint, by the word of `recovery` alone."""
-    checkpoint = {"dir": f"/tmp/{tmp_path.name}", "shared": True}
+    checkpoint = {"dir": f"/tmp/{tmp_path.name}"}
     recovery = {"on_node_failure": "continue", "min_nodes": 2, "checkpoint": checkpoint}
     follower, _metrics = train(deployed, tmp_path, {"recovery": recovery})
     breakable_lab3["gpu1"].kill()

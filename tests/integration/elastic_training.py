@@ -32,8 +32,12 @@ def main() -> None:
     # Every node has its own, and one that was stopped a little earlier does not have the newest.
     last = torch.tensor(max((int(path.stem) for path in kept.glob("*.pt")), default=0))
     dist.all_reduce(last, dist.ReduceOp.MIN)
+    newest = kept / f"{last}.pt"
+    if not last and (before := os.environ.get("DTTUI_RESUME_FROM")):
+        newest = Path(before)
+        last = torch.tensor(int(newest.stem))
     if last:
-        model.load_state_dict(torch.load(kept / f"{last}.pt"))
+        model.load_state_dict(torch.load(newest))
         print(f"goes on after step {last}", flush=True)
     for step in range(int(last) + 1, steps + 1):
         inputs = torch.randn(32, 8, generator=torch.Generator().manual_seed(step * 100 + rank))
