@@ -110,12 +110,7 @@ def homes() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test a home of its own, none of the person's settings, and the mask of files that was there before.
-
-    What runs in the process of a test as it does in one of its own sets that mask, and every later test would have it.
-    """
-    mask = os.umask(0o022)
-    os.umask(mask)
+    """Give each test a home of its own and none of the person's settings."""
     for name in os.environ:
         if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith("DTTUI_REQUIRE_")):
             monkeypatch.delenv(name)
@@ -130,5 +125,4 @@ def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     demo_root = tempfile.mkdtemp(prefix="dttui-")
     monkeypatch.setenv("DTTUI_DEMO_ROOT", demo_root)
     yield
-    os.umask(mask)
     shutil.rmtree(demo_root, ignore_errors=True)

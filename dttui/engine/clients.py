@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,15 +81,19 @@ class Clients:
         """Listen at the job's socket, for its user alone. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             self._directory.socket.unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         descriptor = os.open(self._directory.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        mask = os.umask(0o177)
         try:
             # Through the descriptor, since the directory's path may be longer than a socket address allows.
             path = f"/proc/self/fd/{descriptor}/{self._directory.socket.name}"
-            return await asyncio.start_unix_server(self._client, path, limit=rpc.MAX_FRAME_BYTES)
+            listener.bind(path)
+            os.chmod(path, 0o600)  # Nobody can connect before it listens.
+        except OSError:
+            listener.close()
+            raise
         finally:
-            os.umask(mask)
             os.close(descriptor)
+        return await asyncio.start_unix_server(self._client, sock=listener, limit=rpc.MAX_FRAME_BYTES)
 
     async def ask(self, prompt: Prompt) -> str | None:
         """Put a question to a client that can ask a person; `None` where there is none."""

@@ -119,11 +119,8 @@ def _listen(root: Path) -> socket.socket:
             raise RootError(sentences.SOCKET_IN_THE_WAY(path=str(root / name)))
         os.unlink(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        listener.bind(name)
-    finally:
-        os.umask(mask)
+    listener.bind(name)
+    os.chmod(name, 0o600)  # Nobody can connect before it listens.
     os.chdir("/")
     listener.listen(BACKLOG)
     _tell_ready()

@@ -94,7 +94,7 @@ class ForkServerClient:
             "limits": [(number, resource.getrlimit(number)) for number in _LIMITS],
             "nice": os.nice(0),
             "cpus": sorted(os.sched_getaffinity(0)),
-            "umask": _umask(),
+            "umask": processes.umask(),
         }
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
         try:
@@ -171,9 +171,3 @@ def usage_of(body: dict[str, Any]) -> ChildUsage:
     """Return what a message tells of a process that was waited for."""
     user_s, system_s, peak_kib = body["usage"]
     return ChildUsage(float(user_s), float(system_s), int(peak_kib))
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

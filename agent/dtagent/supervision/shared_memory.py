@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtagent.system import untrusted_files
+from dtagent.system import processes, untrusted_files
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - nothing is made there
 _OTHERS = 0o077
@@ -46,7 +46,7 @@ def remove_leftovers(before: set[int], directory: Path = DIRECTORY) -> list[Remo
         before: inodes of the objects that were there when the job started.
         directory: where to look.
     """
-    if _umask() & _OTHERS == _OTHERS:
+    if processes.umask() & _OTHERS == _OTHERS:
         return []  # Here every file is closed to others, so that says nothing.
     removed = []
     for name, inode in private_objects(directory).items():
@@ -81,10 +81,3 @@ def _remove(path: Path, inode: int) -> int:
 def _is_private_object(info: os.stat_result) -> bool:
     is_own_file = stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid() and info.st_nlink == 1
     return is_own_file and not info.st_mode & _OTHERS
-
-
-def _umask() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], 8)
-    return 0

@@ -34,6 +34,16 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def umask() -> int:
+    """Return this process's mask of files; without setting it for a moment, as all of its threads would have that."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    mask = os.umask(0o077)  # Linux before 4.7.
+    os.umask(mask)
+    return mask
+
+
 def identify(pid: int) -> ProcessId | None:
     """Return the identity of a live process; `None` where there is none or it is a zombie."""
     stat = proc_stat.read(pid)

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from dtagent.protocol.events import EventKind, JobState
 from dtagent.protocol.jobs import NodeState, NodeStatus
 from dtagent.protocol.logs import FollowReply
 from dtagent.protocol.rpc import ErrorCode, to_wire
+from dtagent.system import processes
 
 from dttui import jobs
 from dttui.engine import clients
@@ -82,9 +83,12 @@ class Person:
 
 
 @pytest.fixture(autouse=True)
-def _where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go back after each test: a controller goes to its job's directory."""
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Go back after each test, and to its mask of files: a controller goes to its job's directory and sets one."""
     monkeypatch.chdir(Path.cwd())
+    mask = processes.umask()
+    yield
+    os.umask(mask)
 
 
 @pytest.fixture
@@ -145,13 +149,22 @@ def test_everything_the_controller_writes_is_for_its_user_alone(
     directory: JobDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller_module, "Controller", Writer)
-    before = os.umask(0o022)
-    try:
-        assert controller_module.main([str(directory.path)]) == 0
-    finally:
-        os.umask(before)
+    os.umask(0o022)
+    assert controller_module.main([str(directory.path)]) == 0
     assert (directory.path / "made").stat().st_mode & 0o777 == 0o700
     assert (directory.path / "made/file").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o000])
+async def test_the_sockets_of_two_jobs_are_for_their_user_alone_and_leave_the_mask_of_files_as_it_is(mask: int) -> None:
+    directories = [jobs.create("one"), jobs.create("two")]
+    controllers = [Controller(directory, expects_client=False) for directory in directories]
+    os.umask(mask)
+    servers = await asyncio.gather(*(controller.clients.serve() for controller in controllers))
+    assert processes.umask() == mask
+    assert [directory.socket.stat().st_mode & 0o777 for directory in directories] == [0o600, 0o600]
+    for server in servers:
+        server.close()
 
 
 def test_a_job_that_is_over_and_lost_no_host_is_left_alone(directory: JobDirectory) -> None:
@@ -200,11 +213,7 @@ def test_a_controller_that_runs_counts_as_started_where_there_can_be_no_thread_t
 def test_a_controller_that_died_between_state_and_outcome_is_taken_at_its_word(directory: JobDirectory) -> None:
     data = {"state": JobState.FAILED.value, "exit_code": 100}
     EventLog(directory.events).add(EventKind.JOB_STATE, "rank 1 on gpu1 exited with code 3", data=data)
-    before = os.umask(0o077)
-    try:
-        assert controller_module.main([str(directory.path)]) == 0
-    finally:
-        os.umask(before)
+    assert controller_module.main([str(directory.path)]) == 0
     last = directory.read_events()[-1]
     assert (last.kind, last.message, last.data) == (EventKind.OUTCOME, "rank 1 on gpu1 exited with code 3", data)
 
