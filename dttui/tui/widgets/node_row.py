@@ -92,9 +92,9 @@ class Grid:
         )
         columns = zip_longest(*(row.figures for row in rows), fillvalue="")
         widths = [max(map(cell_len, column)) for column in columns]
-        room = width - grid.head - (grid.cell if width >= NARROW else 0)
-        ends = accumulate(size + GAP if size else 0 for size in widths)
-        return replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= room))
+        ends = accumulate((size + GAP if size else 0 for size in widths), initial=grid.head)
+        next(ends)
+        return replace(grid, figures=tuple(size for size, end in zip(widths, ends, strict=True) if end <= width))
 
     @property
     def head(self) -> int:
@@ -102,9 +102,14 @@ class Grid:
         return 3 + self.name + self.state + self.ranks + 3 * GAP
 
     @property
+    def is_stacked(self) -> bool:
+        """Whether ranks begin on a line of their own: what hosts read takes their place, and costs no rank its own."""
+        return self.width < NARROW or any(self.figures)
+
+    @property
     def indent(self) -> int:
         """Where cells begin."""
-        return INDENT if self.width < NARROW else self.head + sum(size + GAP for size in self.figures if size)
+        return INDENT if self.is_stacked else self.head
 
     @property
     def cell(self) -> int:
@@ -149,7 +154,7 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
         for start in range(0, len(row.slots), grid.cells_a_line)
     ]
     indent: list[Piece] = [(" " * grid.indent, Part.PLAIN)]
-    if grid.width < NARROW or not slots or row.note:
+    if grid.is_stacked or not slots or row.note:
         lines = [head, *([*indent, *line] for line in slots)]
     else:
         lines = [[*head, *slots[0]], *([*indent, *line] for line in slots[1:])]
@@ -161,7 +166,7 @@ def lines_of(row: NodeRow, grid: Grid) -> list[list[Piece]]:
 def height_of(row: NodeRow, grid: Grid) -> int:
     """Return how many lines `lines_of` gives."""
     slots = -(-len(row.slots) // grid.cells_a_line)
-    return (1 + slots if grid.width < NARROW or row.note else max(slots, 1)) + bool(row.problem)
+    return (1 + slots if grid.is_stacked or row.note else max(slots, 1)) + bool(row.problem)
 
 
 def _columns(slots: Iterable[SlotCell]) -> Iterable[tuple[str, ...]]:
