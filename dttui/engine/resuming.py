@@ -23,7 +23,7 @@ from dttui.agent_words import agent_text
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import read_history
-from dttui.engine.replication.placing import Candidate, place
+from dttui.engine.replication.placing import PlacedCheckpoint, place
 from dttui.engine.replication.replicator import stores_of
 from dttui.engine.replication.transfer import Stores
 from dttui.errors import AgentError, HostError
@@ -165,7 +165,7 @@ def _written(
     answers: Mapping[str, Mapping[_Place, CheckpointsOf]],
     copies: Mapping[str, Sequence[HeldCopy]],
     unwanted: Collection[str],
-) -> dict[int, list[Candidate]]:
+) -> dict[int, list[PlacedCheckpoint]]:
     """Return what each node has written in an attempt and where it lies now, the newest first.
 
     Args:
@@ -175,12 +175,12 @@ def _written(
         copies: node → what it keeps of others.
         unwanted: paths that are passed over.
     """
-    found: dict[int, dict[tuple[str, float], Candidate]] = {}
+    found: dict[int, dict[tuple[str, float], PlacedCheckpoint]] = {}
     for name, by_place in answers.items():
         for where, told in by_place.items():
             if where.attempt == attempt and name in ranks:
                 for item in told.complete:
-                    candidate = Candidate(item, item.path == where.directory, {name: item.path})
+                    candidate = PlacedCheckpoint(item, item.path == where.directory, {name: item.path})
                     found.setdefault(ranks[name], {})[item.path, item.time] = candidate
     for name, held in copies.items():
         for copy in held:
@@ -190,18 +190,18 @@ def _written(
             same = of_rank.get((copy.source, copy.time))
             if same is None:
                 item = FoundCheckpoint(copy.source, copy.form, copy.step, copy.size_bytes, copy.time)
-                same = of_rank[copy.source, copy.time] = Candidate(item, False)
+                same = of_rank[copy.source, copy.time] = PlacedCheckpoint(item, False)
             same.holders.setdefault(name, copy.path)
     return {rank: sorted(items.values(), key=_age, reverse=True) for rank, items in found.items()}
 
 
-def _newest(written: Mapping[int, Sequence[Candidate]]) -> dict[int, Candidate]:
+def _newest(written: Mapping[int, Sequence[PlacedCheckpoint]]) -> dict[int, PlacedCheckpoint]:
     complete = {str(rank): [item.found for item in items] for rank, items in written.items() if items}
     chosen = choose(complete)
     return {int(rank): next(item for item in written[int(rank)] if item.found is one) for rank, one in chosen.items()}
 
 
-def _age(item: Candidate) -> tuple[int, float]:
+def _age(item: PlacedCheckpoint) -> tuple[int, float]:
     return (-1 if item.found.step is None else item.found.step, item.found.time)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from dtagent.protocol.replication import STORE, SendReply, SendRequest, TakeRequest
 from dtagent.replication import kept, sending, taking
-from dtagent.replication.link import Link, LinkError, admit, reach
+from dtagent.replication.link import PeerLink, PeerLinkError, admit, reach
 from dtagent.replication.manifest import CopyError, decoded, manifest_of
 
 from tests.agent.conversation import Conversation
@@ -111,9 +111,9 @@ def test_no_more_stay_than_are_to_be_kept_of_each_node_over_all_attempts(host: C
     assert not older.parent.exists()
 
 
-def _linked(key: bytes = b"k" * 32) -> tuple[Link, Link]:
+def _linked(key: bytes = b"k" * 32) -> tuple[PeerLink, PeerLink]:
     left, right = socket.socketpair()
-    found: list[Link] = []
+    found: list[PeerLink] = []
     thread = threading.Thread(target=lambda: found.append(admit(right, key)))
     thread.start()
     link = reach(left, key)
@@ -121,7 +121,7 @@ def _linked(key: bytes = b"k" * 32) -> tuple[Link, Link]:
     return link, found[0]
 
 
-class _CutError(LinkError):
+class _CutError(PeerLinkError):
     pass
 
 
@@ -141,7 +141,7 @@ def test_cut_after_any_frame_there_is_no_copy_and_the_next_try_goes_on(
         def take() -> None:
             try:
                 other.say(path=str(taking._take(request, other)))
-            except (LinkError, CopyError) as error:
+            except (PeerLinkError, CopyError) as error:
                 errors.append(error)
                 if isinstance(error, CopyError):
                     other.say(refusal=str(error.why))
@@ -162,7 +162,7 @@ def test_cut_after_any_frame_there_is_no_copy_and_the_next_try_goes_on(
         monkeypatch.setattr(link, "_send", counted)
         try:
             return True, sending._exchange(link, manifest, lambda _count: None)[1]
-        except (LinkError, CopyError):
+        except (PeerLinkError, CopyError):
             return False, 0
         finally:
             link.close()
@@ -213,7 +213,7 @@ def test_who_does_not_know_the_key_takes_nothing_sends_nothing_and_keeps_nobody_
     strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
     for stranger in strangers[:3]:
         stranger.sendall(b"dttcopy1" + b"\0" * 200)
-    with socket.create_connection(("127.0.0.1", port)) as stranger, pytest.raises(LinkError):
+    with socket.create_connection(("127.0.0.1", port)) as stranger, pytest.raises(PeerLinkError):
         reach(stranger, b"another key")
     wrong = host.call("copy_send", _asked(secrets.token_hex(32), path, port))
     assert (wrong.get("path", ""), bool(wrong["detail"])) == ("", True)
@@ -242,13 +242,13 @@ def test_a_frame_that_is_altered_repeated_or_too_long_ends_the_connection() -> N
         left.close()
         direct.sendall(alter(right.recv(1 << 16)))
         direct.close()
-        with pytest.raises(LinkError):
+        with pytest.raises(PeerLinkError):
             _heard(other, 2)
         other.close()
         right.close()
 
 
-def _heard(link: Link, count: int) -> list[Any]:
+def _heard(link: PeerLink, count: int) -> list[Any]:
     return [link.hear() for _ in range(count)]
 
 

@@ -30,11 +30,11 @@ _NUMBER = struct.Struct(">Q")
 _DATA, _WORDS = b"D", b"J"
 
 
-class LinkError(Exception):
+class PeerLinkError(Exception):
     """The connection is gone, or somebody else has spoken on it."""
 
 
-class Link:
+class PeerLink:
     """One end, once both have proven themselves.
 
     Args:
@@ -50,39 +50,39 @@ class Link:
         self._sent = self._received = 0
 
     def say(self, **words: Any) -> None:
-        """Send an object. Raises LinkError."""
+        """Send an object. Raises PeerLinkError."""
         self._send(_WORDS + json.dumps(words).encode())
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send bytes. Raises LinkError."""
+        """Send bytes. Raises PeerLinkError."""
         self._send(_DATA, data)
 
     def hear(self) -> dict[str, Any]:
-        """Return the next object. Raises LinkError where none comes."""
+        """Return the next object. Raises PeerLinkError where none comes."""
         found = self.receive()
         if isinstance(found, bytes):
-            raise LinkError("bytes came where words were expected")
+            raise PeerLinkError("bytes came where words were expected")
         return found
 
     def receive(self) -> bytes | dict[str, Any]:
-        """Return what comes next, bytes or an object. Raises LinkError."""
+        """Return what comes next, bytes or an object. Raises PeerLinkError."""
         head = _exactly(self._stream, _LENGTH.size)
         (length,) = _LENGTH.unpack(head)
         if not 1 <= length <= MAX_FRAME_BYTES:
-            raise LinkError(f"a frame of {length} bytes")
+            raise PeerLinkError(f"a frame of {length} bytes")
         content = _exactly(self._stream, length)
         code = _exactly(self._stream, CODE_BYTES)
         if not hmac.compare_digest(code, _code(self._other, self._received, head, content)):
-            raise LinkError("a frame that is not the other side's")
+            raise PeerLinkError("a frame that is not the other side's")
         self._received += 1
         if content[:1] == _DATA:
             return content[1:]
         try:
             words = json.loads(content[1:])
         except (ValueError, RecursionError) as error:
-            raise LinkError("words that make no sense") from error
+            raise PeerLinkError("words that make no sense") from error
         if content[:1] != _WORDS or not isinstance(words, dict):
-            raise LinkError("words that make no sense")
+            raise PeerLinkError("words that make no sense")
         return words
 
     def close(self) -> None:
@@ -96,32 +96,32 @@ class Link:
             self._stream.sendall(data)
             self._stream.sendall(_code(self._own, self._sent, head, kind, data))
         except OSError as error:
-            raise LinkError(error.strerror or str(error)) from error
+            raise PeerLinkError(error.strerror or str(error)) from error
         self._sent += 1
 
 
-def reach(stream: socket.socket, key: bytes) -> Link:
-    """Prove to whoever listens that the key is known here, and have it proven. Raises LinkError."""
+def reach(stream: socket.socket, key: bytes) -> PeerLink:
+    """Prove to whoever listens that the key is known here, and have it proven. Raises PeerLinkError."""
     stream.settimeout(SILENCE_LIMIT_S)
     mine = secrets.token_bytes(WORD_BYTES)
     _send_all(stream, MAGIC + mine)
     theirs = _exactly(stream, WORD_BYTES)
     if not hmac.compare_digest(_exactly(stream, CODE_BYTES), _proof(key, b"taker", mine, theirs)):
-        raise LinkError("who listens there does not know the key")
+        raise PeerLinkError("who listens there does not know the key")
     _send_all(stream, _proof(key, b"sender", mine, theirs))
-    return Link(stream, _proof(key, b"from sender", mine, theirs), _proof(key, b"from taker", mine, theirs))
+    return PeerLink(stream, _proof(key, b"from sender", mine, theirs), _proof(key, b"from taker", mine, theirs))
 
 
-def admit(stream: socket.socket, key: bytes) -> Link:
-    """The same for who listens: reads a hundred bytes of a stranger at most, and waits seconds. Raises LinkError."""
+def admit(stream: socket.socket, key: bytes) -> PeerLink:
+    """The same for who listens: reads a hundred bytes of a stranger at most, for seconds. Raises PeerLinkError."""
     stream.settimeout(PROOF_LIMIT_S)
     if _exactly(stream, len(MAGIC)) != MAGIC:
-        raise LinkError("a stranger")
+        raise PeerLinkError("a stranger")
     theirs, mine = _exactly(stream, WORD_BYTES), secrets.token_bytes(WORD_BYTES)
     _send_all(stream, mine + _proof(key, b"taker", theirs, mine))
     if not hmac.compare_digest(_exactly(stream, CODE_BYTES), _proof(key, b"sender", theirs, mine)):
-        raise LinkError("a stranger")
-    return Link(stream, _proof(key, b"from taker", theirs, mine), _proof(key, b"from sender", theirs, mine))
+        raise PeerLinkError("a stranger")
+    return PeerLink(stream, _proof(key, b"from taker", theirs, mine), _proof(key, b"from sender", theirs, mine))
 
 
 def _proof(key: bytes, what: bytes, sender: bytes, taker: bytes) -> bytes:
@@ -139,7 +139,7 @@ def _send_all(stream: socket.socket, data: bytes) -> None:
     try:
         stream.sendall(data)
     except OSError as error:
-        raise LinkError(error.strerror or str(error)) from error
+        raise PeerLinkError(error.strerror or str(error)) from error
 
 
 def _exactly(stream: socket.socket, count: int) -> bytes:
@@ -149,8 +149,8 @@ def _exactly(stream: socket.socket, count: int) -> bytes:
         try:
             got = stream.recv_into(view[have:])
         except OSError as error:
-            raise LinkError(error.strerror or str(error)) from error
+            raise PeerLinkError(error.strerror or str(error)) from error
         if not got:
-            raise LinkError("the other side has gone")
+            raise PeerLinkError("the other side has gone")
         have += got
     return bytes(data)

@@ -15,7 +15,7 @@ from typing import Any
 from dtagent.protocol import sentences
 from dtagent.protocol.replication import SendReply, SendRequest
 from dtagent.protocol.said import Said, recalled
-from dtagent.replication.link import SILENCE_LIMIT_S, Link, LinkError, reach
+from dtagent.replication.link import SILENCE_LIMIT_S, PeerLink, PeerLinkError, reach
 from dtagent.replication.manifest import CopiedFile, CopyError, Manifest, manifest_of
 from dtagent.system.units import MIB
 from dtagent.system.untrusted_files import opened
@@ -67,14 +67,14 @@ def send(request: SendRequest) -> SendReply:
         return SendReply(path, manifest.size_bytes, sent, time.monotonic() - began)
     except CopyError as error:
         return SendReply(detail=error.why)
-    except LinkError as error:
+    except PeerLinkError as error:
         return SendReply(detail=sentences.COPY_CUT(error=str(error)))
     except OSError as error:
         path = str(error.filename or request.path)
         return SendReply(detail=sentences.FILE_NOT_READ(file=path, error=error.strerror or str(error)))
 
 
-def _exchange(link: Link, manifest: Manifest, pace: Callable[[int], None]) -> tuple[str, int]:
+def _exchange(link: PeerLink, manifest: Manifest, pace: Callable[[int], None]) -> tuple[str, int]:
     """Return the copy's path there, and how many bytes were sent."""
     link.say(manifest=asdict(manifest))
     reply = _agreed(link.hear())
@@ -93,11 +93,11 @@ def _exchange(link: Link, manifest: Manifest, pace: Callable[[int], None]) -> tu
     link.say(is_whole=True)
     path = _agreed(link.hear()).get("path")
     if not isinstance(path, str):
-        raise LinkError("no path came")
+        raise PeerLinkError("no path came")
     return path, sent
 
 
-def _send_file(link: Link, path: Path, file: CopiedFile, start: int, pace: Callable[[int], None]) -> str:
+def _send_file(link: PeerLink, path: Path, file: CopiedFile, start: int, pace: Callable[[int], None]) -> str:
     digest, left = hashlib.sha256(), file.size
     with opened(Path(os.path.realpath(path))) as stream:
         while left:

@@ -20,7 +20,7 @@ from dtagent.locations import make_private
 from dtagent.protocol import sentences
 from dtagent.protocol.replication import TakeRequest
 from dtagent.replication import kept
-from dtagent.replication.link import Link, LinkError, admit
+from dtagent.replication.link import PeerLink, PeerLinkError, admit
 from dtagent.replication.manifest import CopiedFile, CopyError, decoded
 from dtagent.system.units import MIB
 
@@ -49,22 +49,22 @@ def take(request: TakeRequest, listener: socket.socket) -> None:
                 path=str(error.filename or request.store), reason=error.strerror or str(error)
             )
             link.say(refusal=str(said), notice=said.notice)
-    except LinkError:
+    except PeerLinkError:
         return  # What has come stays, and the next try goes on there.
     finally:
         link.close()
 
 
-def _admitted(listener: socket.socket, key: bytes) -> Link | None:
+def _admitted(listener: socket.socket, key: bytes) -> PeerLink | None:
     """Return the connection of who knows the key; `None` where nobody came that does."""
     listener.listen(MOST_STRANGERS)
-    places, found = threading.Semaphore(MOST_STRANGERS), queue.SimpleQueue[Link]()
+    places, found = threading.Semaphore(MOST_STRANGERS), queue.SimpleQueue[PeerLink]()
     deadline = time.monotonic() + AWAIT_S
 
     def prove(stream: socket.socket) -> None:
         try:
             found.put(admit(stream, key))
-        except LinkError:
+        except PeerLinkError:
             stream.close()
         finally:
             places.release()
@@ -84,7 +84,7 @@ def _admitted(listener: socket.socket, key: bytes) -> Link | None:
     return None
 
 
-def _take(request: TakeRequest, link: Link) -> Path:
+def _take(request: TakeRequest, link: PeerLink) -> Path:
     words = link.hear().get("manifest")
     manifest = decoded(words if isinstance(words, dict) else {})
     if manifest.size_bytes > request.limit_bytes:
@@ -103,7 +103,7 @@ def _take(request: TakeRequest, link: Link) -> Path:
         for number, file in enumerate(manifest.files):
             _take_file(link, copy, number, file)
         if link.hear().get("is_whole") is not True:
-            raise LinkError("the end was expected")
+            raise PeerLinkError("the end was expected")
         path = kept.seal(own, manifest)
         kept.prune([store, *map(Path, request.older)], manifest.node_rank, request.keep)
         return path
@@ -139,11 +139,11 @@ def _check_room(place: Path, wanted: int) -> None:
         raise CopyError(sentences.COPY_WITHOUT_ROOM(path=str(place), wanted=wanted >> 20, free=max(0, use.free) >> 20))
 
 
-def _take_file(link: Link, copy: Path, number: int, file: CopiedFile) -> None:
+def _take_file(link: PeerLink, copy: Path, number: int, file: CopiedFile) -> None:
     told = link.hear()
     start = told.get("start")
     if told.get("file") != number or type(start) is not int or not 0 <= start <= file.size:
-        raise LinkError("another file was expected")
+        raise PeerLinkError("another file was expected")
     path = copy / file.path if file.path else copy
     make_private(path.parent)
     with open(path, "r+b", opener=_private) as stream:
@@ -151,7 +151,7 @@ def _take_file(link: Link, copy: Path, number: int, file: CopiedFile) -> None:
         while have < file.size:
             data = link.receive()
             if not isinstance(data, bytes) or have + len(data) > file.size:
-                raise LinkError("other bytes were expected")
+                raise PeerLinkError("other bytes were expected")
             stream.write(data)
             digest.update(data)
             have += len(data)
@@ -171,7 +171,7 @@ def _digest(stream: BinaryIO, start: int) -> tuple[hashlib._Hash, int]:
         digest.update(data)
         have += len(data)
     if have != start:
-        raise LinkError("less has come before than was said")
+        raise PeerLinkError("less has come before than was said")
     return digest, have
 
 

@@ -22,7 +22,7 @@ from dttui.words import size_text
 
 
 @dataclass
-class Candidate:
+class PlacedCheckpoint:
     """A checkpoint that one node has written, wherever it lies now."""
 
     found: FoundCheckpoint
@@ -43,7 +43,7 @@ class Placed:
 
 async def place(
     attempt: int,
-    chosen: Mapping[int, Candidate],
+    chosen: Mapping[int, PlacedCheckpoint],
     nodes: Sequence[NodeRun],
     stores: Stores,
     resumption: Resumption,
@@ -83,7 +83,7 @@ async def place(
 
 
 async def _bring(
-    candidate: Candidate,
+    candidate: PlacedCheckpoint,
     written: tuple[int, int],
     target: NodeRun,
     nodes: Sequence[NodeRun],
