@@ -11,7 +11,10 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
+from collections.abc import Sequence
 from typing import Literal
+
+from dtagent.protocol.events import EventKind, JobState
 
 from dttui import __version__
 from dttui.cli.estimate_arguments import add_arguments
@@ -23,6 +26,7 @@ MOST_DIGITS = 18
 """Of a whole number."""
 COMMANDS = {
     "apply": ("run", "apply"),
+    "again": ("again", "again"),
     "stop": ("stopping", "stop"),
     "attach": ("attach", "attach"),
     "preflight": ("preflight", "preflight"),
@@ -31,6 +35,8 @@ COMMANDS = {
     "render": ("rendering", "render"),
     "init": ("initialising", "init"),
     "ps": ("listing", "ps"),
+    "history": ("listing", "history"),
+    "events": ("events", "events"),
     "status": ("inspect", "status"),
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),
@@ -44,6 +50,8 @@ COMMANDS = {
     "recommend": ("estimating", "show_recommendation"),
 }
 """Verb → module of this package, and the function in it."""
+LAUNCHING = ("apply", "again")
+"""Verbs that start a job."""
 
 
 class _Parser(ArgumentParser):
@@ -96,6 +104,16 @@ def make_parser() -> ArgumentParser:
     apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
     _add_ignore(apply)
     _add_rank_logs(apply)
+    again = verbs.add_parser(
+        "again", parents=[common], help=_("run a job once more, as it was or with other values; it is another job")
+    )
+    _add_job(again)
+    set_help = _("with this value of the job file: run.env.LR=0.1; may be given several times")
+    again.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help=set_help)
+    again.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
+    again.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
+    _add_ignore(again)
+    _add_rank_logs(again)
     preflight = verbs.add_parser(
         "preflight",
         parents=[common],
@@ -165,6 +183,10 @@ def make_parser() -> ArgumentParser:
     )
     ps = verbs.add_parser("ps", parents=[common], help=_("list jobs"), description=ps_columns)
     ps.add_argument("-a", "--all", action="store_true", help=_("finished ones too"))
+    _add_history(
+        verbs.add_parser("history", parents=[common], help=_("list jobs that are over, and what they failed of"))
+    )
+    _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
     status = verbs.add_parser("status", parents=[common], help=_("show one job"))
     _add_job(status)
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
@@ -239,19 +261,22 @@ def refuse_conflicts(options: Namespace) -> None:
             _("--apply and {verb} exclude each other").format(verb=options.verb),
             _("Give one of them. dttui --help lists what there is."),
         )
-    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run), ("--new", options.new)):
-        if given and options.apply is None and options.verb != "apply":
+    launches = options.apply is not None or options.verb in LAUNCHING
+    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run)):
+        if given and not launches:
             raise UsageError(
-                _("{option} goes with --apply alone").format(option=option), f"dttui --apply JOB.YAML {option}"
+                _("{option} goes with apply and again").format(option=option), f"dttui --apply JOB.YAML {option}"
             )
+    if options.new and (not launches or options.verb == "again"):
+        raise UsageError(_("{option} goes with --apply alone").format(option="--new"), "dttui --apply JOB.YAML --new")
     if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:
         raise UsageError(
             _("{option} goes with {other} alone").format(option="--checkpoints", other="--jobs"),
             "dttui agents remove --jobs --checkpoints",
         )
-    if options.ignore and options.apply is None and options.verb not in ("apply", "preflight"):
+    if options.ignore and not launches and options.verb != "preflight":
         raise UsageError(
-            _("{option} goes with apply and preflight").format(option="--ignore"),
+            _("{option} goes with apply, again and preflight").format(option="--ignore"),
             "dttui --apply JOB.YAML --ignore CODE",
         )
     _refuse_rank_logs(options)
@@ -263,11 +288,11 @@ def refuse_conflicts(options: Namespace) -> None:
 
 def _refuse_rank_logs(options: Namespace) -> None:
     """Refuse to have lines of ranks where none are shown."""
-    follows = options.apply is not None or options.verb in ("apply", "attach")
+    follows = options.apply is not None or options.verb in (*LAUNCHING, "attach")
     if (options.logs is not None and not follows) or (options.raw and not (follows or options.verb == "logs")):
         given = "--raw" if options.logs is None else "--logs"
         raise UsageError(
-            _("{option} goes with apply and attach").format(option=given), "dttui --apply JOB.YAML --logs all"
+            _("{option} goes with apply, again and attach").format(option=given), "dttui --apply JOB.YAML --logs all"
         )
     if options.raw and follows and not options.logs and (options.logs is not None or options.output != "human"):
         raise UsageError(
@@ -297,6 +322,27 @@ def _ranks(text: str) -> Literal["all"] | tuple[int, ...]:
     except ArgumentTypeError as fault:
         told = _('"{text}" names no ranks: all, none, or numbers such as 0,3').format(text=printable(text))
         raise ArgumentTypeError(told) from fault
+
+
+def _words(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return words with commas between them that are all known, whatever their case."""
+    found = []
+    for word in (part.strip() for part in text.split(",")):
+        meant = next((name for name in known if name.lower() == word.lower()), None)
+        if meant is None:
+            near = did_you_mean(word, known) or _("there are {names}").format(names=", ".join(known))
+            told = _('there is no "{word}"; {near}').format(word=printable(word), near=near)
+            raise ArgumentTypeError(told)
+        found.append(meant)
+    return tuple(found)
+
+
+def _final_states(text: str) -> tuple[str, ...]:
+    return _words(text, [state.value for state in JobState if state.is_final])
+
+
+def _event_kinds(text: str) -> tuple[str, ...]:
+    return _words(text, [kind.value for kind in EventKind if kind is not EventKind.METRIC])
 
 
 def _natural(text: str) -> int:
@@ -338,6 +384,27 @@ def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
             action.add_argument("--force", action="store_true", help=_("stop the jobs that run there first"))
             action.add_argument("--jobs", action="store_true", help=_("also what jobs left, but for checkpoints"))
             action.add_argument("--checkpoints", action="store_true", help=_("with --jobs: checkpoints there too"))
+
+
+def _add_history(parser: ArgumentParser) -> None:
+    parser.description = _(
+        "The columns are those of `ps`, with the code of the cause after the state, and the number of attempts after "
+        "the time that they took."
+    )
+    parser.add_argument("--since", metavar="7d|TIME", help=_("only jobs that were started since then"))
+    state_help = _("only jobs that ended so: SUCCEEDED, FAILED or CANCELLED, or several with commas between")
+    parser.add_argument("--state", type=_final_states, metavar="STATES", help=state_help)
+    parser.add_argument("--name", metavar="PATTERN", help=_("only jobs of this name; * stands for anything"))
+    cause_help = _("only jobs that failed of this: a code as the list shows it, such as cuda-oom")
+    parser.add_argument("--cause", metavar="CODE", help=cause_help)
+
+
+def _add_events(parser: ArgumentParser) -> None:
+    _add_job(parser)
+    kind_help = _("only events of this kind, or of several with commas between: job_state, finding, …")
+    parser.add_argument("--kind", type=_event_kinds, metavar="KINDS", help=kind_help)
+    parser.add_argument("--node", help=_("only this node"))
+    parser.add_argument("--since", metavar="10m|TIME", help=_("only what happened since then"))
 
 
 def _add_rank_logs(parser: ArgumentParser, **defaults: object) -> None:

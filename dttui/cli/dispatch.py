@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from importlib import import_module
 
-from dttui.cli.arguments import COMMANDS, parse_arguments, refuse_conflicts
+from dttui.cli.arguments import COMMANDS, LAUNCHING, parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
 from dttui.errors import CancelledError, DttuiError, ExitCode, is_short_of_threads
 from dttui.garbage import collected_rarely
@@ -64,7 +64,7 @@ def _do(options: Namespace) -> int:
     if verb == "apply" and options.dry_run:
         options.file = options.apply if options.verb is None else options.file
         verb = "plan"
-    if verb != "apply":
+    if verb not in LAUNCHING or options.dry_run:
         return _command(verb)(options)
     from dttui.app import App
 
@@ -75,7 +75,7 @@ def _do(options: Namespace) -> int:
 
 def _interrupted(options: Namespace) -> str:
     """Return what Ctrl-C has left undone, where the verb itself has not said that."""
-    if options.verb == "apply" or options.apply:
+    if options.verb in LAUNCHING or options.apply:
         return _("interrupted before there was a job: nothing was started")
     if options.verb == "agents" and options.action != "status":
         return _("interrupted; for the hosts that were not done yet, run the same command again")

@@ -1,7 +1,8 @@
-"""`ps`: the jobs of this login node."""
+"""`ps` and `history`: the jobs of this login node."""
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 import time
 from argparse import Namespace
@@ -10,6 +11,7 @@ from dttui import jobs
 from dttui.cli.printing import print_rows, print_table
 from dttui.errors import ExitCode
 from dttui.i18n import _
+from dttui.jobs import parse_since
 from dttui.timestamps import elapsed_s
 from dttui.words import state_name
 
@@ -26,6 +28,34 @@ def ps(options: Namespace) -> int:
         header = (_("JOB"), _("STATE"), _("STARTED"), _("TOOK"), _("NODES"), _("RANKS"), _("REASON"))
         print_table(header, [_cells(job) for job in found])
     return ExitCode.OK
+
+
+def history(options: Namespace) -> int:
+    """List jobs that are over, those that were asked for."""
+    since = parse_since(options.since, time.time()) if options.since is not None else 0.0
+    found = [
+        job
+        for job in jobs.list_jobs()
+        if job.state.is_final
+        and (job.started_at or 0.0) >= since
+        and (options.state is None or job.state.value in options.state)
+        and (options.name is None or fnmatch.fnmatchcase(job.name, options.name))
+        and options.cause in (None, job.cause)
+    ]
+    if options.output != "human":
+        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
+        return ExitCode.OK
+    if not found:
+        sys.stderr.write(_("no such jobs; `dttui history` without options lists all that are over\n"))
+    if found:
+        header = (_("JOB"), _("STATE"), _("CAUSE"), _("STARTED"), _("TOOK"), _("ATTEMPTS"), _("NODES"), _("RANKS"))
+        print_table((*header, _("REASON")), [_history_cells(job) for job in found])
+    return ExitCode.OK
+
+
+def _history_cells(job: jobs.JobSummary) -> tuple[str, ...]:
+    name, state, started, took, nodes, ranks, reason = _cells(job)
+    return (name, state, job.cause or "–", started, took, str(job.attempts), nodes, ranks, reason)
 
 
 def _cells(job: jobs.JobSummary) -> tuple[str, ...]:

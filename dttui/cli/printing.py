@@ -159,26 +159,30 @@ class Printer:
             return text
         if event.kind is EventKind.JOB_STATE and self._was_said(event.message):
             return told_state(event.data.get("state"))
-        if event.kind is EventKind.JOB_STATE:
-            return f"{told_state(event.data.get('state'))}  {event.message}"
-        if event.kind is EventKind.NODE_STATE:
-            state = told_node_state(event.data.get("state"))
-            return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
         if event.kind is EventKind.FINDING:
             self._note_errors([event])
-            hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
-            mark = _MARKS.get(event.data["severity"], "·")
-            place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
-            return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
-        if event.kind is EventKind.METRIC_ALERT:
-            return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}"
-        if event.kind is EventKind.ALERT:
-            return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
-        if event.kind is EventKind.OUTCOME:
-            return ""
         if event.kind is EventKind.RANK_FAILED and event.data.get("survived"):
             return ""  # Of a node that the job went on without; that was told when it was lost.
-        return event.message
+        return event_text(event)
+
+
+def event_text(event: Event) -> str:
+    """Return an event in words; empty where a line before has said as much."""
+    if event.kind is EventKind.JOB_STATE:
+        return f"{told_state(event.data.get('state'))}  {event.message}"
+    if event.kind is EventKind.NODE_STATE:
+        state = told_node_state(event.data.get("state"))
+        return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
+    if event.kind is EventKind.FINDING:
+        hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
+        mark = _MARKS.get(event.data["severity"], "·")
+        place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
+        return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
+    if event.kind is EventKind.METRIC_ALERT:
+        return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}"
+    if event.kind is EventKind.ALERT:
+        return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
+    return "" if event.kind is EventKind.OUTCOME else event.message
 
 
 def progress_bar(data: dict[str, Any]) -> str:

@@ -30,20 +30,37 @@ def apply(options: Namespace) -> Coroutine[object, object, int]:
     file = options.apply if options.verb is None else options.file
     ignored = check_ignored(options.ignore)
     submission = replace(read_submission(options, file), ignored=ignored)
+    return launch(submission, file, options, starts_another=options.new)
+
+
+def launch(
+    submission: Submission, file: str, options: Namespace, *, starts_another: bool
+) -> Coroutine[object, object, int]:
+    """Plan a job here; what is returned runs it and gives its outcome.
+
+    Args:
+        submission: the job.
+        file: what errors call its file.
+        options: the command line's.
+        starts_another: also where the same job runs.
+
+    Raises:
+        DocumentError: the plan has errors.
+    """
     plan = App().plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
     check_ranks(options.logs, {node.name: node.ranks for node in plan.nodes}, plan.job_name)
-    return _run_job(submission, plan, options)
+    return _run_job(submission, plan, options, starts_another)
 
 
-async def _run_job(submission: Submission, plan: Plan, options: Namespace) -> int:
+async def _run_job(submission: Submission, plan: Plan, options: Namespace, starts_another: bool) -> int:
     """Submit a job, or find it running, and follow it to its end; return its outcome."""
     ranks = () if options.detach else chosen_ranks(options)
     printer = RankPrinter("human" if options.detach else options.output, ranks, is_raw=options.raw)
     interrupts = Interrupts(printer, TerminalPrompter())
     interrupts.install()
-    found = App().submit(submission, plan, starts_another=options.new, spare=options.spare)
+    found = App().submit(submission, plan, starts_another=starts_another, spare=options.spare)
     directory = found.directory
     options.interrupted = _("interrupted; `dttui status {id}` tells what became of the job").format(id=directory.job_id)
     printer.note(_("job {id}").format(id=directory.job_id))
@@ -71,7 +88,12 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace) -> in
 
 def show_plan(options: Namespace) -> int:
     """Print what would run as far as the inventory knows; errors of the plan give exit code 2."""
-    plan = App().plan(read_submission(options, options.file))
+    return print_plan(read_submission(options, options.file), options)
+
+
+def print_plan(submission: Submission, options: Namespace) -> int:
+    """Print the plan of a job; return the exit code."""
+    plan = App().plan(submission)
     if options.output == "human":
         print(plan_text(plan))
         print_findings(plan.findings)

@@ -253,6 +253,10 @@ class JobSummary:
     """GPUs that it uses, as far as that is known."""
     simulated_gpus: int
     """How many of them are simulated."""
+    attempts: int
+    """How many there were, of a job that is over; else how many there are as far as its states tell."""
+    cause: str | None
+    """Code of why it failed; `None` of one that did not, or of which no cause is known."""
 
 
 def slug(name: str) -> str:
@@ -403,7 +407,24 @@ def summarize(directory: JobDirectory) -> JobSummary:
         framework=str(plan.get("framework", "")),
         gpus=number("gpu_count"),
         simulated_gpus=number("simulated_gpu_count"),
+        attempts=_attempts(last) if last is not None else 0,
+        cause=_cause(last) if last is not None and state is JobState.FAILED else None,
     )
+
+
+def _attempts(last: Event) -> int:
+    outcome = last.data.get(OUTCOME)
+    newest = outcome.get("attempt", 0) if isinstance(outcome, dict) else last.attempt
+    return newest + 1 if isinstance(newest, int) else 1
+
+
+def _cause(last: Event) -> str | None:
+    """Return the code of the cause that the end of a job names, as `AttemptOutcome.why` does."""
+    outcome = last.data.get(OUTCOME)
+    for place in (last.data.get("first_failure"), outcome):
+        if isinstance(place, dict) and isinstance(code := place.get("cause"), str):
+            return code
+    return None
 
 
 def _read_head(path: Path) -> dict[str, object]:

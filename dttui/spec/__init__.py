@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dttui.spec.models import Model as Model
     from dttui.spec.models import Node as Node
     from dttui.spec.models import Run as Run
+    from dttui.spec.overrides import with_values as with_values
     from dttui.spec.problems import DocumentError as DocumentError
     from dttui.spec.problems import Problem as Problem
     from dttui.spec.problems import did_you_mean as did_you_mean

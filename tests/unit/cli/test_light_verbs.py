@@ -64,7 +64,16 @@ def ended() -> jobs.JobDirectory:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["ps", "-a"], ["status", "last"], ["logs", "last"], ["logs", "last", "--since", "1h"]]
+    "arguments",
+    [
+        ["--version"],
+        ["ps", "-a"],
+        ["history"],
+        ["events", "last"],
+        ["status", "last"],
+        ["logs", "last"],
+        ["logs", "last", "--since", "1h"],
+    ],
 )
 def test_verbs_that_look_at_jobs_load_no_models_planner_or_ssh(ended: jobs.JobDirectory, arguments: list[str]) -> None:
     modules, status = loaded(*arguments)
