@@ -230,7 +230,7 @@ def _read_before(directory: JobDirectory, attempt: int) -> dict[int, BoundPlan]:
     found: dict[int, BoundPlan] = {}
     for number in range(attempt - 1, -1, -1):
         with contextlib.suppress(OSError, ValueError):
-            found[number] = BoundPlan.model_validate_json(directory.bound_plan(number).read_bytes())
+            found[number] = directory.read_bound_plan(number)
         if len(found) == MAX_DIRECTORIES:
             break
     return found
