@@ -40,9 +40,11 @@ COMPUTING = ("tests/tui/", "tests/unit/")
 
 
 def in_turns(groups: Sequence[str]) -> list[str]:
-    """Mix what waits and what computes, so that at no time all workers do the same; the longest of all comes first."""
+    """Mix what waits and what computes, so that no time is all of one kind; isolated hosts take longest, and begin."""
     computing = [group for group in groups if group.startswith(COMPUTING)]
-    waiting = sorted((group for group in groups if not group.startswith(COMPUTING)), key=lambda group: group != "lab")
+    waiting = sorted(
+        (group for group in groups if not group.startswith(COMPUTING)), key=lambda group: not group.startswith("lab")
+    )
     places = {group: place / len(waiting) for place, group in enumerate(waiting)}
     places |= {group: (place + 0.5) / len(computing) for place, group in enumerate(computing)}
     return sorted(places, key=places.__getitem__)

@@ -28,6 +28,7 @@ def document(diagnosis: Diagnosis) -> dict[str, Any]:
         "ranks": [{**asdict(other), "doing": other.doing.value} for other in diagnosis.others],
         "findings": [{"message": message, "hint": hint} for message, hint in evidence.findings],
         "advice": list(diagnosis.advice),
+        "earlier_attempts": [{"attempt": number, "reason": why} for number, why in evidence.earlier],
     }
 
 

@@ -137,6 +137,7 @@ def read_evidence(directory: JobDirectory, view: JobView) -> Evidence:
             str(event.data.get("subject")) for event in events if event.data.get("code") == "agent-files-removed"
         ),
         framework=view.plan.framework if view.plan is not None else "",
+        earlier=_earlier(view.events, attempt, show),
         added_arguments=added_arguments(directory, view.plan)
         if any(item.exit_code == REFUSED for item in failures)
         else (),
@@ -149,6 +150,16 @@ def _apart(events: Sequence[Event], show: _Show) -> tuple[str, str] | None:
     if told is None or told.data.get("severity") == Severity.INFO.value:
         return None
     return show(told.message), show(str(told.data.get("hint") or ""))
+
+
+def _earlier(events: Iterable[Event], attempt: int, show: _Show) -> tuple[tuple[int, str], ...]:
+    """Return why the attempts before one ended, as it was told when another was to follow."""
+    told = {
+        event.attempt: show(event.message)
+        for event in tuple(events)
+        if event.kind is EventKind.JOB_STATE and event.data.get("state") == JobState.RESTARTING.value
+    }
+    return tuple((number, why) for number, why in told.items() if number is not None and number < attempt)
 
 
 def _reached(events: Sequence[Event], code: str) -> tuple[str, ...]:

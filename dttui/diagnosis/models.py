@@ -204,6 +204,8 @@ class Evidence:
     """Hosts where somebody removed the agent's files of this job while it ran."""
     added_arguments: tuple[str, ...] = ()
     """What the framework puts after `run.args`, where a process may have refused it."""
+    earlier: tuple[tuple[int, str], ...] = ()
+    """Attempts before this one, each with why it ended."""
 
 
 @dataclass(frozen=True)

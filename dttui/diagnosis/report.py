@@ -24,6 +24,7 @@ MOST_LAST_LINES = 12
 MOST_OTHERS = 12
 MOST_ALSO = 8
 MOST_NAMED = 4
+MOST_EARLIER = 5
 _RANK_MARK = re.compile(r"^\[(?:rank|default)?\d{1,9}\]:")
 SHORT_TRACEBACK = 20
 SHORT_ALSO = 8
@@ -61,7 +62,7 @@ class ReportSection:
 def sections(diagnosis: Diagnosis) -> tuple[ReportSection, ...]:
     """Return all there is to say, in the order in which a person reads it."""
     parts = [_opening(diagnosis), *_findings(diagnosis), _advice(diagnosis), *_first(diagnosis)]
-    parts += [*_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis)]
+    parts += [*_also(diagnosis, MOST_ALSO), _before(diagnosis), _others(diagnosis), _earlier(diagnosis)]
     return tuple(part for part in parts if part.lines)
 
 
@@ -120,7 +121,8 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
     """Return what there is to say of a job besides its failure: how it stands, or that nothing failed."""
     evidence = diagnosis.evidence
     if evidence.state is JobState.SUCCEEDED:
-        fine = [] if evidence.apart is not None else [_("Nothing has failed.")]
+        well = _("Nothing has failed in this attempt.") if evidence.earlier else _("Nothing has failed.")
+        fine = [] if evidence.apart is not None else [well]
         lines = list(evidence.nodes_out.values()) or fine
         return [*lines, *([evidence.reason] if evidence.reason else [])]
     if evidence.state is JobState.CANCELLED:
@@ -140,6 +142,8 @@ def _standing(diagnosis: Diagnosis) -> list[str]:
             lines.append(_("What failed, if anything did, is told once it has ended."))
         return lines
     standing = _("Nothing has failed so far: the job is not over ({state}).")
+    if evidence.earlier:
+        standing = _("Nothing has failed so far in this attempt: the job is not over ({state}).")
     if diagnosis.first is not None:
         standing = _("The job is not over ({state}).")
     elif evidence.nodes_out:
@@ -418,3 +422,9 @@ def _rest(total: int, shown: int) -> list[Line]:
 
 def _quotes(texts: Sequence[str]) -> tuple[Line, ...]:
     return tuple(Line(text, Kind.QUOTE) for text in texts)
+
+
+def _earlier(diagnosis: Diagnosis) -> ReportSection:
+    told = diagnosis.evidence.earlier[-MOST_EARLIER:]
+    lines = [Line(_("attempt {number}: {why}").format(number=number, why=why)) for number, why in told]
+    return ReportSection(_("Attempts before"), tuple(lines))

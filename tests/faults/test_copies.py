@@ -23,6 +23,7 @@ from tests.processes import ended_agents as ended_agents
 from tests.waiting import wait_until
 
 ONE, TWO = "pytorch-dev-env", "llm-training-env"
+pytestmark = pytest.mark.xdist_group("lab of recovery")
 DIRECTORY = "/var/tmp/checkpoints-of-its-own"
 STEPS, EVERY = 240, 60
 

@@ -32,6 +32,7 @@ from tests.processes import processes_like
 from tests.waiting import wait_until
 
 ONE, TWO, THREE = "pytorch-dev-env", "llm-training-env", "nlp-research-lab"
+pytestmark = pytest.mark.xdist_group("lab of recovery")
 STEPS = (
     'echo began; if [ "$DTTUI_ATTEMPT" = 0 ]; then n=100000; i=0; else n=60; i=30; fi; '
     'while [ $i -lt $n ]; do i=$((i+1)); echo "{\\"step\\": $i}" >> "$DTTUI_METRICS"; sleep 0.1; done'

@@ -263,3 +263,23 @@ def test_events_that_hold_other_things_than_ours_break_nothing(directory: JobDir
     log = EventLog(directory.events)
     log.add(EventKind.NODE_STATE, "", attempt=0, node="b", data={"exits": [1], "ranks_started": {"a": 1}})
     assert diagnose(read(directory)).first is not None
+
+
+def test_of_a_job_that_was_started_again_the_attempts_before_are_told_and_no_failure_is_denied(
+    directory: JobDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = EventLog(directory.events)
+    log.add(EventKind.JOB_STATE, "", attempt=0, data={"state": "RUNNING"})
+    log.add(EventKind.RANK_FAILED, "rank 1 was killed", attempt=0, node="b", rank=1, data={"signal": 9})
+    why = "rank 1: s3cret was killed; starting again"
+    log.add(EventKind.JOB_STATE, why, attempt=0, data={"state": "RESTARTING"})
+    assert read(directory).earlier == ()  # What has failed is told in full until the next attempt begins.
+    log.add(EventKind.JOB_STATE, "", attempt=1, data={"state": "RUNNING"})
+    log.add(EventKind.JOB_STATE, "done", data={"state": "SUCCEEDED"})
+    log.add(EventKind.OUTCOME, "done", data={"state": "SUCCEEDED", "exit_code": 0})
+    assert main(["diagnose", directory.job_id]) == 0
+    told = capsys.readouterr().out
+    assert "Nothing has failed in this attempt." in told
+    assert "Attempts before:\n  attempt 0: rank 1: ••• was killed; starting again\n" in told
+    assert main(["diagnose", directory.job_id, "--output", "json"]) == 0
+    assert [item["attempt"] for item in json.loads(capsys.readouterr().out)["earlier_attempts"]] == [0]
