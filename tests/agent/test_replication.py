@@ -335,3 +335,26 @@ def _writes(pid: int, store: Path) -> bool:
         return any(str(store) in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
+
+
+def test_a_stranger_who_says_his_words_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dtagent.replication.link.PROOF_LIMIT_S", 0.3)
+    left, right = socket.socketpair()
+    over, words = threading.Event(), b"dttcopy1" + b"\0" * 64
+    sent: list[int] = []
+
+    def trickle() -> None:
+        for byte in words:
+            if over.wait(0.05):
+                return
+            left.sendall(bytes([byte]))
+            sent.append(byte)
+
+    stranger = threading.Thread(target=trickle)
+    stranger.start()
+    with left, right:
+        with pytest.raises(PeerLinkError):
+            admit(right, b"key")
+        over.set()
+        stranger.join()
+    assert len(sent) < len(words)

@@ -13,6 +13,7 @@ import json
 import secrets
 import socket
 import struct
+import time
 from typing import Any
 
 from dtagent.system.units import MIB
@@ -22,7 +23,7 @@ WORD_BYTES = 32
 CODE_BYTES = 32
 MAX_FRAME_BYTES = 8 * MIB
 PROOF_LIMIT_S = 5.0
-"""How long a stranger may take for each word until he has proven that he is none."""
+"""How long a stranger may take, all in all, until he has proven that he is none."""
 SILENCE_LIMIT_S = 30.0
 """After which the other side counts as gone."""
 _LENGTH = struct.Struct(">I")
@@ -114,12 +115,12 @@ def reach(stream: socket.socket, key: bytes) -> PeerLink:
 
 def admit(stream: socket.socket, key: bytes) -> PeerLink:
     """The same for who listens: reads a hundred bytes of a stranger at most, for seconds. Raises PeerLinkError."""
-    stream.settimeout(PROOF_LIMIT_S)
-    if _exactly(stream, len(MAGIC)) != MAGIC:
+    deadline = time.monotonic() + PROOF_LIMIT_S
+    if _exactly(stream, len(MAGIC), deadline) != MAGIC:
         raise PeerLinkError("a stranger")
-    theirs, mine = _exactly(stream, WORD_BYTES), secrets.token_bytes(WORD_BYTES)
+    theirs, mine = _exactly(stream, WORD_BYTES, deadline), secrets.token_bytes(WORD_BYTES)
     _send_all(stream, mine + _proof(key, b"taker", theirs, mine))
-    if not hmac.compare_digest(_exactly(stream, CODE_BYTES), _proof(key, b"sender", theirs, mine)):
+    if not hmac.compare_digest(_exactly(stream, CODE_BYTES, deadline), _proof(key, b"sender", theirs, mine)):
         raise PeerLinkError("a stranger")
     return PeerLink(stream, _proof(key, b"from taker", theirs, mine), _proof(key, b"from sender", theirs, mine))
 
@@ -142,11 +143,14 @@ def _send_all(stream: socket.socket, data: bytes) -> None:
         raise PeerLinkError(error.strerror or str(error)) from error
 
 
-def _exactly(stream: socket.socket, count: int) -> bytes:
+def _exactly(stream: socket.socket, count: int, deadline: float | None = None) -> bytes:
+    """Return so many bytes. Raises PeerLinkError; also where they have not come by a time of the monotonic clock."""
     data = bytearray(count)
     view, have = memoryview(data), 0
     while have < count:
         try:
+            if deadline is not None:
+                stream.settimeout(max(0.001, deadline - time.monotonic()))
             got = stream.recv_into(view[have:])
         except OSError as error:
             raise PeerLinkError(error.strerror or str(error)) from error
