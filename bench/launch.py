@@ -65,10 +65,19 @@ BatchMode yes
 
 
 class Bench:
-    """The hosts with agents, and the two ways to launch on them."""
+    """The hosts with agents, and the two ways to launch on them.
 
-    def __init__(self, lab: Lab, directory: Path) -> None:
+    Args:
+        lab: the hosts.
+        directory: for what is needed on this machine.
+        script: what each rank runs.
+        **sections: of the job's file, besides those that a launch needs.
+    """
+
+    def __init__(self, lab: Lab, directory: Path, script: str, **sections: Any) -> None:
         self.lab = lab
+        self.script = script
+        self.sections = sections
         self.directory = directory
         self.env = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
@@ -81,7 +90,7 @@ class Bench:
         self.jobs = {warm_start: self._job(warm_start=warm_start) for warm_start in (False, True)}
         for host in lab.values():
             host.run(["mkdir", "-p", "/srv/bench"])
-            host.run(["sh", "-c", "cat > /srv/bench/train.py"], input=SCRIPT.encode())
+            host.run(["sh", "-c", "cat > /srv/bench/train.py"], input=script.encode())
             # The host's copy of this machine's, which may do work at each login, and wait for a lock to do it.
             host.run(["sh", "-c", ": > /root/.bashrc"])
         self.dttui("agents", "deploy", "--inventory", str(self.inventory))
@@ -141,12 +150,12 @@ class Bench:
     def _job(self, *, warm_start: bool) -> Path:
         place = self.directory / f"job-{warm_start}"
         (place / "work").mkdir(parents=True)
-        (place / "work/train.py").write_text(SCRIPT)
+        (place / "work/train.py").write_text(self.script)
         run: dict[str, Any] = {"script": "train.py", "workdir": "work"}
         job = {
             "name": "bench", "framework": "pytorch-ddp", "dataset": "none",
             "run": {**run, "warm_start": True} if warm_start else run,
-            "cluster": {"nodes": [{"id": name} for name in NAMES]},
+            "cluster": {"nodes": [{"id": name} for name in NAMES]}, **self.sections,
         }  # fmt: skip
         (place / "job.yaml").write_text(yaml.safe_dump({"distributed_training": job}))
         return place / "job.yaml"
@@ -196,7 +205,7 @@ def main() -> int:
         print(f"these hosts {missing}", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as name, Lab(NAMES, user_python=Path(sys.prefix)) as lab:
-        bench = Bench(lab, Path(name))
+        bench = Bench(lab, Path(name), SCRIPT)
         print(f"{len(NAMES)} hosts × 1 rank, {os.cpu_count()} CPUs for all of them; {options.rounds} pairs", flush=True)
         for part in options.parts or PARTS:
             compare(bench, part, options.rounds)

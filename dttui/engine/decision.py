@@ -16,9 +16,9 @@ from dttui.spec.failure_causes import HARDWARE, CauseKind, kind_of
 from dttui.spec.models import RecoveryAction
 
 FIRST_DELAY_S = 1.0
-"""From a failure to the next attempt, if the one before has made new steps."""
+"""From a failure to the next attempt, after one that has made no new step; after one that has, it begins at once."""
 NODE_DELAY_S = 30.0
-"""The same where a host has to come back; it is not waited for longer than that takes."""
+"""From a failure to the next attempt where a host has to come back; it is not waited for longer than that takes."""
 MOST_DELAY_S = 600.0
 SET_ASIDE_AFTER = 2
 """Attempts that failed at a node, after which it is done without if that can be."""
@@ -78,7 +78,9 @@ def decide(outcome: AttemptOutcome, policy: RecoveryPolicy, history: Sequence[At
         )
     changes, suspects = _line_up(attempts, policy)
     awaited = tuple(name for name in outcome.gone if name not in changes)
-    first_s = NODE_DELAY_S if awaited else FIRST_DELAY_S
+    first_s = FIRST_DELAY_S if used or outcome.last_step is None else 0.0
+    if awaited:
+        first_s = NODE_DELAY_S
     found = _failed_again(attempts)
     return Restart(
         delay_s=min(first_s * 2.0**used, MOST_DELAY_S),

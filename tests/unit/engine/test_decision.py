@@ -114,18 +114,21 @@ def test_an_attempt_counts_unless_it_makes_a_step_that_none_before_has_made(
     assert restarts_in_vain([failed(steps=step) for step in steps]) == used
 
 
-def test_waits_double_until_a_new_step_is_made_and_never_last_for_ever() -> None:
+def test_waits_double_until_a_new_step_is_made_of_which_the_attempt_after_begins_at_once() -> None:
     policy = RecoveryPolicy(max_restarts=100)
     delays = []
     for count in range(14):
         decided = decide(failed(steps=1), policy, [failed(steps=1)] * count)
         assert isinstance(decided, Restart)
         delays.append(decided.delay_s)
-    assert delays[:4] == [FIRST_DELAY_S * factor for factor in (1, 2, 4, 8)]
+    assert delays[:4] == [FIRST_DELAY_S * factor for factor in (0, 2, 4, 8)]
     assert delays[-1] == MOST_DELAY_S
+    stepless = decide(failed(), policy, [])
+    assert isinstance(stepless, Restart)
+    assert stepless.delay_s == FIRST_DELAY_S
     fresh = decide(failed(steps=2), policy, [failed(steps=1)] * 9)
     assert isinstance(fresh, Restart)
-    assert fresh.delay_s == FIRST_DELAY_S
+    assert fresh.delay_s == 0
 
 
 def test_max_restarts_is_the_end() -> None:
