@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from dttui.compose.costs import AdviceAnswer, CostAnswer, CostQuestion
     from dttui.diagnosis.models import Diagnosis
-    from dttui.errors import HostError
+    from dttui.doctor.models import Checkup as Checkup
+    from dttui.errors import HostError, UsageError
     from dttui.export.rendered import Rendered
     from dttui.fleet.deployment.deploy import Deployment as Deployment
     from dttui.fleet.deployment.remove import AgentRemoval as AgentRemoval
@@ -247,6 +248,21 @@ class App:
             checkpoints=checkpoints,
             on_progress=on_progress,
         )
+
+    @_for_caller
+    async def doctor(
+        self,
+        environments: Sequence[Environment],
+        prompter: Prompter,
+        *,
+        unread: UsageError | None = None,
+        options: Sequence[str] = (),
+        on_wait: OnWait | None = None,
+    ) -> Checkup:
+        """Return what is wrong with the login node, hosts and what is between them; see `check_up`. Changes nothing."""
+        from dttui.doctor.checkup import check_up
+
+        return await check_up(environments, self._routes, prompter, unread=unread, options=options, on_wait=on_wait)
 
     # --- before a job is there ----------------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ class ExitCode(IntEnum):
     PREFLIGHT = 3
     UNREACHABLE = 4
     LAUNCH = 5
+    WARNINGS = 6
+    """Of `doctor`, where nothing is worse."""
     JOB_FAILED = 100
     NOT_FINISHED = 101
     NO_SUCH_JOB = 102

@@ -43,6 +43,7 @@ COMMANDS = {
     "remove": ("removing", "remove_jobs"),
     "envs": ("hosts", "envs"),
     "agents": ("agents", "agents"),
+    "doctor": ("doctor", "doctor"),
     "schema": ("language", "show_schema"),
     "fmt": ("language", "format_files"),
     "import": ("importing", "import_job"),
@@ -76,8 +77,8 @@ def make_parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
         epilog=_(
             "exit codes: 0 ok · 1 internal error · 2 usage or invalid file · 3 preflight failed ·\n"
-            "4 a host can't be reached · 5 launch failed, rolled back · 100 job failed ·\n"
-            "101 not finished · 102 no such job · 103 cancelled"
+            "4 a host can't be reached · 5 launch failed, rolled back · 6 doctor warns ·\n"
+            "100 job failed · 101 not finished · 102 no such job · 103 cancelled"
         ),
     )
     _add_common(parser)
@@ -187,6 +188,12 @@ def make_parser() -> ArgumentParser:
         verbs.add_parser("history", parents=[common], help=_("list jobs that are over, and what they failed of"))
     )
     _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
+    sick = verbs.add_parser(
+        "doctor",
+        parents=[common],
+        help=_("say what is wrong with the login node, hosts and networks, and what mends it"),
+    )
+    sick.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
     status = verbs.add_parser("status", parents=[common], help=_("show one job"))
     _add_job(status)
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))

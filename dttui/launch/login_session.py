@@ -10,6 +10,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+from dttui.transport.agent_socket import is_forwarded
+
 QUERY_TIMEOUT_S = 5.0
 _LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 
@@ -51,7 +53,7 @@ def take_agent(path: str) -> None:
 def agent_is_forwarded() -> bool:
     """Whether the ssh-agent of this process is one that the login session forwards, and that goes with it."""
     path = os.environ.get("SSH_AUTH_SOCK", "")
-    return bool(path) and ("SSH_CONNECTION" in os.environ) and Path(path).parent.name.startswith("ssh-")
+    return bool(path) and is_forwarded(Path(path))
 
 
 def _answers(path: str) -> bool:

@@ -169,7 +169,7 @@ class Network:
         if found is None or listening is None:
             return Judgement(status=CheckStatus.UNKNOWN)
         where = f"{name} → {master.name}:{listening.port}"
-        is_wrong_loopback = _is_loopback(found.address) and (
+        is_wrong_loopback = is_loopback(found.address) and (
             found.outcome is not ReachOutcome.REACHED or (peer is master and self._is_reached_from_afar())
         )
         if is_wrong_loopback:
@@ -180,7 +180,7 @@ class Network:
             return Judgement(_("loopback"), (error("address-loopback", name, message, hint),))
         if found.outcome is ReachOutcome.REACHED:
             return Judgement(_route(found), () if found.interface else (_no_interface(name),))
-        message, hint = _failure(where, found, address, master.name)
+        message, hint = connection_failure(where, found, address, master.name)
         code = "address-unknown" if found.outcome is ReachOutcome.UNRESOLVED else "master-unreachable"
         return Judgement(reach_word(found.outcome), (error(code, name, message, hint),))
 
@@ -195,7 +195,7 @@ class Network:
         if found.outcome is ReachOutcome.REACHED:
             return Judgement(f"{target.name} {_route(found)}")
         where = f"{name} → {target.name}:{listening.port}"
-        message, _hint = _failure(where, found, address, target.name)
+        message, _hint = connection_failure(where, found, address, target.name)
         hint = _("gloo and NCCL take any free port: open all TCP ports between the hosts.")
         finding = warning("peer-unreachable", name, message, hint)
         return Judgement(f"{target.name} " + reach_word(found.outcome), (finding,))
@@ -215,7 +215,7 @@ class Network:
         worst: dict[tuple[str, str], tuple[float | None, float]] = {}
         for name, peer in self.peers.items():
             reached, other = peer.to_next, self._next(name).name
-            if reached is None or _is_loopback(reached.address) or not reached.round_trip_s:
+            if reached is None or is_loopback(reached.address) or not reached.round_trip_s:
                 continue
             speed, trip = reached.bytes_per_s or None, reached.round_trip_s
             found.append(
@@ -239,7 +239,7 @@ class Network:
 
     def _is_reached_from_afar(self) -> bool:
         others = (peer.to_master for peer in self.peers.values() if peer is not self._master)
-        return any(found is not None and found.address and not _is_loopback(found.address) for found in others)
+        return any(found is not None and found.address and not is_loopback(found.address) for found in others)
 
     async def _open_main(self, peer: Peer, client: AgentClient) -> Listening | None:
         """Open the listener on a port of the master's range; `None` where none is free, which is kept as an error."""
@@ -248,11 +248,7 @@ class Network:
         except AgentError as failure:
             if failure.code != ErrorCode.REFUSED:
                 raise
-        first, last = self._port_range
-        message = _("{host}: no port is free for the master: {first} to {last} are all taken")
-        hint = _("Widen port_range of {host} in the inventory, or free one of these ports.").format(host=peer.name)
-        found = error("no-free-port", peer.name, message.format(host=peer.name, first=first, last=last), hint)
-        self._no_port = Judgement(_("no free port"), (found,))
+        self._no_port = Judgement(_("no free port"), (no_free_port(peer.name, self._port_range),))
         return None
 
     async def _open(self, peer: Peer, client: AgentClient, ports: tuple[int, int] | None) -> Listening:
@@ -287,6 +283,14 @@ def record(links: Iterable[MeasuredLink]) -> Finding | None:
     return None
 
 
+def no_free_port(host: str, ports: tuple[int, int]) -> Finding:
+    """Return what is to be said of a host where a master would find no port of its range."""
+    first, last = ports
+    message = _("{host}: no port is free for the master: {first} to {last} are all taken")
+    hint = _("Widen port_range of {host} in the inventory, or free one of these ports.").format(host=host)
+    return error("no-free-port", host, message.format(host=host, first=first, last=last), hint)
+
+
 def reach_word(outcome: ReachOutcome) -> str:
     """Return in a word how an attempt to connect failed."""
     return {
@@ -300,7 +304,7 @@ def reach_word(outcome: ReachOutcome) -> str:
     }[outcome]
 
 
-def _failure(where: str, found: Reached, address: str, host: str) -> tuple[str, str]:
+def connection_failure(where: str, found: Reached, address: str, host: str) -> tuple[str, str]:
     """Return message and hint of an attempt that failed."""
     tried = found.address if found.address and found.address != address else None
     place = f"{address} = {clean(tried)}" if tried else address
@@ -335,7 +339,8 @@ def _no_interface(name: str) -> Finding:
     return warning("no-interface", name, message, _("Set resources.network.interface in the job."))
 
 
-def _is_loopback(address: str | None) -> bool:
+def is_loopback(address: str | None) -> bool:
+    """Whether an address is this host's alone."""
     with contextlib.suppress(ValueError):
         ip = ipaddress.ip_address((address or "").partition("%")[0])
         mapped = getattr(ip, "ipv4_mapped", None)

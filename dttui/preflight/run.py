@@ -119,7 +119,7 @@ class Preflight:
                 self.board.put(name, {Check.MASTER: self._network.judge_master(name, address)})
         await wait_for_room(self.board, self._read_again)
         self.board.drift = (*differences(plan, self._facts), *image_drift(self._images))
-        found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(plan, self.board.drift)]
+        found: list[Finding] = [*map(forbidding, plan.findings), *drift_findings(self.board.drift)]
         failure = record(links)
         found += [failure] if failure is not None else []
         self.board.say(found)

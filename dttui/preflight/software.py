@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from dtagent.protocol.facts import PACKAGES, FactsRequest, HostFacts, PythonFacts
 
@@ -125,36 +125,60 @@ def _check_nccl(plan: Plan, node: PlannedNode, python: PythonFacts) -> tuple[Fin
 
 def differences(plan: Plan, facts: Mapping[str, HostFacts]) -> tuple[Drift, ...]:
     """Return what is not the same on all nodes that told it: who has what most have, and who differs."""
-    packages = [*(("torch",) if traits_of(plan.framework).uses_torch else ()), *get_framework(plan.framework).requires]
-    items: dict[str, _Told] = {}
-    if plan.container is None:
-        items = {
-            "Python": lambda _host, python: python.version,
-            **{package: _package(package) for package in packages},
-        }
-    if plan.container is None and traits_of(plan.framework).uses_torch:
-        items["CUDA"] = lambda _host, python: python.torch_cuda
-        items["ROCm"] = lambda _host, python: python.torch_rocm
-        if plan.backend == "nccl":
-            items["NCCL"] = lambda _host, python: python.nccl
-    if plan.backend == "nccl":
-        items["driver"] = lambda host, _python: host.driver_version
-    pairs = {
+    uses_torch = traits_of(plan.framework).uses_torch
+    packages = [*(("torch",) if uses_torch else ()), *get_framework(plan.framework).requires]
+    told = {
         node.name: (facts[node.name], python)
         for node in plan.nodes
         if node.name in facts and (python := python_of(node, facts[node.name])) and not python.error
     }
+    return version_differences(
+        told,
+        packages if plan.container is None else None,
+        uses_torch=uses_torch,
+        uses_nccl=plan.backend == "nccl",
+    )
+
+
+def version_differences(
+    told: Mapping[str, tuple[HostFacts, PythonFacts]],
+    packages: Sequence[str] | None,
+    *,
+    uses_torch: bool,
+    uses_nccl: bool,
+) -> tuple[Drift, ...]:
+    """Return what is not the same on all hosts that told it.
+
+    Args:
+        told: host → what it says of itself, and of the interpreter that counts there.
+        packages: to compare; `None` where the interpreter does not matter.
+        uses_torch: whether it matters what torch was built for.
+        uses_nccl: whether NCCL and the driver matter.
+    """
+    items: dict[str, _Told] = {}
+    if packages is not None:
+        items = {
+            "Python": lambda _host, python: python.version,
+            **{package: _package(package) for package in packages},
+        }
+    if packages is not None and uses_torch:
+        items["CUDA"] = lambda _host, python: python.torch_cuda
+        items["ROCm"] = lambda _host, python: python.torch_rocm
+        if uses_nccl:
+            items["NCCL"] = lambda _host, python: python.nccl
+    if uses_nccl:
+        items["driver"] = lambda host, _python: host.driver_version
     found = []
     for item, tell in items.items():
-        values = {name: value for name, pair in pairs.items() if (value := tell(*pair)) is not None}
+        values = {name: value for name, pair in told.items() if (value := tell(*pair)) is not None}
         if item in ("CUDA", "ROCm"):  # A build without it differs from one with it.
-            values = {name: tell(*pair) or _("none") for name, pair in pairs.items() if pair[1].packages.get("torch")}
+            values = {name: tell(*pair) or _("none") for name, pair in told.items() if pair[1].packages.get("torch")}
         if len(set(values.values())) > 1:
             found.append(drift_of(item, values))
     return tuple(found)
 
 
-def drift_findings(plan: Plan, drift: tuple[Drift, ...]) -> list[Finding]:
+def drift_findings(drift: tuple[Drift, ...]) -> list[Finding]:
     """Return a finding a difference; of NCCL, whose versions do not talk to each other, it is an error."""
     found = []
     for item in drift:

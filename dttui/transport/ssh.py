@@ -22,7 +22,7 @@ from dttui.transport.authentication import Authentication
 from dttui.transport.base import Prompter
 from dttui.transport.connection import SshConnection
 from dttui.transport.deadline import Deadline
-from dttui.transport.hop import Hop
+from dttui.transport.hop import Hop, route_to
 from dttui.transport.host_keys import Entries, HostKeyCheck
 from dttui.transport.jumps import Jumps, OpenLink, Route
 from dttui.transport.keys import KeyRing
@@ -31,13 +31,12 @@ from dttui.transport.link import Link, brief
 from dttui.transport.open_files import raise_open_files
 from dttui.transport.passphrases import Unlocker
 from dttui.transport.questions import Nobody, Questions
-from dttui.transport.ssh_config import HostQuery, SshConfig, SshTarget, split_hop
+from dttui.transport.ssh_config import SshConfig, SshTarget
 from dttui.transport.threads import Threads
 from dttui.transport.turns import Dials, Turns
 
 T = TypeVar("T")
 
-MAX_HOPS = 8
 MOST_DIALS = 1000
 """Connects in flight; a kernel's table of neighbours has room for 1,024 by default."""
 LOGINS_AT_ONCE = 128
@@ -168,30 +167,7 @@ class SshTransport:
 
     def _route(self, environment: Environment) -> Route:
         """Blocking. The servers to pass, the environment's own last."""
-        query = HostQuery(
-            environment.host or "",
-            environment.user,
-            environment.port,
-            environment.proxy_jump,
-            environment.identity_file,
-        )
-        target = self._config.resolve(query)
-        route = [Hop(environment, target)]
-        ahead = list(target.proxy_jump)
-        while ahead:
-            jump = self._config.resolve(split_hop(ahead.pop()))
-            route.insert(0, Hop(environment, jump, jump=True))
-            # Only the first jump host's own configuration counts: the others are reached as the list says.
-            ahead = ahead or list(jump.proxy_jump)
-            if len(route) > MAX_HOPS:
-                names = " → ".join(hop.target.name for hop in route[-4:])
-                message = _("more than {count} jump hosts on the way to {host} (… {names})")
-                raise HostUnreachableError(
-                    environment.name,
-                    message.format(count=MAX_HOPS, host=environment.name, names=names),
-                    _("Two hosts name each other as ProxyJump; `ssh -G` shows what each one says."),
-                )
-        return route
+        return route_to(environment, self._config)
 
     async def _establish(
         self, route: Route, prompter: Prompter, deadline: Deadline, known: Entries | None = None

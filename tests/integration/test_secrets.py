@@ -90,6 +90,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "import": [["import", "DIR/hostfile"]],
     "envs": [["envs"], ["envs", "--output", "json"]],
     "agents": [["agents", "status"]],
+    "doctor": [["doctor"], ["doctor", "--output", "json"]],
     "estimate": [["estimate", "JOB"]],
     "recommend": [["recommend", "JOB"]],
     "ps": [["ps", "--all"], ["ps", "--all", "--output", "json"]],
@@ -142,7 +143,7 @@ def test_a_canary_is_in_the_output_of_no_verb_and_in_no_file_but_the_logs(
             words = [_filled(word, names) for word in command]
             (tmp_path / str(is_known)).mkdir(exist_ok=True)
             (tmp_path / str(is_known) / "hostfile").write_text("gpu1 slots=2\n")
-            run = dttui if command[0] in ("apply", "preflight", "agents", "envs") else dttui_here
+            run = dttui if command[0] in ("apply", "preflight", "agents", "envs", "doctor") else dttui_here
             told = run("--demo", *words)
             assert told.stdout + told.stderr, words
             assert traces_in(told.stdout + told.stderr) == [], words

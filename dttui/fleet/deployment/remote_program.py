@@ -28,7 +28,7 @@ _FILES = (
     ("dtagent.protocol.places", Path(places.__file__)),
     *(
         (f"dttui.fleet.deployment.{name}", Path(__file__).with_name(f"{name}.py"))
-        for name in ("root_program", "frame_program", "deploy_program", "manage_program")
+        for name in ("root_program", "frame_program", "deploy_program", "manage_program", "doctor_program")
     ),
 )
 """By the names under which each is imported by those after it."""
@@ -44,10 +44,18 @@ class Program(Enum):
     """`probe` and `install`."""
     AGENTS = "agents"
     """`inspect`, `retire` and `remove`."""
+    DOCTOR = "doctor"
+    """`examine`."""
 
     def text(self) -> bytes:
-        """Return its source."""
-        return _packed(_FILES if self is Program.AGENTS else _FILES[:-1])
+        """Return its source: the last of the files is the one that runs."""
+        last = {
+            Program.DEPLOYMENT: "deploy_program",
+            Program.AGENTS: "manage_program",
+            Program.DOCTOR: "doctor_program",
+        }
+        end = next(index for index, (name, _path) in enumerate(_FILES) if name.endswith(last[self]))
+        return _packed(_FILES[: end + 1])
 
 
 @functools.cache

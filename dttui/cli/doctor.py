@@ -1,0 +1,109 @@
+"""`doctor`: what is wrong with the login node, hosts and the network between them, and the commands that mend it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+
+from dttui.app import App
+from dttui.cli.printing import Printer, one_line, print_document
+from dttui.cli.prompting import TerminalPrompter
+from dttui.cli.sources import choose, inventory_path, read_inventory
+from dttui.doctor import Checkup, Site, Trouble
+from dttui.errors import UsageError
+from dttui.i18n import _, ngettext
+from dttui.inventory import Inventory
+from dttui.spec import Severity
+
+_MARKS = {Severity.ERROR: "✗", Severity.WARNING: "⚠", Severity.INFO: "·"}
+
+
+async def doctor(options: Namespace) -> int:
+    """Look at everything, change nothing, and print what is wrong; the exit code says how bad it is."""
+    inventory, unread = Inventory(), None
+    try:
+        inventory = read_inventory(options)
+    except UsageError as fault:
+        unread = fault
+    environments = choose(inventory, options.name) if unread is None else []
+    async with App() as app:
+        found = await app.doctor(
+            environments,
+            TerminalPrompter(),
+            unread=unread,
+            options=_own_options(options),
+            on_wait=Printer(options.output).waits,
+        )
+    if options.output == "human":
+        for line in _lines(found):
+            print(one_line(line))
+    elif options.output == "jsonl":
+        for item in found.troubles:
+            print_document(_as_data(item), "jsonl")
+        print_document({"exit_code": int(found.exit_code), "seconds": found.seconds}, "jsonl")
+    else:
+        print_document(_document(found), options.output)
+    return found.exit_code
+
+
+def _own_options(options: Namespace) -> Sequence[str]:
+    """Return what has to be repeated in a call of dttui about the same hosts."""
+    if options.demo:
+        return ("--demo",)
+    return ("--inventory", str(inventory_path(options))) if options.inventory else ()
+
+
+def _lines(found: Checkup) -> Iterator[str]:
+    yield from _place(_("login node"), found.of(Site.LOGIN))
+    for host in found.hosts:
+        yield from _place(host, found.of(Site.HOST, host))
+    if len(found.hosts) > 1:
+        yield from _place(_("between hosts"), found.of(Site.BETWEEN))
+    errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
+    if not errors and not warnings:
+        yield _("Nothing is wrong, in {seconds:.0f} s.").format(seconds=found.seconds)
+        return
+    told = [
+        ngettext("{count} error", "{count} errors", errors).format(count=errors),
+        ngettext("{count} warning", "{count} warnings", warnings).format(count=warnings),
+    ]
+    yield _("{what} in {seconds:.0f} s; nothing was changed.").format(what=" · ".join(told), seconds=found.seconds)
+
+
+def _place(title: str, troubles: Sequence[Trouble]) -> Iterator[str]:
+    is_well = all(item.finding.severity is Severity.INFO for item in troubles)
+    yield f"✓ {title}" if is_well else title
+    for item in troubles:
+        finding = item.finding
+        message = finding.message.removeprefix(finding.subject).lstrip(":： ")
+        yield f"  {_MARKS[finding.severity]} {finding.code}: {message}"
+        if finding.hint:
+            yield f"      → {finding.hint}"
+        for command in item.commands:
+            yield f"      {command.host or ''}$ {command.line}"
+
+
+def _document(found: Checkup) -> dict[str, object]:
+    return {
+        "login": [_as_data(item) for item in found.of(Site.LOGIN)],
+        "hosts": {host: [_as_data(item) for item in found.of(Site.HOST, host)] for host in found.hosts},
+        "between": [_as_data(item) for item in found.of(Site.BETWEEN)],
+        "not_asked": found.unasked,
+        "errors": found.count(Severity.ERROR),
+        "warnings": found.count(Severity.WARNING),
+        "seconds": found.seconds,
+        "exit_code": int(found.exit_code),
+    }
+
+
+def _as_data(item: Trouble) -> dict[str, object]:
+    finding = item.finding
+    return {
+        "place": item.place.value,
+        "subject": finding.subject,
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "message": finding.message,
+        "hint": finding.hint,
+        "commands": [{"run_on": command.host or "login", "command": command.line} for command in item.commands],
+    }

@@ -1,0 +1,123 @@
+"""One check-up: the login node at once, all hosts at once, then what is between them. Changes nothing anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dttui.doctor.between import judge_drift, judge_reachability
+from dttui.doctor.examination import Examined, examine_all
+from dttui.doctor.hosts import judge_host, judge_unreached, unasked
+from dttui.doctor.login_node import judge_known_hosts, judge_login_node
+from dttui.doctor.models import Checkup, Site, Trouble
+from dttui.doctor.reachability import try_all
+from dttui.errors import HostError, UsageError
+from dttui.fleet.waiting import OnWait
+from dttui.i18n import _
+from dttui.inventory.models import Environment, Inventory
+from dttui.launch.submit import make_local_plan
+from dttui.planning.models import Plan
+from dttui.planning.submission import Submission
+from dttui.spec.entry_points import COMMAND
+from dttui.spec.findings import warning
+from dttui.spec.models import Cluster, Job, Node, Run
+from dttui.transport.base import Prompter
+from dttui.transport.deadline import within
+from dttui.transport.routes import Transports
+
+LOGIN_S = 30.0
+"""For the login node: a home on a network disk may hang."""
+
+
+async def check_up(
+    environments: Sequence[Environment],
+    routes: Transports,
+    prompter: Prompter,
+    *,
+    unread: UsageError | None = None,
+    options: Sequence[str] = (),
+    on_wait: OnWait | None = None,
+) -> Checkup:
+    """Look at everything; return what is wrong.
+
+    Args:
+        environments: the hosts.
+        routes: how they are reached.
+        prompter: asked for what it takes to log in.
+        unread: why the inventory cannot be read, where it cannot.
+        options: what dttui was called with, for the commands that are advised.
+        on_wait: told meanwhile who is waited for.
+    """
+    began = time.monotonic()
+    here = asyncio.create_task(_login_node(environments, unread, options))
+    try:
+        answers = await examine_all(environments, routes, prompter, on_wait)
+        found: list[Trouble] = []
+        told = [item for item in answers if isinstance(item, Examined)]
+        failed = {
+            environment.name: item
+            for environment, item in zip(environments, answers, strict=True)
+            if isinstance(item, HostError)
+        }
+        found += [judge_unreached(failure, name, options) for name, failure in failed.items()]
+        plan = await asyncio.to_thread(_plan, [item.environment for item in told]) if told else None
+        nodes = {node.name: node for node in plan.nodes} if plan is not None else {}
+        offsets = [item.offset_s for item in told]
+        for item in told:
+            world_size = plan.world_size if plan is not None else len(told)
+            found += judge_host(item, nodes.get(item.name), world_size, offsets, options)
+        not_asked = {item.name: unasked(item) for item in told}
+        found += judge_drift(told, options)
+        serving = [item for item in told if item.can_serve]
+        if len(serving) > 1:
+            tried = await try_all(serving, routes, prompter)
+            found += judge_reachability(tried, told, options)
+            for name, failure in tried.silent.items():
+                not_asked[name] = (
+                    *not_asked[name],
+                    _("the network to others: {reason}").format(reason=failure.message),
+                )
+        for name, words in not_asked.items():
+            # What was found says why, and what to do about it.
+            if words and not any(item.finding.subject == name and item.commands for item in found):
+                found.append(_not_asked(name, words))
+        login = await here
+    finally:
+        here.cancel()
+        await asyncio.gather(here, return_exceptions=True)
+    return Checkup(
+        tuple(environment.name for environment in environments),
+        (*login, *judge_known_hosts(routes.warnings), *found),
+        {name: words for name, words in not_asked.items() if words},
+        frozenset(failed),
+        time.monotonic() - began,
+    )
+
+
+async def _login_node(
+    environments: Sequence[Environment], unread: UsageError | None, options: Sequence[str]
+) -> list[Trouble]:
+    try:
+        return await within(asyncio.to_thread(lambda: list(judge_login_node(environments, unread, options))), LOGIN_S)
+    except asyncio.TimeoutError:
+        message = _("the login node could not be looked at within {seconds:g} s: a disk or an ssh-agent hangs")
+        return [Trouble(Site.LOGIN, warning("unchecked", "login", message.format(seconds=LOGIN_S)))]
+
+
+def _not_asked(name: str, words: Sequence[str]) -> Trouble:
+    message = _("{host}: not asked: {what}").format(host=name, what="; ".join(words))
+    return Trouble(Site.HOST, warning("unchecked", name, message))
+
+
+def _plan(environments: Sequence[Environment]) -> Plan:
+    """Return the plan of a job on all hosts, for what of a check depends on how many GPUs a job uses there."""
+    job = Job(
+        name="doctor",
+        framework=COMMAND,
+        run=Run(command=("true",)),
+        dataset="none",
+        cluster=Cluster(nodes=tuple(Node(id=environment.name) for environment in environments)),
+    )
+    return make_local_plan(Submission(job, Inventory(environments=tuple(environments)), Path()))
