@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, cast
 from dttui import locations
 from dttui.i18n import speaking
 from dttui.lazy import first_use
+from dttui.time_limits import ending
 from dttui.variables import bringing
 
 if TYPE_CHECKING:
@@ -67,10 +68,13 @@ class Caller:
     variables: Mapping[str, str] | None = None
     """Environment variables, the secrets of jobs among them; `None` for those of the process."""
 
+    until: float | None = None
+    """By when all must be done, on the monotonic clock; `None` without a bound."""
+
     @contextlib.contextmanager
     def speaks(self) -> Iterator[None]:
-        """Have the language and the variables count inside; other tasks and threads keep their own."""
-        with speaking(self.language), bringing(self.variables):
+        """Have language, variables and bound count inside; other tasks and threads keep their own."""
+        with speaking(self.language), bringing(self.variables), ending(self.until):
             yield
 
 
@@ -185,11 +189,13 @@ class App:
         return await survey(environments, self._way, prompter, within_s, on_wait)
 
     @_for_caller
-    async def trust(self, environment: Environment, prompter: Prompter, fingerprint: str | None) -> str:
+    async def trust(
+        self, environment: Environment, prompter: Prompter, fingerprint: str | None, *, dry_run: bool = False
+    ) -> str:
         """Take the key that a host shows, on a person's word, and return its fingerprint; see `trust_host`."""
         from dttui.fleet.trust import trust_host
 
-        return await trust_host(environment, self._routes, prompter, fingerprint)
+        return await trust_host(environment, self._routes, prompter, fingerprint, dry_run=dry_run)
 
     @_for_caller
     async def agents(
@@ -209,9 +215,10 @@ class App:
         wheelhouse: Path | None,
         only_upgrade: bool,
         allow_downgrade: bool,
+        dry_run: bool = False,
         on_progress: Callable[[str, str], None],
     ) -> list[Deployment | HostError]:
-        """Bring the agent to hosts, and return how each ended; see `deploy_all`."""
+        """Bring the agent to hosts, and return how each ended, or would with `dry_run`; see `deploy_all`."""
         from dttui.fleet.deployment.deploy import deploy_all
         from dttui.fleet.deployment.wheel_source import WheelSource
 
@@ -222,6 +229,7 @@ class App:
             source=WheelSource(wheelhouse),
             only_upgrade=only_upgrade,
             allow_downgrade=allow_downgrade,
+            dry_run=dry_run,
             on_progress=on_progress,
         )
 
@@ -234,9 +242,10 @@ class App:
         force: bool,
         jobs: bool,
         checkpoints: bool,
+        dry_run: bool = False,
         on_progress: Callable[[str, str], None],
     ) -> list[AgentRemoval | HostError]:
-        """Remove the agent from hosts, and return what became of each; see `remove_all`."""
+        """Remove the agent from hosts; return what became of each, or would with `dry_run`; see `remove_all`."""
         from dttui.fleet.deployment.remove import remove_all
 
         return await remove_all(
@@ -246,6 +255,7 @@ class App:
             force=force,
             jobs=jobs,
             checkpoints=checkpoints,
+            dry_run=dry_run,
             on_progress=on_progress,
         )
 

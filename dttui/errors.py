@@ -9,6 +9,7 @@ DttuiError                 1   an internal error
 │   │   └── BrokenProtocolError    its agent says what none may
 │   ├── HostKeyError           unknown or changed; carries the fingerprint
 │   ├── AuthenticationError
+│   ├── OutOfTimeError   101   what was to be done there was broken off: the time for all of it was up
 │   ├── AgentError             no agent there, or one that does not answer as it should
 │   │   └── AgentGoneError     the host answers, and its agent is not there, or does not start
 │   └── RefusedError       2   could be done there, and was not, since nobody insisted; the host is as it was
@@ -111,6 +112,12 @@ class AgentError(HostError):
 
 class AgentGoneError(AgentError):
     """The host lets us in, and the agent that should be there is not, or cannot be started."""
+
+
+class OutOfTimeError(HostError):
+    """It was broken off on this host, since the time for the command as a whole was up; doing it again takes it up."""
+
+    exit_code = ExitCode.NOT_FINISHED
 
 
 class RefusedError(HostError):

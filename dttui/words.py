@@ -119,6 +119,7 @@ def agent_outcome_name(outcome: str) -> str:
         "refused": _("refused"),
         "unreachable": _("unreachable"),
         "failed": _("failed"),
+        "unfinished": _("not finished"),
     }.get(outcome, outcome)
 
 

@@ -12,11 +12,19 @@ from typing import Any
 
 import dtagent
 
-from dttui.app import AgentRemoval, AgentStatus, App, Deployment
+from dttui.app import AgentRemoval, AgentStatus, App, Caller, Deployment
 from dttui.cli.printing import Printer, one_line, print_hints, print_rows, table_text
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory
-from dttui.errors import REFUSALS, CancelledError, ExitCode, HostError, HostUnreachableError, RefusedError
+from dttui.errors import (
+    REFUSALS,
+    CancelledError,
+    ExitCode,
+    HostError,
+    HostUnreachableError,
+    OutOfTimeError,
+    RefusedError,
+)
 from dttui.i18n import _, ngettext
 from dttui.inventory import Environment
 from dttui.sanitize import clean
@@ -31,10 +39,10 @@ async def agents(options: Namespace) -> int:
     """Do what the action says on all hosts at once; print what became of each, and the sum."""
     environments = choose(read_inventory(options), options.name)
     prompter = TerminalPrompter()
-    if options.action == "remove" and environments and not options.yes:
+    if options.action == "remove" and environments and not options.yes and not options.dry_run:
         await _confirm_removal(prompter, environments, options)
     results: Sequence[Deployment | AgentStatus | AgentRemoval | HostError]
-    async with App() as app:
+    async with App(Caller(until=options.until)) as app:
         if options.action == "status":
             results = await app.agents(environments, prompter, Printer(options.output).waits)
         elif options.action == "remove":
@@ -44,6 +52,7 @@ async def agents(options: Namespace) -> int:
                 force=options.force,
                 jobs=options.jobs,
                 checkpoints=options.checkpoints,
+                dry_run=options.dry_run,
                 on_progress=_show_step,
             )
         else:
@@ -53,9 +62,10 @@ async def agents(options: Namespace) -> int:
                 wheelhouse=Path(options.wheelhouse) if options.wheelhouse else None,
                 only_upgrade=options.action == "upgrade",
                 allow_downgrade=options.yes,
+                dry_run=options.dry_run,
                 on_progress=_show_step,
             )
-    _print(environments, results, options.action, options.output)
+    _print(environments, results, options)
     return _exit_code(results)
 
 
@@ -77,21 +87,21 @@ async def _confirm_removal(prompter: TerminalPrompter, environments: Sequence[En
 def _print(
     environments: Sequence[Environment],
     results: Sequence[Deployment | AgentStatus | AgentRemoval | HostError],
-    action: str,
-    output: str,
+    options: Namespace,
 ) -> None:
     named = list(zip([item.name for item in environments], results, strict=True))
-    if output != "human":
-        print_rows([_document(name, item) for name, item in named], output)
+    if options.output != "human":
+        dry = {"dry_run": True} if options.dry_run else {}
+        print_rows([{**_document(name, item), **dry} for name, item in named], options.output)
         return
     if not named:
         sys.stderr.write(_("the inventory has no environments") + "\n")
         return
     rows = [[name, agent_outcome_name(_outcome(item)), *_columns(item)] for name, item in named]
-    if action == "status":
+    if options.action == "status":
         header = [_("HOST"), _("STATE"), _("VERSION"), _("PYTHON"), _("DAEMON"), _("JOBS"), _("NOTE")]
     else:
-        header = [_("HOST"), _("OUTCOME"), _("VERSION"), _("NOTE")]
+        header = [_("HOST"), _("WOULD BE") if options.dry_run else _("OUTCOME"), _("VERSION"), _("NOTE")]
     # What went wrong is a note, whatever the columns are.
     whole = [[*row[:-1], *["–"] * (len(header) - len(row)), row[-1]] for row in rows]
     print(table_text(header, whole), end="")
@@ -99,6 +109,8 @@ def _print(
     counts = Counter(agent_outcome_name(_outcome(item)) for item in results)
     total = ngettext("{count} host", "{count} hosts", len(results)).format(count=len(results))
     print(f"{total}: " + " · ".join(f"{count} {name}" for name, count in counts.items()))
+    if options.dry_run:
+        print(_("Nothing was done: this is what would be."))
 
 
 def _columns(item: Deployment | AgentStatus | AgentRemoval | HostError) -> list[str]:
@@ -192,11 +204,13 @@ def _outcome(item: Deployment | AgentStatus | AgentRemoval | HostError) -> str:
         return item.outcome
     if isinstance(item, (RefusedError, *REFUSALS)):
         return "refused"
+    if isinstance(item, OutOfTimeError):
+        return "unfinished"
     return "unreachable" if isinstance(item, HostUnreachableError) else "failed"
 
 
 def _exit_code(results: Sequence[object]) -> ExitCode:
-    """Return 4 where a host could not be reached or used, else 2 where one wants the person to insist, else 0."""
+    """Return 101 where the time was up, 4 where a host could not be used, 2 where one wants us to insist, else 0."""
     codes = {item.exit_code for item in results if isinstance(item, HostError)}
     return max(codes, default=ExitCode.OK)
 

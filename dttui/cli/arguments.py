@@ -21,6 +21,7 @@ from dttui.cli.estimate_arguments import add_arguments
 from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
 from dttui.spec import did_you_mean, printable
+from dttui.spec.durations import parse_duration
 
 MOST_DIGITS = 18
 """Of a whole number."""
@@ -53,6 +54,10 @@ COMMANDS = {
 """Verb → module of this package, and the function in it."""
 LAUNCHING = ("apply", "again")
 """Verbs that start a job."""
+DRY = (*LAUNCHING, "stop", "remove", "preflight", "agents", "envs", "render", "init", "fmt", "import")
+"""Verbs that do something, and say with `--dry-run` what that would be."""
+BOUNDED = (*DRY, "attach", "doctor")
+"""Verbs that take time, which `--timeout` bounds."""
 
 
 class _Parser(ArgumentParser):
@@ -82,11 +87,25 @@ def make_parser() -> ArgumentParser:
         ),
     )
     _add_common(parser)
-    parser.set_defaults(inventory=None, demo=False, output="human", lang=None, verbose=0, spare=None, interrupted="")
+    parser.set_defaults(
+        inventory=None,
+        demo=False,
+        output="human",
+        lang=None,
+        verbose=0,
+        spare=None,
+        interrupted="",
+        unfinished="",
+        until=None,
+    )
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")
     parser.add_argument("--apply", metavar="JOB.YAML", help=_("run a job without the screen, to its end"))
     parser.add_argument("--detach", action="store_true", help=_("return once the job has started or was refused"))
-    parser.add_argument("--dry-run", action="store_true", help=_("show the plan and start nothing"))
+    _add_acting(parser, dry_run=False, timeout=None)
+    bounded = ArgumentParser(add_help=False, argument_default=SUPPRESS)
+    _add_timeout(bounded)
+    acting = ArgumentParser(add_help=False, argument_default=SUPPRESS)
+    _add_acting(acting)
     new_help = _("start another one even where the same job runs already")
     parser.add_argument("--new", action="store_true", help=new_help)
     _add_ignore(parser, default=[])
@@ -97,27 +116,27 @@ def make_parser() -> ArgumentParser:
     tui = verbs.add_parser("tui", parents=[common], help=_("open the screen (the default)"))
     tui.add_argument("file", nargs="?", metavar="JOB.YAML", help=_("job to start from"))
     tui.add_argument("--theme", default=SUPPRESS, help=_("colour theme of the screen"))
-    apply = verbs.add_parser("apply", parents=[common], help=_("run a job without the screen, to its end"))
+    apply = verbs.add_parser("apply", parents=[common, acting], help=_("run a job without the screen, to its end"))
     apply.add_argument("file", metavar="JOB.YAML")
     detach_help = _("return once the job has started or was refused")
     apply.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
-    apply.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
     apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
     _add_ignore(apply)
     _add_rank_logs(apply)
     again = verbs.add_parser(
-        "again", parents=[common], help=_("run a job once more, as it was or with other values; it is another job")
+        "again",
+        parents=[common, acting],
+        help=_("run a job once more, as it was or with other values; it is another job"),
     )
     _add_job(again)
     set_help = _("with this value of the job file: run.env.LR=0.1; may be given several times")
     again.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help=set_help)
     again.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
-    again.add_argument("--dry-run", action="store_true", default=SUPPRESS, help=_("show the plan and start nothing"))
     _add_ignore(again)
     _add_rank_logs(again)
     preflight = verbs.add_parser(
         "preflight",
-        parents=[common],
+        parents=[common, acting],
         help=_("check a job's hosts and the network between them; start nothing"),
     )
     preflight.add_argument("file", nargs="?", metavar="JOB.YAML")
@@ -135,14 +154,18 @@ def make_parser() -> ArgumentParser:
     )
     validate.add_argument("file", metavar="JOB.YAML")
 
-    _add_render(verbs.add_parser("render", parents=[common], help=_("write a directory that runs a job without dttui")))
+    _add_render(
+        verbs.add_parser("render", parents=[common, acting], help=_("write a directory that runs a job without dttui"))
+    )
 
     start_help = _("write a script that trains, and a job file that runs it; --list shows the templates")
-    _add_init(verbs.add_parser("init", parents=[common], help=start_help))
+    _add_init(verbs.add_parser("init", parents=[common, acting], help=start_help))
     schema = verbs.add_parser("schema", parents=[common], help=_("print the JSON Schema of job files or inventories"))
     schema.add_argument("of", nargs="?", choices=["job", "inventory"], default="job")
     fmt = verbs.add_parser(
-        "fmt", parents=[common], help=_("bring job files into one form: order of keys, indentation; comments stay")
+        "fmt",
+        parents=[common, acting],
+        help=_("bring job files into one form: order of keys, indentation; comments stay"),
     )
     fmt.add_argument("file", nargs="+", metavar="JOB.YAML")
     fmt.add_argument(
@@ -151,7 +174,7 @@ def make_parser() -> ArgumentParser:
 
     take = verbs.add_parser(
         "import",
-        parents=[common],
+        parents=[common, acting],
         help=_("make a job file of an accelerate, DeepSpeed or other configuration, a hostfile, a torchrun command"),
         epilog="dttui import default_config.yaml hostfile -o job.yaml\n"
         "dttui import -- torchrun --nnodes 2 --nproc-per-node 8 train.py",
@@ -161,7 +184,9 @@ def make_parser() -> ArgumentParser:
     take.add_argument("-o", dest="into", metavar="JOB.YAML", help=_("write a new file, instead of to the terminal"))
     take.set_defaults(command=[])
 
-    envs = verbs.add_parser("envs", parents=[common], help=_("list environments; trust a host's key; import hosts"))
+    envs = verbs.add_parser(
+        "envs", parents=[common, acting], help=_("list environments; trust a host's key; import hosts")
+    )
     envs.add_argument(
         "action",
         nargs="?",
@@ -171,7 +196,12 @@ def make_parser() -> ArgumentParser:
     )
     envs.add_argument("name", nargs="*", metavar="NAME", help=_("environments; for import, aliases of ~/.ssh/config"))
     envs.add_argument("--fingerprint", help=_("trust: the fingerprint you were told, SHA256:…"))
-    _add_agents(verbs.add_parser("agents", parents=[common], help=_("the agent on hosts: deploy, status, …")), common)
+    _add_agents(
+        verbs.add_parser("agents", parents=[common], help=_("the agent on hosts: deploy, status, …")),
+        common,
+        acting,
+        bounded,
+    )
 
     estimate = verbs.add_parser("estimate", parents=[common], help=_("what training a model costs in memory and time"))
     add_arguments(estimate, recommends=False)
@@ -190,7 +220,7 @@ def make_parser() -> ArgumentParser:
     _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
     sick = verbs.add_parser(
         "doctor",
-        parents=[common],
+        parents=[common, bounded],
         help=_("say what is wrong with the login node, hosts and networks, and what mends it"),
     )
     sick.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
@@ -221,7 +251,9 @@ def make_parser() -> ArgumentParser:
     )
     _add_raw(logs)
     attach = verbs.add_parser(
-        "attach", parents=[common], help=_("follow a job from any terminal, to its end; leaving does not stop it")
+        "attach",
+        parents=[common, bounded],
+        help=_("follow a job from any terminal, to its end; leaving does not stop it"),
     )
     attach.add_argument(
         "job",
@@ -230,12 +262,14 @@ def make_parser() -> ArgumentParser:
         help=_("job id or name, the start of an id, or `last`; the one that runs by default"),
     )
     _add_rank_logs(attach)
-    stop = verbs.add_parser("stop", parents=[common], help=_("stop a job"))
+    stop = verbs.add_parser("stop", parents=[common, acting], help=_("stop a job"))
     stop_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
     stop.add_argument("job", nargs="?", metavar="JOB", help=stop_help)
     stop.add_argument("--force", action="store_true", help=_("kill at once, without the grace period"))
     remove = verbs.add_parser(
-        "remove", parents=[common], help=_("remove jobs that are over from this login node; hosts are left alone")
+        "remove",
+        parents=[common, acting],
+        help=_("remove jobs that are over from this login node; hosts are left alone"),
     )
     remove.add_argument("job", nargs="*", metavar="JOB", help=_("job id or name, the start of an id, or `last`"))
     remove.add_argument("--finished-before", metavar="30d|TIME", help=_("instead of names: all that had ended by then"))
@@ -269,11 +303,11 @@ def refuse_conflicts(options: Namespace) -> None:
             _("Give one of them. dttui --help lists what there is."),
         )
     launches = options.apply is not None or options.verb in LAUNCHING
-    for option, given in (("--detach", options.detach), ("--dry-run", options.dry_run)):
-        if given and not launches:
-            raise UsageError(
-                _("{option} goes with apply and again").format(option=option), f"dttui --apply JOB.YAML {option}"
-            )
+    if options.detach and not launches:
+        raise UsageError(
+            _("{option} goes with apply and again").format(option="--detach"), "dttui --apply JOB.YAML --detach"
+        )
+    _refuse_idle(options, launches=launches)
     if options.new and (not launches or options.verb == "again"):
         raise UsageError(_("{option} goes with --apply alone").format(option="--new"), "dttui --apply JOB.YAML --new")
     if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:
@@ -291,6 +325,24 @@ def refuse_conflicts(options: Namespace) -> None:
         raise UsageError(
             _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
         )
+
+
+def _refuse_idle(options: Namespace, *, launches: bool) -> None:
+    """Refuse to do nothing, or that in time, where nothing would be done. Raises UsageError."""
+    looks = (options.verb, getattr(options, "action", None)) == ("agents", "status") or (
+        options.verb == "envs" and options.action not in ("trust", "import")
+    )
+    for option, given, verbs in (
+        ("--dry-run", options.dry_run, () if looks else DRY),
+        ("--timeout", options.timeout is not None, BOUNDED),
+    ):
+        if given and not launches and options.verb not in verbs:
+            raise UsageError(
+                _("{option} goes with verbs that do something: {verbs}").format(
+                    option=option, verbs=", ".join(DRY if option == "--dry-run" else BOUNDED)
+                ),
+                f"dttui --apply JOB.YAML {option}" + " 10m" * (option == "--timeout"),
+            )
 
 
 def _refuse_rank_logs(options: Namespace) -> None:
@@ -364,6 +416,28 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _add_acting(parser: ArgumentParser, **defaults: object) -> None:
+    """Add what goes with verbs that do something; `defaults` are of the top parser."""
+    dry_help = _("say what would be done, and on which hosts, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", default=defaults.get("dry_run", SUPPRESS), help=dry_help)
+    _add_timeout(parser, defaults.get("timeout", SUPPRESS))
+
+
+def _add_timeout(parser: ArgumentParser, default: object = SUPPRESS) -> None:
+    timeout_help = _("take no longer than this, all in all, as 30s, 10m or 2h; exit code 101 where that is not enough")
+    parser.add_argument("--timeout", type=_seconds, metavar="30s", default=default, help=timeout_help)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as fault:
+        raise ArgumentTypeError(str(fault)) from fault
+    if not seconds:
+        raise ArgumentTypeError(_("{text} is no time in which anything can be done").format(text=printable(text)))
+    return seconds
+
+
 def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("--inventory", metavar="FILE", help=_("inventory of environments"))
     parser.add_argument("--demo", action="store_true", help=_("use the embedded cluster: three environments here"))
@@ -372,7 +446,9 @@ def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
 
 
-def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
+def _add_agents(
+    parser: ArgumentParser, common: ArgumentParser, acting: ArgumentParser, bounded: ArgumentParser
+) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar=_("ACTION"))
     helps = {
         "deploy": _("bring the agent of this dttui to hosts; where it is already, nothing changes"),
@@ -381,7 +457,8 @@ def _add_agents(parser: ArgumentParser, common: ArgumentParser) -> None:
         "remove": _("take the agent off hosts; refused where a job runs"),
     }
     for name, text in helps.items():
-        action = actions.add_parser(name, parents=[common], help=text, description=text)
+        parents = [common, bounded if name == "status" else acting]
+        action = actions.add_parser(name, parents=parents, help=text, description=text)
         action.add_argument("name", nargs="*", metavar="HOST", help=_("environments; all of the inventory by default"))
         if name in ("deploy", "upgrade"):
             action.add_argument("--wheelhouse", metavar="DIR", help=_("take the wheels from here instead of PyPI"))

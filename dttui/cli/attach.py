@@ -38,6 +38,9 @@ async def attach(options: Namespace) -> int:
     earlier = list(in_order(follower.catch_up()))
     if options.output != "jsonl":
         earlier = recent([event for event in earlier if event.kind is not EventKind.METRIC])
+    options.unfinished = _("The job goes on: `dttui attach {id}` follows it, `dttui stop {id}` ends it.").format(
+        id=directory.job_id
+    )
     printer.note(_("job {id}: {state}").format(id=directory.job_id, state=state_name(follower.view.state)))
     known = {name: node.logged_ranks for name, node in follower.view.nodes.items()}
     check_ranks(options.logs, known, directory.job_id)

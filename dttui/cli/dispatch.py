@@ -14,6 +14,7 @@ from importlib import import_module
 
 from dttui.cli.arguments import COMMANDS, LAUNCHING, parse_arguments, refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
+from dttui.cli.limit import TimeLimit
 from dttui.errors import CancelledError, DttuiError, ExitCode, is_short_of_threads
 from dttui.garbage import collected_rarely
 from dttui.i18n import _, set_language
@@ -90,14 +91,15 @@ def _command(verb: str) -> Callable[[Namespace], int]:
 
     def run(options: Namespace) -> int:
         hang_up_with_terminal()
-        result = command(options)
-        if isinstance(result, int):
-            return result
-        from dttui.cli.interrupting import (
-            run_interruptibly,  # With asyncio, which who only looks at jobs need not load.
-        )
+        with TimeLimit(options) as limit:
+            result = command(options)
+            if isinstance(result, int):
+                return result
+            from dttui.cli.interrupting import (
+                run_interruptibly,  # With asyncio, which who only looks at jobs need not load.
+            )
 
-        return run_interruptibly(result)
+            return run_interruptibly(limit.around(result))
 
     return run
 

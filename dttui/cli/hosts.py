@@ -87,16 +87,18 @@ async def _trust(options: Namespace) -> int:
     async with App() as app:
         for environment in environments:
             try:
-                taken = await app.trust(environment, TerminalPrompter(), options.fingerprint)
+                taken = await app.trust(environment, TerminalPrompter(), options.fingerprint, dry_run=options.dry_run)
             except HostError as error:
                 worst = ExitCode.UNREACHABLE
                 rows.append(_error_row(environment.name, error))
                 if options.output == "human":
                     _print_error(error)
             else:
-                rows.append({"host": environment.name, "fingerprint": taken})
+                dry = {"dry_run": True} if options.dry_run else {}
+                rows.append({"host": environment.name, "fingerprint": taken, **dry})
+                told = _("{host}: would trust {fingerprint}") if dry else _("{host}: trusts {fingerprint}")
                 if options.output == "human":
-                    print(_("{host}: trusts {fingerprint}").format(host=environment.name, fingerprint=taken))
+                    print(told.format(host=environment.name, fingerprint=taken))
     if options.output != "human":
         print_rows(rows, options.output)
     return worst
@@ -115,11 +117,15 @@ def _import(options: Namespace) -> int:
     path = inventory_path(options)
     before = inventories.load_inventory(path) if path.exists() else inventories.Inventory()
     new = [item for item in chosen if before.find(item.name) is None]
-    inventories.add_environments(path, new)
+    if not options.dry_run:
+        inventories.add_environments(path, new)
     if options.output != "human":
-        print_document({"added": [item.name for item in new], "inventory": str(path)}, options.output)
+        dry = {"dry_run": True} if options.dry_run else {}
+        print_document({"added": [item.name for item in new], "inventory": str(path), **dry}, options.output)
     else:
         told = ngettext("{count} host added to {path}", "{count} hosts added to {path}", len(new))
+        if options.dry_run:
+            told = ngettext("would add {count} host to {path}", "would add {count} hosts to {path}", len(new))
         names = ", ".join(item.name for item in new)
         print(one_line(told.format(count=len(new), path=path) + (f": {names}" if names else "")))
         skipped = [item.name for item in found if not options.name and inventories.is_forge(item)]

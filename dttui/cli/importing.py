@@ -42,14 +42,16 @@ def import_job(options: Namespace) -> int:
     target = Path(options.into) if options.into else None
     job = imported.job if target is None else _moved(imported.job, target.absolute().parent)
     text = _with_comments(dump_job(job), imported, names)
-    if target is not None:
+    if target is not None and not options.dry_run:
         _write(target, text)
     if options.output != "human":
         notes = [note.model_dump(mode="json") for note in imported.notes]
         file = str(target) if target is not None else None
         document = {"job": job.model_dump(mode="json", exclude_unset=True), "notes": notes, "yaml": text, "file": file}
         print_document(document, options.output)
-    elif target is None:
+    elif target is None or options.dry_run:
+        if target is not None:
+            sys.stderr.write(printable(_("would write {path}").format(path=target)) + "\n")
         print(text, end="")
     else:
         print_findings(grouped(imported.notes), sys.stderr)

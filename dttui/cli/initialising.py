@@ -43,6 +43,9 @@ async def init(options: Namespace) -> int:
     files = template.files_for(job)
     app = App()
     replaced = app.replaced_files(target, files)
+    if options.dry_run:
+        _tell(options, template, target, [file.path for file in files], plan(job, inventory))
+        return ExitCode.OK
     if replaced and not options.yes and not await TerminalPrompter().confirm(replacing(target, replaced)):
         raise CancelledError(_("nothing was written"))
     try:
@@ -76,9 +79,14 @@ def _tell(options: Namespace, template: Template, target: Path, files: list[str]
     if options.output != "human":
         findings = [finding.model_dump(mode="json") for finding in made.findings]
         document = {"directory": str(target), "template": template.name, "framework": template.framework}
-        print_document({**document, "files": files, "findings": findings}, options.output)
+        dry = {"dry_run": True} if options.dry_run else {}
+        print_document({**document, "files": files, "findings": findings, **dry}, options.output)
         return
     print_findings(made.errors, sys.stderr)
+    if options.dry_run:
+        for file in files:
+            print(clean(_("would write {path}").format(path=target / file)))
+        return
     framework = get_framework(template.framework)
     nodes = ngettext("{count} node", "{count} nodes", len(made.nodes)).format(count=len(made.nodes))
     ranks = ngettext("{count} rank", "{count} ranks", made.world_size).format(count=made.world_size)

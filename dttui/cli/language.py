@@ -22,11 +22,12 @@ def show_schema(options: Namespace) -> int:
 
 def format_files(options: Namespace) -> int:
     """Bring job files into their canonical form, or only say which are in another; those with mistakes stay."""
+    only_looks = options.check or options.dry_run
     changed: dict[str, bool] = {}
     problems: list[Problem] = []
     for file in options.file:
         try:
-            changed[file] = format_file(Path(file), write=not options.check)
+            changed[file] = format_file(Path(file), write=not only_looks)
         except DocumentError as error:
             problems += error.problems
     if problems and options.output != "human":
@@ -34,7 +35,7 @@ def format_files(options: Namespace) -> int:
     if options.output != "human":
         print_rows([{"file": file, "changed": is_changed} for file, is_changed in changed.items()], options.output)
     else:
-        told = _("{file}: would be changed") if options.check else _("{file}: changed")
+        told = _("{file}: would be changed") if only_looks else _("{file}: changed")
         for file in (file for file, is_changed in changed.items() if is_changed):
             print(one_line(told.format(file=file)))
     if problems:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from dtagent.protocol.events import EventKind
 
 from dttui.app import App
 from dttui.cli.preflight_text import board_lines, result_lines
-from dttui.cli.printing import can_rewrite, print_document
+from dttui.cli.printing import can_rewrite, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, read_inventory, read_submission
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
-from dttui.jobs import Board, Cell, Check, cells_to_data, check_ignored
+from dttui.jobs import Board, Cell, Check, cells_to_data, check_ignored, check_name
 from dttui.planning import Submission
 from dttui.spec import Cluster, DocumentError, Job, Node, Run, as_problem
 from dttui.spec.entry_points import COMMAND
@@ -35,6 +35,10 @@ async def preflight(options: Namespace) -> int:
     plan = app.plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, options.file or "") for finding in plan.errors)
+    if options.dry_run:
+        _print_dry([node.name for node in plan.nodes], options)
+        return ExitCode.OK
+    options.unfinished = _("Nothing was started or changed. Those that had answered by then are shown.")
     painter = _Painter(options)
     began = time.monotonic()
     try:
@@ -46,12 +50,29 @@ async def preflight(options: Namespace) -> int:
             begin=painter.begin,
             on_change=painter.changed,
         )
+    except asyncio.CancelledError:
+        painter.clear()
+        if painter.board is not None and options.until is not None and options.output == "human":
+            for line in board_lines(painter.board):
+                print(line)
+        raise
     finally:
         await app.close()
         painter.clear()
     code = ExitCode.UNREACHABLE if board.unreachable else ExitCode.PREFLIGHT if board.errors else ExitCode.OK
     _print(board, time.monotonic() - began, code, options)
     return code
+
+
+def _print_dry(names: Sequence[str], options: Namespace) -> None:
+    """Say which hosts would be asked for what."""
+    if options.output != "human":
+        checks = [check.value for check in Check]
+        print_document({"dry_run": True, "nodes": list(names), "checks": checks}, options.output)
+        return
+    for name in names:
+        print(one_line(_("would check {host}: {checks}").format(host=name, checks=", ".join(map(check_name, Check)))))
+    print(_("Nothing was done: this is what would be."))
 
 
 def _submission(options: Namespace) -> Submission:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from argparse import Namespace
@@ -33,16 +34,22 @@ async def remove_jobs(options: Namespace) -> int:
         found = removal.choose_finished(before=moment, keep=options.keep or 0)
     else:
         found = removal.choose(options.job, force=options.force)
+    if options.dry_run:
+        _show(found)
+        _print_dry(found, options.output)
+        return ExitCode.OK
     if found:
         _show(found)
         if not options.yes and not await TerminalPrompter().confirm(_question(found)):
             raise CancelledError(_("nothing was removed"))
     app = App()
     removed: list[removal.RemovableJob] = []
+    options.unfinished = _("The jobs that were not removed yet are there as before. Run the same command again.")
     try:
         for item in found:
             app.remove(item)
             removed.append(item)
+            await asyncio.sleep(0)  # Here it may be broken off: between two jobs, and not in one.
     finally:
         _print(removed, options.output)
     return ExitCode.OK
@@ -69,6 +76,17 @@ def _question(found: Sequence[removal.RemovableJob]) -> str:
         len(found),
     ).format(count=len(found), size=size)
     return question + "\n" + _("What is on the hosts stays there, checkpoints too.")
+
+
+def _print_dry(found: Sequence[removal.RemovableJob], output: str) -> None:
+    if output != "human":
+        rows = [{"job_id": item.job.job_id, "frees_bytes": item.size_bytes, "dry_run": True} for item in found]
+        print_rows(rows, output)
+        return
+    size = size_text(sum(item.size_bytes for item in found))
+    told = ngettext("would remove {count} job and free {size}", "would remove {count} jobs and free {size}", len(found))
+    print(told.format(count=len(found), size=size))
+    print(_("Nothing was done: this is what would be."))
 
 
 def _print(removed: Sequence[removal.RemovableJob], output: str) -> None:

@@ -30,6 +30,9 @@ async def render(options: Namespace) -> int:
     if found.plan.errors:
         _tell(options, found.plan, [], [])
         return ExitCode.USAGE
+    if options.dry_run:
+        _tell(options, found.plan, [file.path for file in found.files], [])
+        return ExitCode.OK
     if found.is_taken:
         question = clean(_("{path} is not empty; what it holds stays.").format(path=target))
         question = replacing(target, found.replaced) if found.replaced else question
@@ -43,7 +46,8 @@ async def render(options: Namespace) -> int:
 def _tell(options: Namespace, plan: Plan, files: Sequence[str], foreign: Sequence[str]) -> None:
     if options.output != "human":
         findings = [finding.model_dump(mode="json") for finding in plan.findings]
-        document = {"directory": options.into, "target": options.target, "files": files}
+        dry = {"dry_run": True} if options.dry_run else {}
+        document = {"directory": options.into, "target": options.target, "files": files, **dry}
         print_document({**document, "left_alone": foreign, "findings": findings}, options.output)
         return
     print_findings(plan.findings, sys.stderr)
@@ -51,7 +55,10 @@ def _tell(options: Namespace, plan: Plan, files: Sequence[str], foreign: Sequenc
         told = _("⚠ also in {path}, and none of what was written now: {names}")
         names = listed(foreign, MAX_NAMES)
         sys.stderr.write(clean(told.format(path=options.into, names=names)) + "\n")
-    if files:
+    if options.dry_run:
+        for file in files:
+            print(clean(_("would write {path}").format(path=Path(options.into) / file)))
+    elif files:
         told = ngettext(
             "wrote {count} file to {path}; {readme} says how to start it",
             "wrote {count} files to {path}; {readme} says how to start it",

@@ -47,6 +47,7 @@ def launch(
     Raises:
         DocumentError: the plan has errors.
     """
+    options.unfinished = _("There was no job yet: nothing was started. Run the same command again.")
     plan = App().plan(submission)
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
@@ -63,6 +64,9 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
     found = App().submit(submission, plan, starts_another=starts_another, spare=options.spare)
     directory = found.directory
     options.interrupted = _("interrupted; `dttui status {id}` tells what became of the job").format(id=directory.job_id)
+    options.unfinished = _("The job goes on: `dttui attach {id}` follows it, `dttui stop {id}` ends it.").format(
+        id=directory.job_id
+    )
     printer.note(_("job {id}").format(id=directory.job_id))
     if found.earlier is not None:
         _tell_earlier(printer, *found.earlier)

@@ -9,7 +9,7 @@ from dtagent.protocol.events import EventKind, NodeStanding
 from dttui import jobs
 from dttui.app import App
 from dttui.cli.following import show_to_the_end
-from dttui.cli.printing import Printer
+from dttui.cli.printing import Printer, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.errors import ExitCode
 from dttui.i18n import _
@@ -28,6 +28,9 @@ async def stop(options: Namespace) -> int:
     follower = JobFollower(directory, reads_samples=False)
     follower.catch_up()
     printer = Printer(options.output)
+    if options.dry_run:
+        _tell_dry(follower, options)
+        return ExitCode.OK
     if follower.is_over:
         printer.note(
             _("job {id} is over already: {state}").format(id=directory.job_id, state=state_name(follower.view.state))
@@ -40,16 +43,46 @@ async def stop(options: Namespace) -> int:
         options.interrupted = _("interrupted; whether it is stopped tells `dttui status {id}`").format(
             id=directory.job_id
         )
-        await _stop_to_the_end(follower, printer, force=options.force)
+        options.unfinished = _("The job may not have been asked yet. Run the same command again.")
+        await _stop_to_the_end(follower, printer, options)
     printer.summary(follower.view, directory)
     return _tell_unstopped(follower.view, printer)
 
 
-async def _stop_to_the_end(follower: JobFollower, printer: Printer, *, force: bool) -> None:
+def _tell_dry(follower: JobFollower, options: Namespace) -> None:
+    """Say whom the job would be stopped by, and where."""
+    view = follower.view
+    lost = lost_nodes(view.events)
+    hosts = lost if follower.is_over else list(view.nodes)
+    if options.output != "human":
+        row = {"job_id": view.job_id, "state": view.state.value, "hosts": list(hosts), "force": options.force}
+        print_document({"dry_run": True, **row}, options.output)
+        return
+    named = listed(list(hosts), MAX_NAMES)
+    if follower.is_over and not lost:
+        told = _("job {id} is over already: {state}").format(id=view.job_id, state=state_name(view.state))
+    elif follower.is_over:
+        told = _("would look at {hosts} again, where something of {id} may still run").format(
+            hosts=named, id=view.job_id
+        )
+    elif options.force:
+        told = _("would kill what runs of {id} on {hosts} at once").format(hosts=named, id=view.job_id)
+    else:
+        told = _("would stop {id} on {hosts}: gracefully first, and kill what is left").format(
+            hosts=named, id=view.job_id
+        )
+    print(one_line(told))
+    print(_("Nothing was done: this is what would be."))
+
+
+async def _stop_to_the_end(follower: JobFollower, printer: Printer, options: Namespace) -> None:
     """Have the job stopped, its lost hosts looked at again, and show that."""
     for _attempt in range(LOOKS):
         told = len(follower.view.events)
-        await App().stop(follower.directory, force=force, prompter=TerminalPrompter())
+        await App().stop(follower.directory, force=options.force, prompter=TerminalPrompter())
+        options.unfinished = _("It was asked to stop, and does: `dttui status {id}` tells when it has ended.").format(
+            id=follower.directory.job_id
+        )
         await show_to_the_end(follower, printer)
         # A controller that was about to go took the request, and has not looked.
         if len(follower.view.events) > told or not lost_nodes(follower.view.events):

@@ -14,7 +14,6 @@ from tests.integration.headless import dttui
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 
-pytestmark = pytest.mark.xdist_group("lab")
 LATE_S = 60.0
 
 

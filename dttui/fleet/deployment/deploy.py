@@ -119,6 +119,7 @@ async def deploy(
     room_bytes: int = ROOM_BYTES,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
+    dry_run: bool = False,
     deadline: Deadline | None = None,
 ) -> Deployment:
     """Install the agent on one host, or find that it is there and works.
@@ -130,6 +131,7 @@ async def deploy(
         room_bytes: what must be free in the file system of the agent's root.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace a newer version too.
+        dry_run: install nothing, and return what that would have come to.
         deadline: stands still while the wheels are fetched.
 
     Raises:
@@ -159,6 +161,12 @@ async def deploy(
             raise RefusedError(name, message, _("Upgrade dttui on this login node, or insist with --yes."))
         _refuse_unsuitable(name, host)
         _refuse_without_room(name, host, room_bytes)
+        before = host.version or (dtagent.__version__ if host.current == digest else None)
+        replaced = host.current if host.current != digest else None
+        if dry_run:
+            directory, seconds = f"{host.root}/agents/{digest}", time.monotonic() - started
+            version = dtagent.__version__
+            return Deployment(name, True, version, digest, host.python, directory, seconds, 0, replaced, before)
         if host.current == digest:
             reason = (clean(host.broken).strip().splitlines() or [""])[-1]
             on_progress(_("repairing the agent: {reason}").format(reason=reason))
@@ -180,8 +188,8 @@ async def deploy(
         directory=installed.directory,
         seconds=time.monotonic() - started,
         bytes_sent=sent + answer.sent_bytes,
-        replaced=host.current if host.current != digest else None,
-        version_before=host.version or (installed.version if host.current == digest else None),
+        replaced=replaced,
+        version_before=before,
     )
 
 
@@ -194,6 +202,7 @@ async def deploy_all(
     on_progress: Callable[[str, str], None] = lambda host, message: None,
     only_upgrade: bool = False,
     allow_downgrade: bool = True,
+    dry_run: bool = False,
     deadline_s: float = DEADLINE_S,
     concurrency: int = CONCURRENCY,
 ) -> list[Deployment | HostError]:
@@ -207,6 +216,7 @@ async def deploy_all(
         on_progress: told a host's name and what is being done there.
         only_upgrade: change nothing where there is no agent.
         allow_downgrade: replace newer versions too.
+        dry_run: install nothing; see `deploy`.
         deadline_s: for each host; see `on_each`.
         concurrency: how many hosts at a time.
     """
@@ -218,9 +228,10 @@ async def deploy_all(
             on_progress=visit.say,
             only_upgrade=only_upgrade,
             allow_downgrade=allow_downgrade,
+            dry_run=dry_run,
             deadline=visit.deadline,
         )
-        return await _take_over(visit, done) if done.changed else done
+        return await _take_over(visit, done) if done.changed and not dry_run else done
 
     return await on_each(
         environments, transport, prompter, act,

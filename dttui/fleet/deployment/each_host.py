@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError
+from dttui.errors import AgentError, DttuiError, HostError, HostUnreachableError, OutOfTimeError
 from dttui.fleet.waiting import Asking, OnWait, saying
 from dttui.i18n import _
 from dttui.inventory.models import Environment
+from dttui.time_limits import left_for_work_s
 from dttui.transport.base import CONNECT_TIMEOUT_S, Connection, Prompter, Transport
 from dttui.transport.deadline import Deadline
 from dttui.transport.turns import Turns
@@ -41,6 +42,17 @@ class Visit:
     def host(self) -> str:
         """Name of the environment."""
         return self.connection.environment.name
+
+
+def _late(name: str) -> OutOfTimeError:
+    message = _("{host}: broken off, since the time for all hosts was up").format(host=name)
+    return OutOfTimeError(name, message, _("Run the same command again: it goes on where this one ended."))
+
+
+def _or_raise(item: Result | HostError | BaseException) -> Result | HostError:
+    if isinstance(item, BaseException) and not isinstance(item, HostError):
+        raise item
+    return item
 
 
 class _Due:
@@ -124,9 +136,18 @@ async def on_each(
             due.end(name)
 
     tasks = [asyncio.create_task(one(environment)) for environment in environments]
+    left_s = left_for_work_s()
     try:
         async with saying(on_wait, asking, lambda: (due.names, due.left_s() + asking.took_s)):
-            return list(await asyncio.gather(*tasks))
+            if left_s is not None and tasks:
+                _done, late = await asyncio.wait(tasks, timeout=left_s)
+                for task in late:
+                    task.cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=left_s is not None)
+            return [
+                _late(environment.name) if isinstance(item, asyncio.CancelledError) else _or_raise(item)
+                for environment, item in zip(environments, found, strict=True)
+            ]
     finally:
         for task in tasks:
             task.cancel()

@@ -62,6 +62,7 @@ async def remove_all(
     force: bool = False,
     jobs: bool = False,
     checkpoints: bool = False,
+    dry_run: bool = False,
     on_progress: Callable[[str, str], None] = lambda host, message: None,
 ) -> list[AgentRemoval | HostError]:
     """Remove the agent from hosts, many at a time; return what became of each, in their order.
@@ -75,15 +76,20 @@ async def remove_all(
         force: stop the jobs that run there first.
         jobs: remove what jobs left too: logs, work directories, records.
         checkpoints: with `jobs`, also the checkpoints below them.
+        dry_run: stop and remove nothing, and return what that would have come to.
         on_progress: told a host's name and what is being done there.
     """
 
     async def act(visit: Visit) -> AgentRemoval:
-        busy = [item for item in (await inspect(visit)).attempts if item.is_busy]
+        seen = await inspect(visit)
+        busy = [item for item in seen.attempts if item.is_busy]
         names = tuple(sorted({clean(item.job) for item in busy}))
         if busy and not force:
             message = _("{host}: jobs run there: {jobs}").format(host=visit.host, jobs=", ".join(names))
             raise RefusedError(visit.host, message, _("Stop them first, or let --force stop them."))
+        if dry_run:
+            has_agent = seen.probe.current is not None or seen.daemon is not None
+            return AgentRemoval(visit.host, has_agent, names, len(seen.attempts) if jobs else 0, ())
         if busy:
             visit.say(_("stopping {jobs}").format(jobs=", ".join(names)))
             await _stop(visit, busy)
