@@ -7,7 +7,6 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +21,8 @@ from dttui.cli.printing import Printer
 from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
 from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.conclusion import Conclusion, Watched
+from dttui.engine.failures import FoundFailure
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.watch import GangWatch
 from dttui.errors import ExitCode
@@ -65,7 +66,7 @@ class Recorded:
             self.directory.logs(0, node.name).mkdir(parents=True)
             node.status = NodeStatus(key, rank, NodeState.RUNNING, ranks_started=[rank])
         self.watch = GangWatch(self.directory, self.attempt, self.nodes, asyncio.Event(), ())
-        self.watch._plan = self.plan
+        self.watched = Watched(self.nodes)
 
     def ends(self, rank: int, at: float = 100.0, *lines: str, reason: str = "a process failed", **how: Any) -> None:
         """Let a rank end so; `at` is by its own host's clock."""
@@ -102,9 +103,13 @@ class Recorded:
         """Find out how it ended, and tell it as the controller does."""
         self.watch.report()
         self.attempt.flush()
-        outcome = self.watch._conclude()
+        outcome = Conclusion(self.directory, self.attempt, self.watched, self.plan, (), self.tell).outcome()
         if not outcome.succeeded:
             self.tell_end(outcome)
+
+    def tell(self, failure: FoundFailure) -> None:
+        fields = {"node": failure.node, "rank": failure.rank, "data": failure.data}
+        self.attempt.add(EventKind.RANK_FAILED, failure.message, **fields)
 
     def tell_end(self, outcome: AttemptOutcome) -> None:
         data = {"state": outcome.state.value, "exit_code": outcome.exit_code}
@@ -142,7 +147,8 @@ def lost_node(job: Recorded) -> None:
 def never_started(job: Recorded) -> None:
     missing = {"b": {"has_come": False, "said": ""}}
     job.attempt.progress(msg("waiting for {hosts}", hosts="b"), missing=missing, waited_s=60.0, port=29500)
-    job.watch._late = msg("{hosts} did not join within {seconds} s", hosts="b", seconds=60)
+    late = msg("{hosts} did not join within {seconds} s", hosts="b", seconds=60)
+    job.watched = replace(job.watched, late=late, late_cause="rendezvous-timeout")
     job.stopped(0)
     job.stopped(1)
 
@@ -156,7 +162,7 @@ def never_started_and_others_waited(job: Recorded) -> None:
 def launcher_gave_up(job: Recorded) -> None:
     """Before the job's own patience was at its end."""
     never_started(job)
-    job.watch._late = None
+    job.watched = Watched(job.nodes)
     gave_up = "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"
     job.ends(0, 100.0, "Traceback (most recent call last):", gave_up, error=gave_up)
 
@@ -168,8 +174,7 @@ def agent_gone(job: Recorded) -> None:
 
 
 def elastic_survived_one(job: Recorded) -> None:
-    members: Any = SimpleNamespace(has_succeeded=False, survived={"b"}, out={"b": ""}, end=msg("too few are left"))
-    job.watch._membership = members
+    job.watched = Watched(job.nodes, survived={"b"}, over=msg("too few are left"))
     job.ends(1, 50.0, error="ValueError: the one it went on without")
     job.ends(0, 100.0, error="KeyError: 'loss'")
 
@@ -180,20 +185,20 @@ def launch_failed(job: Recorded) -> None:
 
 
 def stopped_on_request(job: Recorded) -> None:
-    job.watch._cancelled = True
+    job.watched = Watched(job.nodes, is_cancelled=True)
     job.ends(0, 100.0, reason="stopped", exit_code=1)
     job.stopped(1)
 
 
 def stopped_with_a_host_lost(job: Recorded) -> None:
     """The script of the other rank ends with 1 when it is asked to end."""
-    job.watch._cancelled = True
+    job.watched = Watched(job.nodes, is_cancelled=True)
     job.ends(0, 100.0, reason="stopped", exit_code=1)
     job.given_up(1)
 
 
 def stopped_and_stuck(job: Recorded) -> None:
-    job.watch._cancelled = True
+    job.watched = Watched(job.nodes, is_cancelled=True)
     job.ends(0, 100.0, reason="stopped", exit_code=1)
     node = job.nodes[1]
     assert node.status is not None
@@ -203,7 +208,7 @@ def stopped_and_stuck(job: Recorded) -> None:
 
 def failed_and_another_is_stuck(job: Recorded) -> None:
     stopped_and_stuck(job)
-    job.watch._cancelled = False
+    job.watched = Watched(job.nodes)
     job.ends(0, 100.0, error="ValueError: bad batch")
 
 

@@ -18,8 +18,7 @@ from dttui.errors import AgentError, BrokenProtocolError, HostUnreachableError
 from dttui.inventory.models import Environment
 from dttui.rpc.client import AgentClient
 from dttui.transport.questions import Nobody
-from tests.fake_transport import FakeHost, FakeProcess, FakeTransport
-from tests.waiting import until
+from tests.fake_transport import FakeConnection, FakeHost, FakeProcess, FakeStream, FakeTransport
 
 ENVIRONMENT = Environment(name="gpu1", host="gpu1")
 HELLO = {"version": 1, "agent_version": "9", "hostname": "h", "pid": 1, "boot_id": "b", "time": 1000.0}
@@ -47,6 +46,13 @@ def agent(answer: Answer, before: bytes = b"") -> Callable[[FakeProcess], Awaita
 
 async def connect(handler: Callable[[FakeProcess], Awaitable[int]]) -> AgentClient:
     return await AgentClient.connect(ENVIRONMENT, FakeTransport({"gpu1": FakeHost(handler)}), Nobody(), 5.0)
+
+
+def stream_of(client: AgentClient) -> FakeStream:
+    """Return the link below a client."""
+    assert isinstance(client.connection, FakeConnection)
+    (stream,) = client.connection.streams
+    return stream
 
 
 async def test_what_a_login_shell_prints_first_is_discarded() -> None:
@@ -240,7 +246,7 @@ async def test_nothing_follows_a_request_that_was_cancelled_half_way() -> None:
         sending.set()
         await never.wait()
 
-    client._stream.write = halfway  # type: ignore[method-assign]  # a pipe that fills at byte 20
+    stream_of(client).write = halfway  # type: ignore[method-assign]  # a pipe that fills at byte 20
     push = asyncio.create_task(client.call("push", None, dict, 5.0))
     waiting = asyncio.create_task(client.call("telemetry", None, dict, 5.0))
     await sending.wait()
@@ -256,14 +262,14 @@ async def test_nothing_follows_a_request_that_was_cancelled_half_way() -> None:
 
 async def test_a_request_that_is_cancelled_before_its_turn_costs_no_link() -> None:
     client = await connect(agent(lambda _: {}))
-    write, turn, sending = client._stream.write, asyncio.Event(), asyncio.Event()
+    write, turn, sending = stream_of(client).write, asyncio.Event(), asyncio.Event()
 
     async def slow(data: bytes) -> None:
         sending.set()
         await turn.wait()
         await write(data)
 
-    client._stream.write = slow  # type: ignore[method-assign]  # a link on which a push takes its time
+    stream_of(client).write = slow  # type: ignore[method-assign]  # a link on which a push takes its time
     push = asyncio.create_task(client.call("push", None, dict, 5.0))
     await sending.wait()
     behind = asyncio.create_task(client.call("telemetry", None, dict, 5.0))
@@ -293,10 +299,10 @@ async def test_a_link_that_dies_in_a_write_is_told_once_and_by_the_call_alone() 
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
 
     async def dies(data: bytes) -> None:
-        client._lose("the link died")
+        await stream_of(client).close()
         raise HostUnreachableError("gpu1", "the link died")
 
-    client._stream.write = dies  # type: ignore[method-assign]  # the moment in question takes a race otherwise
+    stream_of(client).write = dies  # type: ignore[method-assign]  # the moment in question takes a race otherwise
     with pytest.raises(HostUnreachableError, match="the link died"):
         await client.call("ping", None, dict, 5.0)
     gc.collect()
@@ -304,16 +310,31 @@ async def test_a_link_that_dies_in_a_write_is_told_once_and_by_the_call_alone() 
     await client.close()
 
 
-async def test_a_call_that_is_cancelled_as_its_answer_comes_does_not_go_on() -> None:
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_call_that_is_cancelled_as_its_answer_comes_does_not_go_on(turns: int) -> None:
     """Else who follows a node for ever, answer by answer, goes on after he was told to end."""
-    client = await connect(agent(lambda _: b""))
+    loop = asyncio.get_running_loop()
+    client = await connect(agent(lambda _: {}))
+    read, was_taken = stream_of(client).read, []
+
+    def cancel(left: int) -> None:
+        """As many turns of the loop after the answer has come."""
+        if left:
+            loop.call_soon(cancel, left - 1)
+        else:
+            was_taken.append(call.cancel())
+
+    async def answered() -> bytes:
+        data = await read()
+        cancel(turns)
+        return data
+
+    stream_of(client).read = answered  # type: ignore[method-assign]  # the moment in question takes a race otherwise
+    await client.call("ping", None, dict)  # It was waiting in the other.
     call = asyncio.create_task(client.call("telemetry", None, dict))
-    await until(lambda: client._answers._waiting, "the call is under way")
-    (answer,) = client._answers._waiting.values()
-    answer.set_result(({"result": {}}, 13))
-    asyncio.get_running_loop().call_soon(call.cancel)
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    await asyncio.wait({call})
+    assert call.cancelled() == was_taken[0]
+    assert turns or call.cancelled()
     await client.close()
 
 
