@@ -1,10 +1,11 @@
-"""`again`: a job once more, as it was or with other values. It is another job, with a directory of its own."""
+"""`again` and `restart`: a job once more, from its beginning or from where it had come. It is another job each time."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
 from collections.abc import Coroutine
+from dataclasses import replace
 
 from dttui import jobs
 from dttui.app import App
@@ -24,7 +25,29 @@ MAX_NAMES = 5
 def again(options: Namespace) -> int | Coroutine[object, object, int]:
     """Run a job once more; on the hosts as they were known then, where no inventory is named."""
     directory = jobs.find(options.job)
-    submission = _read(directory, options)
+    return _launched(directory, _read(directory, options), options)
+
+
+def restart(options: Namespace) -> int | Coroutine[object, object, int]:
+    """Do the same, and let it go on from the newest checkpoint that the hosts have.
+
+    Raises:
+        UsageError: the job is not over.
+    """
+    directory = jobs.find(options.job)
+    if not directory.is_over():
+        raise UsageError(
+            _("{id} is not over").format(id=directory.job_id),
+            _("Stop it first: dttui stop {id}").format(id=directory.job_id),
+        )
+    told = _("goes on from the newest complete checkpoint of {id}: its hosts are asked before the start")
+    sys.stderr.write(one_line(told.format(id=directory.job_id)) + "\n")
+    return _launched(directory, replace(_read(directory, options), continues=directory.job_id), options)
+
+
+def _launched(
+    directory: JobDirectory, submission: Submission, options: Namespace
+) -> int | Coroutine[object, object, int]:
     _tell_changed(directory, submission)
     if options.dry_run:
         return print_plan(submission, options)

@@ -28,6 +28,7 @@ MOST_DIGITS = 18
 COMMANDS = {
     "apply": ("run", "apply"),
     "again": ("again", "again"),
+    "restart": ("again", "restart"),
     "stop": ("stopping", "stop"),
     "attach": ("attach", "attach"),
     "preflight": ("preflight", "preflight"),
@@ -52,7 +53,7 @@ COMMANDS = {
     "recommend": ("estimating", "show_recommendation"),
 }
 """Verb → module of this package, and the function in it."""
-LAUNCHING = ("apply", "again")
+LAUNCHING = ("apply", "again", "restart")
 """Verbs that start a job."""
 DRY = (*LAUNCHING, "stop", "remove", "preflight", "agents", "envs", "render", "init", "fmt", "import")
 """Verbs that do something, and say with `--dry-run` what that would be."""
@@ -123,17 +124,17 @@ def make_parser() -> ArgumentParser:
     apply.add_argument("--new", action="store_true", default=SUPPRESS, help=new_help)
     _add_ignore(apply)
     _add_rank_logs(apply)
-    again = verbs.add_parser(
-        "again",
-        parents=[common, acting],
-        help=_("run a job once more, as it was or with other values; it is another job"),
-    )
-    _add_job(again)
-    set_help = _("with this value of the job file: run.env.LR=0.1; may be given several times")
-    again.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help=set_help)
-    again.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
-    _add_ignore(again)
-    _add_rank_logs(again)
+    for verb, told in (
+        ("again", _("run a job once more, as it was or with other values; it is another job")),
+        ("restart", _("let a job that is over go on from its newest checkpoint; it is another job")),
+    ):
+        again = verbs.add_parser(verb, parents=[common, acting], help=told)
+        _add_job(again)
+        set_help = _("with this value of the job file: run.env.LR=0.1; may be given several times")
+        again.add_argument("--set", dest="settings", metavar="KEY=VALUE", action="append", default=[], help=set_help)
+        again.add_argument("--detach", action="store_true", default=SUPPRESS, help=detach_help)
+        _add_ignore(again)
+        _add_rank_logs(again)
     preflight = verbs.add_parser(
         "preflight",
         parents=[common, acting],
@@ -305,10 +306,11 @@ def refuse_conflicts(options: Namespace) -> None:
     launches = options.apply is not None or options.verb in LAUNCHING
     if options.detach and not launches:
         raise UsageError(
-            _("{option} goes with apply and again").format(option="--detach"), "dttui --apply JOB.YAML --detach"
+            _("{option} goes with apply, again and restart").format(option="--detach"),
+            "dttui --apply JOB.YAML --detach",
         )
     _refuse_idle(options, launches=launches)
-    if options.new and (not launches or options.verb == "again"):
+    if options.new and (not launches or options.verb in ("again", "restart")):
         raise UsageError(_("{option} goes with --apply alone").format(option="--new"), "dttui --apply JOB.YAML --new")
     if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:
         raise UsageError(
@@ -317,7 +319,7 @@ def refuse_conflicts(options: Namespace) -> None:
         )
     if options.ignore and not launches and options.verb != "preflight":
         raise UsageError(
-            _("{option} goes with apply, again and preflight").format(option="--ignore"),
+            _("{option} goes with apply, again, restart and preflight").format(option="--ignore"),
             "dttui --apply JOB.YAML --ignore CODE",
         )
     _refuse_rank_logs(options)
@@ -351,7 +353,8 @@ def _refuse_rank_logs(options: Namespace) -> None:
     if (options.logs is not None and not follows) or (options.raw and not (follows or options.verb == "logs")):
         given = "--raw" if options.logs is None else "--logs"
         raise UsageError(
-            _("{option} goes with apply, again and attach").format(option=given), "dttui --apply JOB.YAML --logs all"
+            _("{option} goes with apply, again, restart and attach").format(option=given),
+            "dttui --apply JOB.YAML --logs all",
         )
     if options.raw and follows and not options.logs and (options.logs is not None or options.output != "human"):
         raise UsageError(

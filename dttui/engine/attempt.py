@@ -36,6 +36,7 @@ from dttui.errors import (
     HostError,
     HostUnreachableError,
     LaunchError,
+    PreflightError,
 )
 from dttui.files import write_atomic
 from dttui.i18n import N_, _, msg, nmsg
@@ -143,7 +144,8 @@ class Attempt:
 
     async def _watch(self, bound: BoundPlan) -> AttemptOutcome:
         """Follow the nodes to their end, and have checkpoints copied meanwhile."""
-        replicator = Replicator(self._job.directory.job_id, self._events, self.nodes, bound)
+        job = self._job
+        replicator = Replicator(job.directory.job_id, self._events, self.nodes, bound, job.earlier)
         copying = asyncio.create_task(replicator.run())
         try:
             outcome = await self.watch.run(bound)
@@ -195,9 +197,9 @@ class Attempt:
         count = len(self.nodes)
         self._events.enter(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", count))
         tried_port = await self.unless_stopped(self._preflight())
+        resume = await self.unless_stopped(self._resume()) if self._recovered.attempt else None
         self._stage = Stage.LAUNCH
         self._events.enter(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", count))
-        resume = await self.unless_stopped(self._resume()) if self._recovered.attempt else None
         start = self._start(self.plan, tried_port, resume)
         try:
             return await start.run(self.unless_stopped)
@@ -234,8 +236,18 @@ class Attempt:
         return recovered.bound
 
     async def _resume(self) -> Resume | None:
-        """Return what it goes on from: what those before it have written."""
-        return await find_resume(self._job.directory, self._events, self.nodes, self.plan.resumption)
+        """Return what it goes on from: what those before it have written.
+
+        Raises:
+            PreflightError: the job is there to go on from another, and there is nothing of that to go on from.
+        """
+        job, attempt = self._job, self._recovered.attempt
+        found = await find_resume(job.directory, self._events, self.nodes, self.plan.resumption, job.earlier)
+        if found is None and attempt == len(job.earlier):
+            before = job.earlier[-1]
+            message = msg("no host has a complete checkpoint of {job} to go on from", job=before)
+            raise PreflightError(message, msg("From its beginning: dttui again {job}", job=before))
+        return found
 
     def _start(self, plan: Plan, tried_port: int | None = None, resume: Resume | None = None) -> GangStart:
         job = self._job

@@ -32,6 +32,8 @@ class JobContext:
     """Name → value, as far as it is known here: no event may hold one."""
     ignored: frozenset[str] = frozenset()
     """Codes of findings of the preflight that do not forbid the launch."""
+    earlier: tuple[str, ...] = ()
+    """Job of each attempt before this job's first, where it goes on from another."""
     alerts: AlertWatch = field(default_factory=AlertWatch)
     replan_for: Callable[[Lineup], Replan] | None = None
     """Makes the same for who takes part once some were replaced; `None` where nobody can be."""

@@ -210,9 +210,9 @@ class Controller:
         launch = self._directory.read_launch()
         set_language(launch.language)
         if self._launches:
-            recovered = RecoveredState.new(self._directory.read_plan())
+            recovered = RecoveredState.new(self._directory.read_plan(), launch.first_attempt)
         else:
-            recovered = RecoveredState.read(self._directory, self._seen_at)
+            recovered = RecoveredState.read(self._directory, self._seen_at, launch.first_attempt)
         self._hide(recovered.plan.secrets)
         job = self._context(launch, recovered.plan)
         policy = self._policy or recovered.plan.recovery
@@ -255,6 +255,7 @@ class Controller:
             launch.base,
             {name: os.environ[name] for name in plan.secrets if name in os.environ},
             frozenset(launch.ignored),
+            launch.earlier,
             alerts,
             replan_for=replan_for,
         )

@@ -65,12 +65,22 @@ class RecoveredState:
         return cls((), attempt, plan, None, 0.0, is_new=True, promise=promise or Promise())
 
     @classmethod
-    def read(cls, directory: JobDirectory, seen_at: float) -> RecoveredState:
-        """Read what a controller that died has left. Raises OSError or ValueError where there is not even a plan."""
+    def read(cls, directory: JobDirectory, seen_at: float, first: int = 0) -> RecoveredState:
+        """Read what a controller that died has left.
+
+        Args:
+            directory: of the job.
+            seen_at: Unix time of the earlier controller's last sign of life.
+            first: number of the job's first attempt.
+
+        Raises:
+            OSError: there is not even a plan.
+            ValueError: nor one that can be read.
+        """
         events = directory.read_events()
         told_of = [event.attempt for event in events if event.attempt is not None]
         folders = [int(path.name) for path in (directory.path / "attempts").glob("*") if path.name.isdigit()]
-        attempt = max(told_of + folders, default=0)
+        attempt = max(told_of + folders + [first])
         ended = any(_is_restart(event) and event.attempt == attempt for event in events)
         if ended:  # Its end was told, and that another one follows.
             attempt += 1
@@ -83,7 +93,7 @@ class RecoveredState:
         has_begun = any(event.attempt == attempt for event in own)
         found = cls(own, attempt, plan, None, seen_at, promise=promise, has_begun=has_begun)
         # What a person launched and nobody began is theirs to launch again; a restart was promised.
-        return replace(found, events=(), is_new=True) if attempt > 0 and not found.touched_hosts else found
+        return replace(found, events=(), is_new=True) if attempt > first and not found.touched_hosts else found
 
     @property
     def states(self) -> list[JobState]:

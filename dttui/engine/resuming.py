@@ -48,7 +48,11 @@ class _Place:
 
 
 async def find_resume(
-    directory: JobDirectory, log: AttemptLog, nodes: Sequence[NodeRun], resumption: Resumption
+    directory: JobDirectory,
+    log: AttemptLog,
+    nodes: Sequence[NodeRun],
+    resumption: Resumption,
+    earlier: Sequence[str] = (),
 ) -> Resume | None:
     """Ask the hosts for the newest complete checkpoint of the attempts before this one.
 
@@ -59,12 +63,14 @@ async def find_resume(
         log: of the attempt that is to go on from it.
         nodes: of that attempt; those without a link are passed over.
         resumption: of the plan: whether all hosts see the same directories, or which keep copies.
+        earlier: job of each attempt before this job's first, of which this job has the plans.
     """
     shared = resumption.shared
     before = await asyncio.to_thread(_read_before, directory, log.attempt)
     places = {node.name: _places(before, node.name, shared=shared) for node in nodes}
     history = await asyncio.to_thread(read_history, directory)
-    unwanted = _in_vain(before, {outcome.attempt for outcome in history if outcome.first_step is not None})
+    stepping = {outcome.attempt for outcome in history if outcome.first_step is not None}
+    unwanted = _in_vain({number: plan for number, plan in before.items() if number >= len(earlier)}, stepping)
     asked = [node for node in nodes if places[node.name] and node.client is not None]
     replies = await asyncio.gather(*(_ask(node, places[node.name], unwanted, log) for node in asked))
     answers = {
@@ -72,7 +78,7 @@ async def find_resume(
         for node, reply in zip(asked, replies, strict=True)
         if reply is not None
     }
-    stores = stores_of(resumption, directory.job_id, log.attempt)
+    stores = stores_of(resumption, directory.job_id, log.attempt, earlier)
     copies = await _copies(nodes, stores) if stores is not None else {}
     for attempt in sorted(before, reverse=True):
         if stores is not None:

@@ -35,6 +35,13 @@ class LaunchFile(BaseModel):
     """In which the controller speaks."""
     ignored: tuple[str, ...] = ()
     """Codes of errors that the preflight is to ignore."""
+    earlier: tuple[str, ...] = ()
+    """Job of each attempt before the first one of this job, which goes on from what those have written."""
+
+    @property
+    def first_attempt(self) -> int:
+        """Number of the first attempt of this job: it counts on from the one that it goes on from."""
+        return len(self.earlier)
 
 
 def read_launch_file(path: Path) -> LaunchFile:

@@ -136,6 +136,7 @@ def submit(
         file=submission.file,
         language=language(),
         ignored=submission.ignored,
+        earlier=_attempts_of(jobs.find(submission.continues)) if submission.continues is not None else (),
     )
     directory = jobs.create(submission.job.name)
     lock: int | None = None
@@ -144,6 +145,8 @@ def submit(
         write_atomic(directory.document, submission.text or dump_job(submission.job))
         write_atomic(directory.plan, plan.model_dump_json(indent=2))
         write_atomic(directory.launch, launch.model_dump_json())
+        if submission.continues is not None:
+            _keep_plans(jobs.find(submission.continues), directory)
     except BaseException as fault:
         if lock is not None:
             os.close(lock)
@@ -161,6 +164,22 @@ def submit(
         message = _("the controller of the job cannot be started: {reason}")
         raise UsageError(message.format(reason=fault.strerror or str(fault))) from fault
     return directory
+
+
+def _attempts_of(directory: JobDirectory) -> tuple[str, ...]:
+    """Return the job of each attempt that a job had, and those that it went on from itself."""
+    earlier = directory.read_launch().earlier
+    own = jobs.summarize(directory).attempts - len(earlier)
+    return (*earlier, *[directory.job_id] * max(1, own))
+
+
+def _keep_plans(before: JobDirectory, directory: JobDirectory) -> None:
+    """Keep the plans of the attempts that a job goes on from: they tell where those have written."""
+    for source in (before.path / "attempts").glob("*/plan.json"):
+        if source.parent.name.isdigit():
+            target = directory.bound_plan(int(source.parent.name))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def find_same(submission: Submission, plan: Plan) -> JobDirectory | None:

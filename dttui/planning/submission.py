@@ -32,3 +32,5 @@ class Submission:
     """Codes of errors that the preflight is to ignore."""
     source: YamlSource | None = None
     """What `text` was parsed to, where that is at hand."""
+    continues: str | None = None
+    """Id of a job that is over, from whose newest checkpoint this one goes on."""

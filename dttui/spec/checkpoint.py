@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dttui.i18n import _
 from dttui.spec.durations import DURATION, parse_duration
-from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT
+from dttui.spec.effects import ELASTIC_ONLY, FOR_SCRIPT, LAUNCHED
 from dttui.spec.problems import PlacedValueError
 from dttui.spec.section import MOST_COUNT, Section
 from dttui.spec.text import Text
@@ -26,7 +26,7 @@ class Checkpoint(Section):
 
     dir: Text
     """Directory on the hosts; relative to the working directory there. Made before the script runs."""
-    shared: bool = Field(default=False, json_schema_extra=ELASTIC_ONLY)
+    shared: bool = Field(default=False, json_schema_extra=LAUNCHED)
     """Whether all hosts see the same directory: then a checkpoint outlives the host that wrote it."""
     interval: Annotated[str, Field(pattern=DURATION)] | None = Field(default=None, json_schema_extra=FOR_SCRIPT)
     """How long from one checkpoint to the next; without it what loses least, where an estimate tells that."""
@@ -36,7 +36,7 @@ class Checkpoint(Section):
     """On how many other nodes' disks each complete checkpoint is besides, where hosts do not see the same directory."""
     copy_bandwidth: BitsPerSecond | None = Field(default=None, json_schema_extra=ELASTIC_ONLY)
     """How much of a host's network copies may take while ranks train; 2Gbps without it."""
-    resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=ELASTIC_ONLY)
+    resume_args: tuple[Text, ...] = Field(default=(), json_schema_extra=LAUNCHED)
     """Arguments added to the command of an attempt that goes on from a checkpoint: `{checkpoint}` stands for its path,
     `{directory}` for where it lies, `{step}` for its step."""
 

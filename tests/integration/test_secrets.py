@@ -106,6 +106,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "history": [["history"], ["history", "--output", "json"]],
     "events": [["events", "ID"], ["events", "ID", "--output", "jsonl"]],
     "again": [["again", "ID", "--dry-run"], ["again", "ID", "--dry-run", "--set", "run.env.A=b"]],
+    "restart": [["restart", "ID", "--dry-run"]],
     "attach": [["attach", "ID"], ["attach", "ID", "--output", "jsonl"]],
     "stop": [["stop", "ID"]],
     "remove": [["remove", "ID", "--yes"]],

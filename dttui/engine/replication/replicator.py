@@ -28,13 +28,21 @@ MOST_STORES = 8
 _Reply = TypeVar("_Reply")
 
 
-def stores_of(resumption: Resumption, job_id: str, attempt: int) -> Stores | None:
-    """Return where copies are kept in an attempt; `None` where none are made."""
+def stores_of(resumption: Resumption, job_id: str, attempt: int, earlier: Sequence[str] = ()) -> Stores | None:
+    """Return where copies are kept in an attempt; `None` where none are made.
+
+    Args:
+        resumption: of the plan.
+        job_id: of the job.
+        attempt: its number.
+        earlier: job of each attempt before the job's first.
+    """
     own = store_of(resumption, job_id, attempt)
     if own is None:
         return None
     before = range(attempt - 1, max(-1, attempt - 1 - MOST_STORES), -1)
-    return Stores(own, [path for number in before if (path := store_of(resumption, job_id, number)) is not None])
+    owners = ((number, earlier[number] if number < len(earlier) else job_id) for number in before)
+    return Stores(own, [path for number, job in owners if (path := store_of(resumption, job, number)) is not None])
 
 
 class Replicator:
@@ -45,13 +53,16 @@ class Replicator:
         log: of the attempt.
         nodes: in order of rank.
         bound: what runs.
+        earlier: job of each attempt before the job's first.
     """
 
-    def __init__(self, job_id: str, log: AttemptLog, nodes: Sequence[NodeRun], bound: BoundPlan) -> None:
+    def __init__(
+        self, job_id: str, log: AttemptLog, nodes: Sequence[NodeRun], bound: BoundPlan, earlier: Sequence[str] = ()
+    ) -> None:
         self._log = log
         self._nodes = nodes
         self._resumption = bound.plan.resumption
-        self._stores = stores_of(self._resumption, job_id, log.attempt)
+        self._stores = stores_of(self._resumption, job_id, log.attempt, earlier)
         self._places = {node.name: checkpoint_directory(node) for node in bound.plan.nodes}
         self._copied: dict[str, set[str]] = {}
         """Checkpoint, as it was found → nodes that have a copy."""

@@ -87,7 +87,7 @@ def test_what_a_plan_needs_is_named_where_it_is_missing(missing: dict[str, Any],
 
 
 def test_errors_come_first_then_warnings_then_the_rest() -> None:
-    job = make_job(A, B, dataset=None, recovery=Recovery(checkpoint=Checkpoint(dir="/c", resume_args=("--resume",))))
+    job = make_job(A, B, dataset=None, recovery=Recovery(checkpoint=Checkpoint(dir="/c", copies=1)))
     severities = [item.severity for item in plan(job, SEED).findings]
     assert severities == [Severity.ERROR, Severity.WARNING, Severity.INFO]
 
@@ -436,13 +436,11 @@ def test_keys_that_nothing_acts_upon_yet_are_named_and_not_dropped_in_silence() 
             nodes=(Node(id=A, network=NetworkRequest.model_validate({"latency": "5ms"})),),
             topology=Topology(type="ring"),
         ),
-        recovery=Recovery(checkpoint=Checkpoint(dir="/c", resume_args=("--resume",))),
+        recovery=Recovery(checkpoint=Checkpoint(dir="/c", copies=1)),
         resources=ResourceDefaults(storage=StorageRequest(local=Storage(path="/s", size=GB))),
     )
     finding = only("not-acted-upon", findings(job), Severity.INFO)
-    assert finding.message.endswith(
-        "cluster.topology.type, resources.storage.local.size, recovery.checkpoint.resume_args"
-    )
+    assert finding.message.endswith("cluster.topology.type, resources.storage.local.size, recovery.checkpoint.copies")
 
 
 def test_replacing_a_node_needs_checkpoints_that_all_hosts_see() -> None:

@@ -51,7 +51,7 @@ distributed_training:
   resources:
     storage: {local: {path: /data, size: 1TB}, shared: {type: nfs}}
     network: {latency: 5ms, interface: eth0}
-  recovery: {max_restarts: 2, heartbeat_s: 30, checkpoint: {dir: /c, shared: true}}
+  recovery: {max_restarts: 2, heartbeat_s: 30, checkpoint: {dir: /c, copies: 1}}
 """,
         "job.yaml",
     )
@@ -66,9 +66,9 @@ distributed_training:
 
 def test_what_only_elastic_jobs_read_has_an_effect_on_those_alone() -> None:
     recovery, elastic = (
-        "recovery: {checkpoint: {dir: /c, shared: true}}",
+        "recovery: {checkpoint: {dir: /c, copies: 1}}",
         "framework_options: {elastic: {min_nodes: 1}}",
     )
     texts = [f"distributed_training:\n  name: a\n  {recovery}\n  {more}\n" for more in ("", elastic)]
     found = [list(keys_without_effect(parse_job(text, "job.yaml"))) for text in texts]
-    assert found == [[("recovery", "checkpoint", "shared")], []]
+    assert found == [[("recovery", "checkpoint", "copies")], []]
