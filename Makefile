@@ -17,7 +17,7 @@ PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood check lint schema screenshot clean
+.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood soak check lint schema screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
@@ -30,6 +30,7 @@ help:
 	@echo "make podman      the same of podman, rootless too; needs root, podman and uidmap"
 	@echo "make apptainer   the same of apptainer, which is unpacked beside it where there is none; needs root, patchelf and squashfs-tools"
 	@echo "make flood       let a rank print a million lines a second for 10 s; make test does 2 s of it"
+	@echo "make soak        launch 60 jobs with a fault each, drawn by chance, and look that nothing is left; half an hour, as root"
 	@echo "make check       what gates a change: ruff, mypy, import contracts, tests, faults"
 	@echo "make schema      write docs/job.schema.json anew from the models"
 	@echo "make screenshot  draw the README's pictures from the real app"
@@ -123,6 +124,9 @@ $(APPTAINER)/usr/bin/apptainer: tests/engines/unpack_apptainer.sh
 
 flood: $(STAMP)
 	DTTUI_TEST_FLOOD_S=10 $(BIN)/python -m pytest -s tests/agent/test_flood.py
+
+soak: $(STAMP)
+	$(BIN)/python bench/soak.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,14 +24,19 @@ def assert_nothing_is_left(directory: JobDirectory, lab: Lab | None = None, brid
         lab: the hosts it ran on, whose processes count among those of this machine.
         bridges_s: how long bridges may stay; one whose client went without a word ends itself after a minute.
     """
+    assert_nothing_runs(directory, lab, bridges_s)
+    assert directory.read_events()[-1].kind is EventKind.OUTCOME
+
+
+def assert_nothing_runs(directory: JobDirectory, lab: Lab | None = None, bridges_s: float = DEADLINE_S) -> None:
+    """Nothing of a job runs or listens; of its events nothing is said. As above."""
     wait_until(
         lambda: not processes_like("dttui.engine", str(directory.path)),
         "the controller to end",
         DEADLINE_S,
     )
-    assert directory.read_events()[-1].kind is EventKind.OUTCOME
-    assert not directory.socket.exists()
-    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == []
+    assert not directory.socket.exists(), "the controller's socket is left"
+    assert processes_with(f"DTTUI_JOB_ID={directory.job_id}\0") == [], "processes of the job are left"
     for host in lab.values() if lab is not None else ():
         wait_until(functools.partial(_is_let_go, host), f"the bridges and ports on {host.name} to go", bridges_s)
 
