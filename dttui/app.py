@@ -293,6 +293,15 @@ class App:
         return make_local_plan(submission, facts)
 
     @_for_caller
+    def unattended(self, submission: Submission, plan: Plan) -> tuple[Finding, ...]:
+        """Return what would keep a job from going on without a person after a restart of this login node."""
+        from dttui.launch.unattended import unattended_findings
+
+        names = {node.name for node in plan.nodes} | set(plan.recovery.spares)
+        environments = [item for item in submission.inventory.environments if item.name in names]
+        return tuple(unattended_findings(environments, plan.secrets, submission.base))
+
+    @_for_caller
     def estimate(self, question: CostQuestion, submission: Submission | None) -> CostAnswer:
         """Return what training costs: of a job with what the question changes, or of the question alone."""
         from dttui.compose.costs import estimate

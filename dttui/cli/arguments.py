@@ -262,6 +262,8 @@ def make_parser() -> ArgumentParser:
         metavar="JOB",
         help=_("job id or name, the start of an id, or `last`; the one that runs by default"),
     )
+    all_help = _("bring back the controllers of all jobs that go on, as when this machine has started; follow none")
+    attach.add_argument("--all", action="store_true", help=all_help)
     _add_rank_logs(attach)
     stop = verbs.add_parser("stop", parents=[common, acting], help=_("stop a job"))
     stop_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
@@ -310,6 +312,10 @@ def refuse_conflicts(options: Namespace) -> None:
             "dttui --apply JOB.YAML --detach",
         )
     _refuse_idle(options, launches=launches)
+    if options.verb == "attach" and options.all and options.job is not None:
+        raise UsageError(
+            _("{option} and {other} exclude each other").format(option="--all", other="JOB"), "dttui attach --all"
+        )
     if options.new and (not launches or options.verb in ("again", "restart")):
         raise UsageError(_("{option} goes with --apply alone").format(option="--new"), "dttui --apply JOB.YAML --new")
     if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from collections.abc import Coroutine
 
 from dtagent.protocol.events import Event, EventKind
 
 from dttui import jobs
 from dttui.app import App
 from dttui.cli.following import Interrupts, follow_job, in_order, show_to_the_end
+from dttui.cli.printing import one_line, print_rows
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.rank_logs import LAST_LINES, RankPrinter, check_ranks, chosen_ranks
-from dttui.errors import ExitCode
+from dttui.errors import ExitCode, NotFinishedError
 from dttui.i18n import _
 from dttui.jobs import JobFollower
 from dttui.words import state_name
@@ -28,7 +31,35 @@ def recent(events: list[Event]) -> list[Event]:
     return events[start:]
 
 
-async def attach(options: Namespace) -> int:
+def attach(options: Namespace) -> int | Coroutine[object, object, int]:
+    """Follow a job to its end, or bring back the controllers of all jobs."""
+    return _bring_back_all(options) if options.all else _attach(options)
+
+
+def _bring_back_all(options: Namespace) -> int:
+    """Start a controller for each job that goes on and has none, as after a restart; follow none of them."""
+    found: dict[str, bool] = {}
+    worst = ExitCode.OK
+    for summary in jobs.list_jobs():
+        directory = jobs.find(summary.job_id)
+        if not directory.is_over():
+            try:
+                found[summary.job_id] = App().revive(directory)
+            except NotFinishedError as error:  # The others are to be followed all the same.
+                worst = error.exit_code
+                sys.stderr.write(one_line(f"{summary.job_id}: {error.message}") + "\n")
+    if options.output != "human":
+        print_rows([{"job_id": job, "was_brought_back": is_new} for job, is_new in found.items()], options.output)
+        return worst
+    for job, is_new in found.items():
+        told = _("{id}: followed again") if is_new else _("{id}: followed as before")
+        print(told.format(id=job))
+    if not found:
+        print(_("no job goes on"))
+    return worst
+
+
+async def _attach(options: Namespace) -> int:
     """Follow a job to its end; return its outcome, or 101 where the person leaves before."""
     directory = jobs.find_open(options.job, "attach")
     printer = RankPrinter(options.output, chosen_ranks(options), is_raw=options.raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -19,7 +20,7 @@ from dttui.i18n import _
 from dttui.jobs import JobDirectory, JobFollower, check_ignored
 from dttui.planning import Plan, Submission
 from dttui.sanitize import clean
-from dttui.spec import DocumentError, as_problem
+from dttui.spec import DocumentError, Finding, Severity, as_problem
 from dttui.words import listed
 
 MAX_NAMES = 5
@@ -52,6 +53,8 @@ def launch(
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
     check_ranks(options.logs, {node.name: node.ranks for node in plan.nodes}, plan.job_name)
+    if options.output == "human":
+        print_findings((item for item in App().unattended(submission, plan) if _is_warning(item)), sys.stderr)
     return _run_job(submission, plan, options, starts_another)
 
 
@@ -90,6 +93,10 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
     return ExitCode.OK if options.detach and view.state in STARTED else ExitCode.NOT_FINISHED
 
 
+def _is_warning(finding: Finding) -> bool:
+    return finding.severity is Severity.WARNING
+
+
 def show_plan(options: Namespace) -> int:
     """Print what would run as far as the inventory knows; errors of the plan give exit code 2."""
     return print_plan(read_submission(options, options.file), options)
@@ -98,6 +105,9 @@ def show_plan(options: Namespace) -> int:
 def print_plan(submission: Submission, options: Namespace) -> int:
     """Print the plan of a job; return the exit code."""
     plan = App().plan(submission)
+    if not plan.errors:
+        more = App().unattended(submission, plan)
+        plan = plan.model_copy(update={"findings": (*plan.findings, *more)})
     if options.output == "human":
         print(plan_text(plan))
         print_findings(plan.findings)

@@ -23,6 +23,7 @@ from dttui.fleet.deployment.doctor_program import loose_files
 from dttui.i18n import _, ngettext
 from dttui.inventory.models import Environment
 from dttui.jobs import JobDirectory
+from dttui.launch.boot import entry_commands, is_brought_back
 from dttui.launch.login_session import logout_kills
 from dttui.preflight.hosts import DISK_NEEDED_MIB, DISK_WANTED_MIB
 from dttui.sanitize import clean
@@ -58,6 +59,7 @@ def judge_login_node(
     yield from _permissions(remedies)
     yield from judge_logins(environments)
     yield from _jobs()
+    yield from _boot()
     yield from _leftovers()
 
 
@@ -205,6 +207,18 @@ def _jobs() -> Iterator[Trouble]:
             commands = [Remedy(line)] if line and line != "kill" else []
             attach = Remedy(shlex.join(["dttui", "attach", summary.job_id]))
             yield _trouble(warning("job-unwatched", SUBJECT, message), *commands, attach)
+
+
+def _boot() -> Iterator[Trouble]:
+    """Tell that nobody would follow jobs after a restart of this machine; it matters where some go on now."""
+    if is_brought_back():
+        return
+    going_on = [summary.job_id for summary in jobs.list_jobs() if not summary.state.is_final]
+    commands = [Remedy(line) for line in entry_commands()]
+    message = _("after a restart of this machine nobody follows jobs until you call dttui")
+    hint = "" if commands else _("There is neither cron nor a user's systemd here: call `dttui attach --all` then.")
+    make = warning if going_on else info
+    yield _trouble(make("boot", SUBJECT, message, hint), *commands)
 
 
 def _leftovers() -> Iterator[Trouble]:

@@ -185,7 +185,7 @@ class Attempt:
             CancelledError: it was stopped on request.
         """
         if missing := [name for name in self.plan.secrets if name not in self._job.secrets]:
-            hint = msg("Where a controller has died, export them before `dttui attach`.")
+            hint = msg("Export them before `dttui attach`, or keep them in secrets.env beside the job file.")
             raise LaunchError(msg("the values of {names} are not known here any more", names=", ".join(missing)), hint)
         for node in self.nodes:
             if node.name in self._unfenced:

@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,8 @@ class Clients:
         self._expects_one = expects_one
         self.retry: Callable[[], None] | None = None
         """Tries at once to reach hosts that are silent; called as a client comes."""
+        self.take_secrets: Callable[[Mapping[str, str]], None] | None = None
+        """Takes the values of secrets that a client brings."""
         self._watchers: list[_Watcher] = []
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
@@ -152,8 +154,10 @@ class Clients:
             if question.writer is writer and not question.answer.done():
                 self._put(question)
 
-    async def _attach(self, agent_socket: str) -> None:
+    async def _attach(self, agent_socket: str, secrets: Mapping[str, str]) -> None:
         """Try silent hosts at once, with the ssh-agent of a client that came where there is no other."""
+        if self.take_secrets is not None:
+            self.take_secrets(secrets)
         await asyncio.to_thread(take_agent, agent_socket)  # An agent that is stuck answers late.
         if self.retry is not None:
             self.retry()
@@ -164,7 +168,9 @@ class Clients:
             if message.get("prompts"):
                 self._prompting.append(writer)
                 self._came.set()
-            attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", ""))))
+            brought = message.get("secrets")
+            secrets = {str(name): str(value) for name, value in brought.items()} if isinstance(brought, dict) else {}
+            attaching = asyncio.create_task(self._attach(str(message.get("agent_socket", "")), secrets))
             self._attaching.add(attaching)
             attaching.add_done_callback(self._attaching.discard)
         elif method == "watch":

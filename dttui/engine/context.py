@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class JobContext:
     """Codes of findings of the preflight that do not forbid the launch."""
     earlier: tuple[str, ...] = ()
     """Job of each attempt before this job's first, where it goes on from another."""
+    missing_secrets: Callable[[], Sequence[str]] = tuple
+    """Looks for the values of secrets that are not known yet, and returns the names of those that still are not."""
     alerts: AlertWatch = field(default_factory=AlertWatch)
     replan_for: Callable[[Lineup], Replan] | None = None
     """Makes the same for who takes part once some were replaced; `None` where nobody can be."""

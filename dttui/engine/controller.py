@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dtagent.protocol.events import EventKind, JobState
@@ -35,6 +35,7 @@ from dttui.jobs.launch_file import LaunchFile
 from dttui.jobs.lost_nodes import unfetched_nodes
 from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.jobs.view import WAITS_FOR_ROOM
+from dttui.launch.secrets_file import take_secrets
 from dttui.launch.starting import SPARE, wait_for_job
 from dttui.launch.submit import make_local_plan
 from dttui.planning.cost.links import MeasuredLink
@@ -89,6 +90,9 @@ class Controller:
         self._launches = launches
         self._transports = Transports()
         self._request_stop: Callable[[bool], None] | None = None
+        self._secrets: dict[str, str] = {}
+        """Name → value, as far as it is known by now."""
+        self._secret_names: tuple[str, ...] = ()
         self._stop_asked: bool | None = None
         if not directory.is_over():  # Else that stop is done, and says nothing of a look at what is left.
             with contextlib.suppress(OSError):
@@ -213,15 +217,19 @@ class Controller:
             recovered = RecoveredState.new(self._directory.read_plan(), launch.first_attempt)
         else:
             recovered = RecoveredState.read(self._directory, self._seen_at, launch.first_attempt)
-        self._hide(recovered.plan.secrets)
-        job = self._context(launch, recovered.plan)
+        self._secret_names = recovered.plan.secrets
+        unknown = self._look_for_secrets(launch.base)
+        self._hide()
+        self._tell_unknown(unknown)
+        self.clients.take_secrets = self._take_secrets
+        job = self._context(launch)
         policy = self._policy or recovered.plan.recovery
         run = JobRun(job, recovered, read_history(self._directory), policy, self._decide)
         self.clients.retry = run.retry_now
         self._take_stops(lambda force: run.request_stop(force=force))
         return await run.run()
 
-    def _context(self, launch: LaunchFile, plan: Plan) -> JobContext:
+    def _context(self, launch: LaunchFile) -> JobContext:
         """Return what the attempts of the job need; whatever became of its file, one that runs must be followed."""
         alerts, loaded = AlertWatch(), None
         try:
@@ -253,9 +261,10 @@ class Controller:
             launch.inventory,
             replan_for(Lineup()),
             launch.base,
-            {name: os.environ[name] for name in plan.secrets if name in os.environ},
+            self._secrets,
             frozenset(launch.ignored),
             launch.earlier,
+            lambda: self._look_for_secrets(launch.base),
             alerts,
             replan_for=replan_for,
         )
@@ -279,18 +288,39 @@ class Controller:
             self._directory, self._log, launch.inventory, self._transports, self.clients, forced=forced
         )
 
-    def _hide(self, names: Sequence[str]) -> None:
-        """Keep the values of secrets out of all that is written from now on; say of which ones that cannot be done."""
-        self._log.redaction = Redaction.of_names(names)
+    def _look_for_secrets(self, base: Path) -> Sequence[str]:
+        """Take the values of secrets that lie beside the job file; return the names of those that are not known."""
+        unknown = take_secrets(base, self._secret_names)
+        self._know_secrets()
+        return unknown
+
+    def _take_secrets(self, brought: Mapping[str, str]) -> None:
+        """Take the values that a client brings of secrets that are not known."""
+        for name in set(self._secret_names) - set(os.environ):
+            if name in brought and "\0" not in brought[name]:
+                os.environ[name] = brought[name]
+        self._know_secrets()
+
+    def _know_secrets(self) -> None:
+        known = {name: os.environ[name] for name in self._secret_names if name in os.environ}
+        if known.keys() != self._secrets.keys():
+            self._secrets.update(known)
+            self._hide()
+
+    def _hide(self) -> None:
+        """Keep the values of secrets out of all that is written from now on."""
+        self._log.redaction = Redaction.of_names(self._secret_names)
         for handler in logging.getLogger().handlers:
             handler.setFormatter(RedactingFormatter(self._log.redaction))
-        unknown = [name for name in names if name not in os.environ]
+
+    def _tell_unknown(self, unknown: Sequence[str]) -> None:
+        """Say of which values that cannot be done."""
         if unknown:
             data = {
                 "code": "secret-unknown",
                 "severity": Severity.WARNING.value,
                 "subject": "run.secrets",
-                "hint": msg("Where a controller has died, export them before `dttui attach`."),
+                "hint": msg("Export them before `dttui attach`, or keep them in secrets.env beside the job file."),
             }
             message = msg(
                 "the values of {names} are not known here any more: logs and events may show them from now on",

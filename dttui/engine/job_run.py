@@ -21,11 +21,12 @@ from dttui.errors import DttuiError, ExitCode
 from dttui.files import write_atomic
 from dttui.i18n import Message, msg
 from dttui.jobs.aftermath import OUTCOME
+from dttui.jobs.event_log import SECRETS_AWAITED
 from dttui.jobs.outcome import AttemptOutcome, failed
 from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan
 from dttui.planning.recovery import RecoveryPolicy
-from dttui.spec.findings import info, warning
+from dttui.spec.findings import Finding, info, warning
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
 
@@ -37,6 +38,8 @@ FENCE_S = 8.0
 WORTH_TELLING_S = 0.5
 """A delay of which it is told until when."""
 MOST_NAMES = 4
+SECRETS_S = 5.0
+"""How often it is looked whether secrets have come to lie beside the job file."""
 
 
 class JobRun:
@@ -66,6 +69,7 @@ class JobRun:
         self._attempt: Attempt | None = None
         self._fence = Fence(job)
         self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
         self._force = False
 
     def request_stop(self, *, force: bool) -> None:
@@ -77,6 +81,7 @@ class JobRun:
 
     def retry_now(self) -> None:
         """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
+        self._woken.set()
         self._fence.retry_now()
         if self._attempt is not None:
             self._attempt.retry_now()
@@ -179,9 +184,45 @@ class JobRun:
             hint = msg("Name spares under recovery.spares, with on_node_failure: replace, or write recovery.min_nodes.")
             log.tell(warning("suspect", name, message, hint))
 
+    async def _wait_for_secrets(self) -> bool:
+        """Wait until all secrets are known without which no rank is to begin; return whether they are: no stop came."""
+        told = False
+        while missing := await asyncio.to_thread(self._job.missing_secrets):
+            if not told:
+                told = True
+                message = msg(
+                    "waiting for the values of {names}, which another attempt needs", names=", ".join(missing)
+                )
+                hint = msg("Export them and call `dttui attach`, or write them to secrets.env beside the job file.")
+                self._tell(warning(SECRETS_AWAITED, "run.secrets", message, hint))
+            self._woken.clear()
+            waiting = [asyncio.create_task(event.wait()) for event in (self._stopping, self._woken)]
+            try:
+                await asyncio.wait(waiting, timeout=SECRETS_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
+            if self._stopping.is_set():
+                return False
+        if told:
+            self._tell(info(SECRETS_AWAITED, "run.secrets", msg("all secrets are known again")))
+        return True
+
+    def _tell(self, finding: Finding) -> None:
+        """Tell of something between two attempts, as often as it is so."""
+        data = {
+            "code": finding.code,
+            "severity": finding.severity.value,
+            "subject": finding.subject,
+            "hint": finding.hint,
+        }
+        self._job.log.add(EventKind.FINDING, finding.message, data=data)
+
     async def _wait(self, following: RecoveredState) -> bool:
         """Wait until an attempt may begin that was promised; return whether it may: it was not stopped."""
         promise = following.promise
+        if following.is_new and following.attempt > 0 and not await self._wait_for_secrets():
+            return False
         if not following.is_new or following.has_begun or following.attempt == 0:
             return True
         left_s = min(elapsed_s(time.time(), promise.not_before), promise.delay_s)

@@ -42,8 +42,14 @@ PROBE_BYTES = 64 * 1024
 """Room that there must be for logs to be worth another look."""
 MAX_NAMES = 8
 """Jobs that an error names."""
-_WATCHED = (JobState.LAUNCHING, JobState.RENDEZVOUS, JobState.RUNNING, JobState.STOPPING)
-"""States in which hosts are heard from."""
+_WATCHED = (
+    JobState.LAUNCHING,
+    JobState.RENDEZVOUS,
+    JobState.RUNNING,
+    JobState.STOPPING,
+    JobState.RESTARTING,
+)
+"""States in which hosts are heard from, or something is waited for."""
 _MADE = re.compile(r"-\d{4}-\d{6}-[0-9a-f]{4}$")
 """What follows the name in an id."""
 _TOTAL_NAMES = ("node_count", "gpu_count", "simulated_gpu_count")

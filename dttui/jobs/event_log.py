@@ -23,6 +23,10 @@ from dttui.timestamps import SteadyClock
 
 NO_ROOM = "no-room-here"
 """Code of a finding on the login node's disk: as a warning, that it takes nothing; else, that it does so again."""
+SECRETS_AWAITED = "secrets-awaited"
+"""Code of a finding on values that an attempt waits for: as a warning, that it does; else, that they are known."""
+STANDING = frozenset({NO_ROOM, SECRETS_AWAITED})
+"""Codes of findings that say why a job stands still until another one takes them back."""
 BLOCK_BYTES = 64 * 1024
 """How much is read at once where a file is read from its end."""
 MOST_BYTES = 64_000_000

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
 from dttui.i18n import _
-from dttui.jobs.event_log import NO_ROOM
+from dttui.jobs.event_log import STANDING
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s
 from dttui.words import listed
@@ -39,10 +39,12 @@ def trouble_of(state: JobState, events: Iterable[Event], now: float) -> str:
                 gone[event.node] = None
             elif said == NodeStanding.UNKNOWN.value:
                 heard_at[event.node] = event.data.get("heard_at", event.time)
-        elif event.kind is EventKind.FINDING and event.data.get("code") == NO_ROOM:
+        elif event.kind is EventKind.FINDING and event.data.get("code") in STANDING:
             trouble = event.message if event.data.get("severity") == Severity.WARNING else ""
         elif event.kind is EventKind.FINDING and event.data.get("code") == APART:
             apart = "" if event.data.get("severity") == Severity.INFO.value else event.message
+    if state is JobState.RESTARTING:
+        return trouble  # What was said of hosts is of the attempt before.
     silences = {name: elapsed_s(moment, now) for name, moment in heard_at.items()}
     return disturbance(tuple(gone), silences, trouble) or (apart if state is JobState.RUNNING else "")
 

@@ -13,7 +13,7 @@ from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
-from dttui.jobs.event_log import NO_ROOM
+from dttui.jobs.event_log import STANDING
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
@@ -282,7 +282,7 @@ class JobView:
     def _take_finding(self, event: Event) -> None:
         self.findings.append(event)
         code, subject, severity = (event.data.get(key) for key in ("code", "subject", "severity"))
-        if code == NO_ROOM:
+        if code in STANDING:
             self.trouble = event.message if severity == Severity.WARNING else ""
         if code == APART:
             self.apart = "" if severity == Severity.INFO.value else event.message

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from dtagent.protocol import rpc
@@ -63,7 +65,10 @@ class ControllerClient:
                 await asyncio.sleep(0.02)
         client = cls(reader, writer, prompter)
         agent = variables().get("SSH_AUTH_SOCK", "")
-        await client._send({"method": "attach", "prompts": prompter is not None, "agent_socket": agent})
+        message = {"method": "attach", "prompts": prompter is not None, "agent_socket": agent}
+        if secrets := await asyncio.to_thread(_secrets_here, directory, variables()):
+            message["secrets"] = secrets  # Its socket is this user's alone.
+        await client._send(message)
         return client
 
     async def stop(self, *, force: bool = False) -> bool:
@@ -132,6 +137,14 @@ class ControllerClient:
         )
         answer = await self._prompter.ask(prompt)
         await self._send({"method": "answer", "id": message["id"], "value": answer})
+
+
+def _secrets_here(directory: JobDirectory, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a job's secrets that the caller has: a controller that took over may not know them."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        names = json.loads(directory.plan.read_bytes()).get("secrets", [])
+        return {name: known[name] for name in names if name in known}
+    return {}
 
 
 async def stop_job(directory: JobDirectory, *, force: bool, prompter: Prompter | None = None) -> None:

@@ -23,6 +23,7 @@ from dttui.jobs.launch_file import LaunchFile
 from dttui.launch.command_line import files_of
 from dttui.launch.same_job import find_running
 from dttui.launch.script_imports import check_imports, is_without
+from dttui.launch.secrets_file import FILE_NAME, SecretsFile, read_secrets
 from dttui.launch.starting import SpareController, start_controller
 from dttui.planning.costing import Costed
 from dttui.planning.models import Finding, Plan
@@ -75,18 +76,11 @@ def make_local_plan(
             found = [item for item in found if not _is_of_another_script(item, modules, job.run, directory)]
     elif job.run is not None and job.run.workdir is None and job.run.command is not None:
         found.extend(_check_command_alone(job.run.command))
-    known_variables = variables()
+    kept = read_secrets(submission.base) if plan.secrets else None
+    known_variables = {**(kept.values if kept is not None else {}), **variables()}
     for index, name in enumerate(plan.secrets):
         if name not in known_variables:
-            found.append(
-                error(
-                    "secret-missing",
-                    "run.secrets",
-                    _("the environment variable {name} is not set").format(name=name),
-                    _("Export it before starting dttui."),
-                    path=("run", "secrets", index),
-                )
-            )
+            found.append(_secret_missing(index, name, kept))
         elif not is_known(known_variables[name]):
             found.append(
                 warning(
@@ -112,6 +106,15 @@ def make_local_plan(
     if submission.text is not None and submission.file is not None:
         findings = with_places(findings, submission.text, submission.file, submission.source)
     return plan.model_copy(update={"findings": findings})
+
+
+def _secret_missing(index: int, name: str, kept: SecretsFile | None) -> Finding:
+    message = _("the environment variable {name} is not set").format(name=name)
+    hint = _("Export it before starting dttui, or write it to {file} beside the job file, mode 0600.")
+    hint = hint.format(file=FILE_NAME)
+    if kept is not None and kept.problem:
+        message, hint = f"{message}; {kept.problem}", kept.hint or hint
+    return error("secret-missing", "run.secrets", message, hint, path=("run", "secrets", index))
 
 
 def submit(

@@ -10,6 +10,7 @@ _TAKEN = "tests/faults/test_take_over.py::"
 _GONE = "tests/faults/test_terminal_gone.py::"
 _AGAIN = "tests/faults/test_restarts.py::"
 _LOGIN = "tests/faults/test_login_node.py::"
+_ALONE = "tests/faults/test_unattended.py::"
 _FULL = "tests/faults/test_full_login_node.py::"
 
 ROWS = (
@@ -86,6 +87,19 @@ ROWS = (
         (
             f"{_LOGIN}test_after_a_restart_of_the_login_node_the_job_is_unknown_and_then_followed_to_its_end",
             f"{_LOGIN}test_after_a_restart_of_the_login_node_a_job_can_be_stopped",
+        ),
+    ),
+    Fault(
+        "login node restarted while nobody is there",
+        "its controller killed, and a rank too while nobody looks; then the line that `doctor` advises for cron is run "
+        "with an empty environment: with a secret in secrets.env, with one that went with the session, and with a key "
+        "that has a passphrase",
+        ("P1", "P3", "P4", "P6"),
+        90,
+        (
+            f"{_ALONE}test_an_entry_of_cron_brings_a_job_back_that_recovers_and_ends_without_anybody",
+            f"{_ALONE}test_a_job_whose_secret_went_with_the_session_waits_for_it_and_takes_it_from_who_attaches",
+            f"{_ALONE}test_a_job_that_takes_a_passphrase_waits_for_a_person_while_its_ranks_train_on",
         ),
     ),
     Fault(

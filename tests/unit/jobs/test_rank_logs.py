@@ -215,8 +215,8 @@ def test_rank_0_is_shown_to_a_person_and_else_what_is_asked_for(
         (("--apply", "job.yaml", "--logs", "0", "--output", "json"), "no JSON document"),
         (("--apply", "job.yaml", "--logs", "0", "--detach"), "--logs and --detach exclude each other"),
         (("apply", "job.yaml", "--logs", "all", "--dry-run"), "--logs and --dry-run exclude each other"),
-        (("--logs", "0", "ps"), "--logs goes with apply, again and attach"),
-        (("--raw", "ps"), "--raw goes with apply, again and attach"),
+        (("--logs", "0", "ps"), "--logs goes with apply, again, restart and attach"),
+        (("--raw", "ps"), "--raw goes with apply, again, restart and attach"),
         (("attach", "--raw", "--output", "jsonl"), "--raw goes with --logs alone"),
     ],
 )
