@@ -13,15 +13,17 @@ HOROVOD_STAMP := $(HOROVOD)/.installed
 APPTAINER := .apptainer
 # In the order that tests/conftest.py gives them; more than cores, as many wait more than they compute.
 PYTEST_WORKERS := -n 3 --dist loadgroup --no-loadscope-reorder
+BUT_SLOW := --ignore=tests/faults --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
 
 # Each of the thousand processes of the tests would compile dttui anew, a third of what a short one takes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test faults frameworks horovod slurm docker podman apptainer flood soak check lint schema screenshot clean
+.PHONY: help install demo test torch faults frameworks horovod slurm docker podman apptainer flood soak check lint schema screenshot clean
 
 help:
 	@echo "make demo        set everything up and run the main job on the embedded cluster"
-	@echo "make test        set everything up and pass all tests but those of faults and frameworks"
+	@echo "make test        set everything up and pass all tests but those of the commands below"
+	@echo "make torch       pass the tests that run real torchrun"
 	@echo "make faults      inject every fault of docs/faults.md for real, and pass"
 	@echo "make frameworks  install DeepSpeed, accelerate, Megatron and TensorFlow beside it, and train with each"
 	@echo "make horovod     build Horovod beside it, some minutes with cmake and g++, and train with it for real"
@@ -51,7 +53,10 @@ demo: $(STAMP)
 	else $(BIN)/dttui --demo --apply examples/gpt/job.yaml; fi
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 --ignore=tests/faults --ignore=tests/slurm --ignore=tests/engines --ignore=tests/frameworks
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) -n 4 $(BUT_SLOW) -m "not torch"
+
+torch: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_WORKERS) $(BUT_SLOW) -m torch
 
 faults: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_WORKERS) tests/faults
@@ -134,7 +139,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test faults
+check: lint test torch faults
 
 schema: $(STAMP)
 	$(BIN)/dttui schema > docs/job.schema.json.new && mv docs/job.schema.json.new docs/job.schema.json
