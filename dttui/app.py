@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dttui.compose.costs import AdviceAnswer, CostAnswer, CostQuestion
     from dttui.diagnosis.models import Diagnosis
+    from dttui.diagnosis.stack_report import NodeStacks
     from dttui.doctor.models import Checkup as Checkup
     from dttui.errors import HostError, UsageError
     from dttui.export.rendered import Rendered
@@ -447,6 +448,15 @@ class App:
         from dttui.jobs.following import JobFollower
 
         return JobFollower(directory)
+
+    async def stacks(
+        self, directory: JobDirectory, ranks: Sequence[int] | None, prompter: Prompter | None = None
+    ) -> tuple[NodeStacks, ...]:
+        """Return where the ranks of a running job stand; see `job_stacks`."""
+        from dttui.diagnosis.stack_report import of_data
+        from dttui.launch.control import job_stacks
+
+        return of_data(await job_stacks(directory, ranks, prompter))
 
     @_for_caller
     def diagnose(self, directory: JobDirectory, view: JobView) -> Diagnosis:

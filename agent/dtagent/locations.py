@@ -197,6 +197,11 @@ class AttemptFiles:
         return self.directory / "ranks"
 
     @property
+    def asked(self) -> Path:
+        """What ranks are asked by where they stand: `<rank>.json`, `<rank>.sock`, `<rank>.dump`; each makes its own."""
+        return self.directory / "asked"
+
+    @property
     def failures(self) -> Path:
         """`<rank>.json`, `launcher.json`: what went wrong, as those saw it who were there."""
         return self.directory / "failures"

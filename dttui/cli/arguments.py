@@ -42,6 +42,7 @@ COMMANDS = {
     "status": ("inspect", "status"),
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),
+    "stacks": ("stacks", "stacks"),
     "remove": ("removing", "remove_jobs"),
     "envs": ("hosts", "envs"),
     "agents": ("agents", "agents"),
@@ -229,6 +230,14 @@ def make_parser() -> ArgumentParser:
     _add_job(status)
     why = verbs.add_parser("diagnose", parents=[common], help=_("why a job failed: the first failure, and what to try"))
     _add_job(why)
+    stands = verbs.add_parser(
+        "stacks", parents=[common], help=_("where the ranks of a running job stand: who waits for whom, and each stack")
+    )
+    _add_job(stands)
+    stands.add_argument(
+        "--rank", type=_natural, action="append", metavar="N", help=_("only this rank; may be given again")
+    )
+    stands.add_argument("--short", action="store_true", help=_("only where they stand, without their stacks"))
     logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
     logs_help = _("job id or name, the start of an id, or `last`; the one that runs by default")
     logs.add_argument("job", nargs="?", metavar="JOB", help=logs_help)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
+from dtagent.protocol import rpc
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.events import EventKind, JobState, NodeStanding
 from dtagent.protocol.jobs import NodeState
 from dtagent.protocol.rpc import ErrorCode
 
+from dttui.diagnosis.stack_report import to_data
 from dttui.engine.alerts.metric_watch import MetricWatch
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.comeback import Comeback
@@ -24,6 +26,7 @@ from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
 from dttui.engine.replication.replicator import Replicator
 from dttui.engine.resuming import find_resume
+from dttui.engine.stacks import ask_stacks
 from dttui.engine.start import GangStart, not_written
 from dttui.engine.warm import ask_warm
 from dttui.engine.watch import GangWatch
@@ -117,6 +120,12 @@ class Attempt:
         """Try at once to reach the hosts that are silent: somebody came who may answer for us."""
         for node in self.nodes:
             node.retry_now()
+
+    async def stacks(self, ranks: Sequence[int] | None) -> list[Any]:
+        """Return where its ranks stand, as plain data that fits in a frame."""
+        found = await ask_stacks(self.nodes, ranks, self._job.log.redaction)
+        told = to_data(found)
+        return told if len(rpc.encode_value(told)) < rpc.MAX_FRAME_BYTES // 2 else to_data(found, is_short=True)
 
     async def run(self) -> AttemptOutcome:
         """Run the attempt to its end; return how it ended, whatever that is."""

@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,8 @@ class Clients:
         """Tries at once to reach hosts that are silent; called as a client comes."""
         self.take_secrets: Callable[[Mapping[str, str]], None] | None = None
         """Takes the values of secrets that a client brings."""
+        self.stacks: Callable[[list[int] | None], Awaitable[list[Any] | None]] | None = None
+        """Asks the hosts where ranks stand, of all or of some."""
         self._watchers: list[_Watcher] = []
         self._prompting: list[asyncio.StreamWriter] = []
         self._came = asyncio.Event()
@@ -162,6 +164,12 @@ class Clients:
         if self.retry is not None:
             self.retry()
 
+    async def _tell_stacks(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        ranks = message.get("ranks")
+        wanted = [int(rank) for rank in ranks] if isinstance(ranks, list) else None
+        nodes = await self.stacks(wanted) if self.stacks is not None else None
+        writer.write(rpc.encode({"method": "reply", "id": message.get("id"), "nodes": nodes}))
+
     def _take(self, message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         method = message.get("method")
         if method == "attach":
@@ -181,6 +189,10 @@ class Clients:
         elif method == "stop":
             self._stop(bool(message.get("force")))
             writer.write(rpc.encode({"method": "reply", "id": message.get("id")}))
+        elif method == "stacks":
+            asking = asyncio.create_task(self._tell_stacks(message, writer))
+            self._attaching.add(asking)
+            asking.add_done_callback(self._attaching.discard)
         elif method == "credentials":
             reply = {"method": "reply", "id": message.get("id"), "kinds": sorted(self._typed)}
             writer.write(rpc.encode(reply))

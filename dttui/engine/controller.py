@@ -226,6 +226,7 @@ class Controller:
         policy = self._policy or recovered.plan.recovery
         run = JobRun(job, recovered, read_history(self._directory), policy, self._decide)
         self.clients.retry = run.retry_now
+        self.clients.stacks = run.stacks
         self._take_stops(lambda force: run.request_stop(force=force))
         return await run.run()
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dtagent.protocol.events import EventKind, JobState
 
@@ -85,6 +86,10 @@ class JobRun:
         self._fence.retry_now()
         if self._attempt is not None:
             self._attempt.retry_now()
+
+    async def stacks(self, ranks: list[int] | None) -> list[Any] | None:
+        """Return where ranks of the attempt that runs stand, as plain data; `None` where none does."""
+        return await self._attempt.stacks(ranks) if self._attempt is not None else None
 
     async def run(self) -> AttemptOutcome:
         """Run attempts until one is the last; return how that one ended."""

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtagent.protocol import rpc
@@ -24,6 +24,7 @@ from dttui.variables import variables
 DIAL_DEADLINE_S = 60.0
 """A cold Python on a login node that many share takes its time."""
 REPLY_DEADLINE_S = 20.0
+STACKS_DEADLINE_S = 60.0
 ATTEMPTS = 3
 """Controllers that may die before one has noted what it is asked."""
 
@@ -80,6 +81,11 @@ class ControllerClient:
         reply = await self._request({"method": "credentials"}) or {}
         return tuple(str(kind) for kind in reply.get("kinds", ()))
 
+    async def stacks(self, ranks: Sequence[int] | None) -> Any:
+        """Return where ranks stand, as `stack_report` has it; `None` where the controller does not tell."""
+        reply = await self._request({"method": "stacks", "ranks": ranks}, STACKS_DEADLINE_S)
+        return reply.get("nodes") if reply is not None else None
+
     async def close(self) -> None:
         """Leave; the job goes on."""
         self._listener.cancel()
@@ -95,7 +101,7 @@ class ControllerClient:
             self._writer.write(rpc.encode(message))
             await self._writer.drain()
 
-    async def _request(self, message: dict[str, Any]) -> dict[str, Any] | None:
+    async def _request(self, message: dict[str, Any], deadline_s: float = REPLY_DEADLINE_S) -> dict[str, Any] | None:
         """Send something that is answered; return the answer, `None` where none came."""
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -103,7 +109,7 @@ class ControllerClient:
         try:
             await self._send({**message, "id": number})
             waiters: set[asyncio.Future[Any]] = {future, self._listener}
-            await asyncio.wait(waiters, timeout=REPLY_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiters, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
             return future.result() if future.done() else None
         finally:
             del self._replies[number]
@@ -173,6 +179,23 @@ async def stop_job(directory: JobDirectory, *, force: bool, prompter: Prompter |
         _("no controller watches job {id}").format(id=directory.job_id),
         _("See {path}.").format(path=directory.controller_log),
     )
+
+
+async def job_stacks(directory: JobDirectory, ranks: Sequence[int] | None, prompter: Prompter | None) -> Any:
+    """Return where the ranks of a job stand, as its controller is told by the hosts and `stack_report` has it.
+
+    Raises:
+        NotFinishedError: there is no controller, or none of an attempt that has been started.
+    """
+    ensure_controller(directory, expects_client=prompter is not None)
+    client = await ControllerClient.connect(directory, prompter)
+    try:
+        told = await client.stacks(ranks)
+    finally:
+        await client.close()
+    if told is None:
+        raise NotFinishedError(_("no ranks of job {id} run now").format(id=directory.job_id))
+    return told
 
 
 def ensure_controller(directory: JobDirectory, *, expects_client: bool = False, looks_again: bool = False) -> bool:

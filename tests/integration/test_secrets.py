@@ -96,6 +96,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "ps": [["ps", "--all"], ["ps", "--all", "--output", "json"]],
     "status": [["status", "ID"], ["status", "ID", "--output", "json"]],
     "diagnose": [["diagnose", "ID"], ["diagnose", "ID", "--output", "json"], ["diagnose", "ID", "--lang", "zh"]],
+    "stacks": [["stacks", "ID"]],
     "logs": [
         ["logs", "ID"],
         ["logs", "ID", "-n", "3"],

@@ -61,10 +61,12 @@ from dtagent.protocol.probes import (
 )
 from dtagent.protocol.replication import CopiesRequest, SendRequest, TakeRequest
 from dtagent.protocol.rpc import MAX_CHUNK_BYTES, MAX_FRAME_BYTES, MAX_PUSH_BYTES
+from dtagent.protocol.stacks import StacksReply, StacksRequest
 from dtagent.protocol.telemetry import TelemetryRequest
 from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dtagent.replication.service import LIMIT_S as COPY_LIMIT_S
 from dtagent.replication.service import Replication
+from dtagent.stacks import reading
 from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
@@ -75,6 +77,9 @@ MAX_CLIENTS = 512
 BACKLOG = 512
 """Clients that may knock at once."""
 MAX_FACTS = 2
+MAX_STACKS = 2
+"""Looks at where ranks stand at once."""
+STACKS_LIMIT_S = 60.0
 MAX_ANSWERS = 4
 """Answers to those who catch up with telemetry that are made at once."""
 WORK_LIMIT_S = 150.0
@@ -157,6 +162,7 @@ class _Daemon:
         self._housekeeping = Housekeeping(root, self._attempts, self._warm_starts, self._changes)
         self._large_frames = LargeFrames()
         self._facts_workers = Workers("facts", MAX_FACTS)
+        self._stack_workers = Workers("stacks", MAX_STACKS)
         self._listeners = Listeners()
         self._replication = Replication()
         checks = Checks(root)
@@ -189,6 +195,7 @@ class _Daemon:
             "reach": Method(ReachRequest, checks.reach),
             "paths": Method(PathsRequest, checks.paths),
             "image": Method(ImageRequest, checks.image),
+            "stacks": Method(StacksRequest, self._stacks, limit_s=STACKS_LIMIT_S),
             "checkpoints": Method(CheckpointsRequest, Checkpoints().newest, limit_s=SEARCH_LIMIT_S),
             "copies": Method(CopiesRequest, self._replication.copies),
             "copy_take": Method(TakeRequest, self._replication.take),
@@ -271,6 +278,10 @@ class _Daemon:
 
     async def _rendezvous(self, request: RendezvousRequest) -> RendezvousReply:
         return await self._changes.run(lambda: self._attempts.rendezvous(request))
+
+    async def _stacks(self, request: StacksRequest) -> StacksReply:
+        files = self._attempts.files(request.key)
+        return await self._stack_workers.run(lambda: reading.read(files, request))
 
     async def _warm(self, request: WarmRequest) -> WarmReply:
         return await self._changes.run(lambda: self._warm_starts.ask(request))

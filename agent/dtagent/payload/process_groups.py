@@ -33,10 +33,13 @@ LAUNCHERS = r"(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mp
 """Programs that may run what trains."""
 
 
-def watch(path: str, local_rank: int | None) -> Callable[[], None]:
+def watch(
+    path: str, local_rank: int | None, others: dict[str, Callable[[Any], None]] | None = None
+) -> Callable[[], None]:
     """Keep a record of this process at `path`: `notes` of what it imports and starts, and its `groups`.
 
-    Returns what is to be called when the process ends by itself.
+    Returns what is to be called when the process ends by itself. Of `others`, each is called with the module of its
+    name once that was imported.
     """
     rank = RankRecord(path, local_rank)
     hooks: dict[str, Callable[[Any], None]] = {
@@ -47,12 +50,22 @@ def watch(path: str, local_rank: int | None) -> Callable[[], None]:
         "multiprocessing.process": rank.hook_multiprocessing,
         "subprocess": rank.hook_subprocess,
     }
+    for name, other in (others or {}).items():
+        hooks[name] = _one_after_another(hooks[name], other) if name in hooks else other
     for name, hook in hooks.items():
         if name in sys.modules:  # In a process that was forked with its imports done.
             _softly(hook, sys.modules[name])
     sys.meta_path.insert(0, Finder(hooks))
     rank.write()
     return rank.end
+
+
+def _one_after_another(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
+    def both(module: Any) -> None:
+        _softly(first, module)
+        _softly(second, module)
+
+    return both
 
 
 class Finder:

@@ -41,7 +41,8 @@ def main(argv: list[str]) -> None:
         _write(os.path.join(home, "ranks", f"{rank}.json"), record)
     else:
         _write_in_place_of_earlier(home, rank, {**record, **_place()})
-    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"))
+    hooks = _let_be_asked(os.path.join(home, "asked"), rank, record["start_time"])
+    end_watch = _watch_groups(os.path.join(home, "ranks", f"{rank}.group.json"), hooks)
     # A crash in compiled code then leaves a traceback too, also that of a worker process started anew.
     faulthandler.enable()
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
@@ -123,20 +124,32 @@ def _write_in_place_of_earlier(home: str, rank: str, body: dict[str, int]) -> No
         os.close(lock)
 
 
-def _watch_groups(path: str) -> Callable[[], None]:
+def _watch_groups(path: str, hooks: dict[str, Callable[[object], None]]) -> Callable[[], None]:
     """Have it noted which process groups the script forms, where the file beside this one is there that does it.
 
-    Returns what is to be called at a good end.
+    Returns what is to be called at a good end. Hooks are called with modules once those were imported.
     """
     with contextlib.suppress(Exception):  # It is for those who watch; the script is to run without it as well.
-        beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "process_groups.py")
-        # Not by a name that the script might import.
-        loader = importlib.machinery.SourceFileLoader("dttui_process_groups", beside)
-        module = types.ModuleType(loader.name)
-        loader.exec_module(module)
-        end: Callable[[], None] = module.watch(path, _local_rank())
+        end: Callable[[], None] = _beside("process_groups").watch(path, _local_rank(), hooks)
         return end
     return lambda: None
+
+
+def _let_be_asked(folder: str, rank: str, start_time: int) -> dict[str, Callable[[object], None]]:
+    """Have the rank tell where it stands to whoever asks; return module → what is to be called with it."""
+    with contextlib.suppress(Exception):  # As above.
+        hooks: dict[str, Callable[[object], None]] = _beside("stacks").prepare(folder, rank, start_time)
+        return hooks
+    return {}
+
+
+def _beside(name: str) -> types.ModuleType:
+    """Return a file beside this one as a module; not by a name that the script might import."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    loader = importlib.machinery.SourceFileLoader(f"dttui_{name}", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    return module
 
 
 def _local_rank() -> int | None:

@@ -60,7 +60,7 @@ def owner_of(pid: int) -> int | None:
         return None
 
 
-def send(process: ProcessId, number: signal.Signals) -> bool:
+def send(process: ProcessId, number: int) -> bool:
     """Signal exactly this process; return whether it was still there."""
     descriptor = _open(process)
     if descriptor is None:

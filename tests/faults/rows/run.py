@@ -17,9 +17,18 @@ _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
+_HANG = "tests/faults/test_hang.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
 ROWS = (
+    Fault(
+        "ranks stand still",
+        "on three hosts, one rank does not come to a collective (it reads, it waits for a lock, its data loader "
+        "waits), calls another one, or is halted by SIGSTOP",
+        ("P7",),
+        120,
+        (f"{_HANG}test_each_rank_is_told_where_it_stands_and_the_one_that_the_others_wait_for_is_named",),
+    ),
     Fault(
         "one rank dies",
         "a rank that exits with 3 on one of three hosts; torchrun killed by SIGKILL",

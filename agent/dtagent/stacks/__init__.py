@@ -1,0 +1,1 @@
+"""Where the ranks of an attempt stand, asked by the best way that each of them offers."""

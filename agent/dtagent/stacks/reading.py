@@ -1,0 +1,119 @@
+"""Asks each rank of an attempt here, and what runs below it, where it stands: by the best way that it offers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dtagent.locations import AttemptFiles, rank_of
+from dtagent.protocol.stacks import (
+    MOST_CHILDREN,
+    MOST_NAME,
+    MOST_RANKS,
+    GroupCalls,
+    ProcessStacks,
+    RankStacks,
+    StacksReply,
+    StacksRequest,
+    Thread,
+)
+from dtagent.stacks import dumps, ways
+from dtagent.stacks.ways import NoAnswerError
+from dtagent.system import proc_stat, untrusted_files
+from dtagent.system.processes import ProcessId
+from dtagent.system.system_facts import or_none
+
+AT_ONCE = 8
+STOPPED = "Tt"
+UNINTERRUPTIBLE = "D"
+
+
+def read(files: AttemptFiles, request: StacksRequest) -> StacksReply:
+    """Return where the ranks stand that were asked for; of one whose process is gone, that it is."""
+    known = {rank: path for path in files.ranks.glob("*.json") if (rank := rank_of(path)) is not None}
+
+    wanted = sorted(known if request.ranks is None else known.keys() & set(request.ranks))[:MOST_RANKS]
+    children = proc_stat.children_of(or_none(proc_stat.read_all) or {})
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="stacks") as pool:
+        return StacksReply(list(pool.map(lambda rank: _rank(files, rank, known[rank], children), wanted)))
+
+
+def _rank(files: AttemptFiles, rank: int, record: Path, children: Mapping[int, list[int]]) -> RankStacks:
+    stat = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        body = untrusted_files.read_object(record)
+        stat = proc_stat.read(int(body["pid"]))
+        if stat is not None and (stat.start_time != body["start_time"] or not stat.is_alive):
+            stat = None
+    if stat is None:
+        return RankStacks(rank, None, has_ended=(files.ranks / f"{rank}.ended.json").exists())
+    offered = _offered(files, rank, ProcessId.of(stat))
+    socket, dump = files.asked / f"{rank}.sock", files.asked / f"{rank}.dump"
+    by_signal = offered.get("signal") if isinstance(offered.get("signal"), int) else None
+    own = _process(stat, by_signal, dump, socket)
+    below = []
+    for pid in proc_stat.descendants(children, [stat.pid])[:MOST_CHILDREN]:
+        child = or_none(lambda pid=pid: proc_stat.read(pid))  # type: ignore[misc]  # mypy cannot infer such a lambda
+        if child is not None and child.is_alive:
+            below.append(_process(child, by_signal, dump, None))
+    groups: list[GroupCalls] = []
+    if offered and own.state not in STOPPED:
+        with contextlib.suppress(NoAnswerError, ValueError):
+            groups = dumps.of_recorder(ways.ask_server(socket, "fr_trace_json"))
+    return RankStacks(rank, own, children=below, groups=groups)
+
+
+def _offered(files: AttemptFiles, rank: int, process: ProcessId) -> dict[str, Any]:
+    """Return what a rank has told of how it can be asked; nothing where another process has."""
+    with contextlib.suppress(OSError, ValueError):
+        told = untrusted_files.read_object(files.asked / f"{rank}.json")
+        if (told.get("pid"), told.get("start_time")) == (process.pid, process.start_time):
+            return told
+    return {}
+
+
+def _process(stat: proc_stat.ProcessStat, by_signal: int | None, dump: Path, socket: Path | None) -> ProcessStacks:
+    pid = stat.pid
+    found = ProcessStacks(pid, stat.state, _command(pid), _wait_channel(pid))
+    is_stopped = stat.state in STOPPED
+    asked: list[tuple[str, Callable[[], list[Thread]]]] = [
+        ("py-spy", lambda program=program: ways.ask_py_spy(program, pid, may_pause=stat.state in "SR"))  # type: ignore[misc]  # as above
+        for program in ways.py_spies(pid)
+    ]
+    if not is_stopped:
+        if socket is not None and socket.exists():
+            asked.append(("torch", lambda: _threads(ways.ask_server(socket, "dump_traceback"))))
+        if by_signal is not None and stat.state != UNINTERRUPTIBLE:
+            asked.append(("faulthandler", lambda: _threads(ways.ask_by_signal(ProcessId.of(stat), by_signal, dump))))
+    reasons = []
+    for source, ask in asked:
+        try:
+            return replace(found, source=source, threads=ask())
+        except NoAnswerError as error:
+            reasons.append(str(error))
+    return replace(found, detail="; ".join(reasons)[:MOST_NAME])
+
+
+def _threads(text: str) -> list[Thread]:
+    threads = dumps.of_faulthandler(text)
+    if not threads:
+        raise NoAnswerError("no stack in what it wrote")
+    return threads
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()[:MOST_NAME]
+    return ""
+
+
+def _wait_channel(pid: int) -> str:
+    """Return what the kernel says a process waits for; empty where it does not, or may not be asked."""
+    with contextlib.suppress(OSError):
+        told = Path(f"/proc/{pid}/wchan").read_text(errors="replace").strip()
+        return "" if told == "0" else told[:MOST_NAME]
+    return ""
