@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 _UNTIL: ContextVar[float | None] = ContextVar("until", default=None)
 """On the monotonic clock: by when all that is done for one caller must be done."""
-TELLING_SHARE, TELLING_S = 0.1, 1.0
+TELLING_SHARE, TELLING_S = 0.25, 1.0
 """What of the time is kept for telling what was done by then."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from dttui.app import App
+from dttui.app import App, Caller
 from dttui.cli.printing import Printer, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
@@ -26,7 +26,7 @@ async def doctor(options: Namespace) -> int:
     except UsageError as fault:
         unread = fault
     environments = choose(inventory, options.name) if unread is None else []
-    async with App() as app:
+    async with App(Caller(until=options.until)) as app:
         found = await app.doctor(
             environments,
             TerminalPrompter(),
@@ -75,7 +75,9 @@ def _place(title: str, troubles: Sequence[Trouble]) -> Iterator[str]:
     yield f"✓ {title}" if is_well else title
     for item in troubles:
         finding = item.finding
-        message = finding.message.removeprefix(finding.subject).lstrip(":： ")
+        message = finding.message
+        if item.place is Site.HOST:  # Its name stands above.
+            message = message.removeprefix(finding.subject).lstrip(":： ")
         yield f"  {_MARKS[finding.severity]} {finding.code}: {message}"
         if finding.hint:
             yield f"      → {finding.hint}"

@@ -12,8 +12,8 @@ from dttui.doctor.examination import Examined, examine_all
 from dttui.doctor.hosts import judge_host, judge_unreached, unasked
 from dttui.doctor.login_node import judge_known_hosts, judge_login_node
 from dttui.doctor.models import Checkup, Site, Trouble
-from dttui.doctor.reachability import try_all
-from dttui.errors import HostError, UsageError
+from dttui.doctor.reachability import Reachability, try_all
+from dttui.errors import HostError, OutOfTimeError, UsageError
 from dttui.fleet.waiting import OnWait
 from dttui.i18n import _
 from dttui.inventory.models import Environment, Inventory
@@ -23,10 +23,13 @@ from dttui.planning.submission import Submission
 from dttui.spec.entry_points import COMMAND
 from dttui.spec.findings import warning
 from dttui.spec.models import Cluster, Job, Node, Run
+from dttui.time_limits import left_for_work_s
 from dttui.transport.base import Prompter
 from dttui.transport.deadline import within
 from dttui.transport.routes import Transports
 
+CLEARING_S = 3.0
+"""What it takes to end listeners, and daemons that were started for them."""
 LOGIN_S = 30.0
 """For the login node: a home on a network disk may hang."""
 
@@ -68,13 +71,15 @@ async def check_up(
         for item in told:
             world_size = plan.world_size if plan is not None else len(told)
             found += judge_host(item, nodes.get(item.name), world_size, offsets, options)
+        silent: dict[str, HostError] = {}
         not_asked = {item.name: unasked(item) for item in told}
         found += judge_drift(told, options)
         serving = [item for item in told if item.can_serve]
         if len(serving) > 1:
-            tried = await try_all(serving, routes, prompter)
+            tried = await _try_all(serving, routes, prompter)
             found += judge_reachability(tried, told, options)
-            for name, failure in tried.silent.items():
+            silent = tried.silent
+            for name, failure in silent.items():
                 not_asked[name] = (
                     *not_asked[name],
                     _("the network to others: {reason}").format(reason=failure.message),
@@ -92,8 +97,19 @@ async def check_up(
         (*login, *judge_known_hosts(routes.warnings), *found),
         {name: words for name, words in not_asked.items() if words},
         frozenset(failed),
+        any(isinstance(item, OutOfTimeError) for item in (*failed.values(), *silent.values())),
         time.monotonic() - began,
     )
+
+
+async def _try_all(hosts: Sequence[Examined], routes: Transports, prompter: Prompter) -> Reachability:
+    """Let hosts try each other as long as there is time for that."""
+    left_s = left_for_work_s()
+    try:
+        return await within(try_all(hosts, routes, prompter), None if left_s is None else max(0.0, left_s - CLEARING_S))
+    except asyncio.TimeoutError:
+        message = _("the time for all hosts was up")
+        return Reachability(silent={host.name: OutOfTimeError(host.name, message) for host in hosts})
 
 
 async def _login_node(

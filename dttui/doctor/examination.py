@@ -19,7 +19,7 @@ from dttui.fleet.deployment.remote_program import Program, ask_host
 from dttui.fleet.deployment.status import AgentStatus, Inspection
 from dttui.fleet.deployment.wheel_source import WheelSource
 from dttui.fleet.waiting import OnWait
-from dttui.inventory.models import Environment
+from dttui.inventory.models import Environment, Reach
 from dttui.planning.models import DEFAULT_PYTHON
 from dttui.preflight.room import read_sample
 from dttui.rpc.client import AgentClient
@@ -120,7 +120,12 @@ class Examined:
     def can_serve(self) -> bool:
         """Whether an agent serves there, or would once somebody connects."""
         has_agent = self.agent is not None and self.agent.state in ("up-to-date", "outdated", "embedded")
-        return has_agent and self.silence is None
+        return (has_agent or self.is_embedded) and self.silence is None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is this machine, where dttui has an agent of its own that starts whenever it is wanted."""
+        return self.environment.reach is Reach.LOCAL
 
     @property
     def has_daemon(self) -> bool:
@@ -159,7 +164,8 @@ async def _examine(visit: Visit, ours: WheelSource) -> Examined:
     if told.facts is not None:
         with contextlib.suppress(ValidationError):
             facts = _FACTS.validate_python(told.facts)
-    if agent is not None and agent.seen.daemon is not None:
+    is_here = environment.reach is Reach.LOCAL and told.refusal is None
+    if is_here or (agent is not None and agent.seen.daemon is not None):
         try:
             facts, sample = await _ask_agent(visit, python)
         except HostError as error:

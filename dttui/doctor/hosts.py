@@ -13,10 +13,11 @@ from dttui.agent_words import agent_text
 from dttui.doctor.examination import Examined
 from dttui.doctor.models import Remedy, Site, Trouble
 from dttui.doctor.remedies import MOST_FILES, MOST_PROCESSES, Remedies, torch_index
-from dttui.errors import REFUSALS, AgentGoneError, HostError, HostKeyError
+from dttui.errors import REFUSALS, AgentGoneError, HostError, HostKeyError, OutOfTimeError
 from dttui.i18n import _, joined
 from dttui.planning.models import PlannedNode
 from dttui.preflight.hosts import judge_agent, judge_clock, judge_health, judge_limits, judge_room
+from dttui.preflight.network import is_loopback
 from dttui.sanitize import clean
 from dttui.spec.findings import Finding, error, info, warning
 
@@ -41,6 +42,8 @@ def judge_unreached(host: HostError, name: str, options: Sequence[str]) -> Troub
         code = "refused"
     elif isinstance(host, AgentGoneError):
         code = "no-agent"
+    elif isinstance(host, OutOfTimeError):
+        code = "unchecked"
     return Trouble(Site.HOST, error(code, name, host.message, host.hint), commands)
 
 
@@ -115,7 +118,7 @@ def _agent(told: Examined, remedies: Remedies) -> Iterator[Trouble]:
         yield Trouble(Site.HOST, error("agent-noexec", name, message, hint), (remount,))
         if told.agent.state == "broken":
             return  # That is why.
-    if told.agent.state == "none":
+    if told.agent.state == "none" and not told.is_embedded:
         message = _("{host}: there is no agent").format(host=name)
         yield Trouble(Site.HOST, error("agent-missing", name, message), deploy)
     elif told.agent.state == "broken":
@@ -136,7 +139,7 @@ def _agent(told: Examined, remedies: Remedies) -> Iterator[Trouble]:
 def _names(told: Examined, remedies: Remedies) -> Iterator[Trouble]:
     name, seen = told.name, told.seen
     own = clean(seen.hostname)
-    if seen.loopback_lines and not told.address.startswith("127."):
+    if seen.loopback_lines and not is_loopback(told.address):
         message = _("{host}: /etc/hosts gives its own name, {name}, the loopback address {ip}: others told that reach "
                     "themselves")  # fmt: skip
         message = message.format(host=name, name=own, ip=clean(", ".join(dict.fromkeys(seen.loopback_lines))))
@@ -247,7 +250,7 @@ def _interfaces(told: Examined, facts: HostFacts) -> Iterator[Trouble]:
     usable = {
         name: found for name, found in facts.addresses.items() if not name.startswith(("docker", "veth", "virbr"))
     }
-    if len(usable) < 2:
+    if len(usable) < 2 or is_loopback(told.address):
         return
     taken = next((name for name, found in usable.items() if told.address in found), None)
     shown = joined(", ", (f"{clean(name)} {clean(found[0])}" for name, found in usable.items()))

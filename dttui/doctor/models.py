@@ -48,6 +48,8 @@ class Checkup:
     unasked: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Environment → in words what it could not be asked."""
     unreachable: frozenset[str] = frozenset()
+    is_cut_short: bool = False
+    """Whether the time was up before all were asked."""
     seconds: float = 0.0
 
     def of(self, place: Site, host: str | None = None) -> tuple[Trouble, ...]:
@@ -62,7 +64,9 @@ class Checkup:
 
     @property
     def exit_code(self) -> ExitCode:
-        """4 where a host cannot be reached or used, else 3 with errors, else 6 with warnings, else 0."""
+        """101 where the time was up, else 4 with a host out of reach, 3 with errors, 6 with warnings, or 0."""
+        if self.is_cut_short:
+            return ExitCode.NOT_FINISHED
         if self.unreachable:
             return ExitCode.UNREACHABLE
         if self.count(Severity.ERROR):

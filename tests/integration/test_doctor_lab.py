@@ -13,6 +13,8 @@ import yaml
 from tests.integration.headless import dttui
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
+from tests.processes import demo_root as demo_root
+from tests.processes import shared_agents as shared_agents
 
 LATE_S = 60.0
 
@@ -174,10 +176,28 @@ def test_an_agent_on_a_disk_that_executes_nothing_and_one_that_is_missing(hosts:
     assert dttui("agents", "remove", "--yes", "--inventory", inventory).returncode == 0
 
 
-def test_a_host_that_is_off_does_not_keep_the_others_from_being_told(hosts: Lab, inventory: Path) -> None:
-    hosts["gpu2"].kill()
+def test_a_host_that_refuses_does_not_keep_the_others_from_being_told(hosts: Lab, inventory: Path) -> None:
+    refuse = ["-p", "tcp", "--dport", "22", "-j", "REJECT", "--reject-with", "tcp-reset"]
+    hosts["gpu2"].run(["iptables", "-A", "INPUT", *refuse])
     done = dttui("doctor", "--inventory", inventory, deadline_s=LATE_S)
     assert done.returncode == 4, done.stdout
     assert "✗ unreachable" in done.stdout
     assert "✓ gpu1" in done.stdout, done.stdout
     assert "✓ gpu3" in done.stdout
+
+
+@pytest.mark.usefixtures("shared_agents")
+def test_the_embedded_cluster_needs_no_agent_and_has_nothing_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.delenv("TERM", raising=False)
+    done = dttui("--demo", "doctor", "--output", "json")
+    assert wrong(json.loads(done.stdout)) == {}, done.stderr
+
+
+def test_hosts_that_were_not_asked_in_time_are_named(hosts: Lab, inventory: Path) -> None:
+    hosts["gpu2"].cut()
+    done = dttui("doctor", "--inventory", inventory, "--timeout", "4s", "--output", "json")
+    assert done.returncode == 101, done.stderr
+    found = wrong(json.loads(done.stdout))
+    assert "gpu2 unchecked" in found
+    assert "gpu1 unchecked" not in found or "network" in found["gpu1 unchecked"]["message"]

@@ -219,6 +219,8 @@ def test_the_exit_code_tells_errors_from_warnings_and_those_from_nothing() -> No
     assert Checkup((), tuple(login[:2])).exit_code is ExitCode.WARNINGS
     assert Checkup((), tuple(login)).exit_code is ExitCode.PREFLIGHT
     assert Checkup((), tuple(login), unreachable=frozenset(["gpu1"])).exit_code is ExitCode.UNREACHABLE
+    cut_short = Checkup((), tuple(login), unreachable=frozenset(["gpu1"]), is_cut_short=True)
+    assert cut_short.exit_code is ExitCode.NOT_FINISHED
 
 
 # --- the login node ---------------------------------------------------------------------------------------------------
