@@ -13,7 +13,6 @@ from dttui.launch.boot import is_brought_back
 from dttui.launch.secrets_file import read_secrets
 from dttui.planning.models import Finding
 from dttui.spec.findings import info, warning
-from dttui.transport.credentials import Credentials, LoginNeed
 from dttui.words import listed
 
 MAX_NAMES = 5
@@ -31,6 +30,8 @@ def unattended_findings(environments: Sequence[Environment], secrets: Sequence[s
     elsewhere = [item for item in environments if item.reach is not Reach.LOCAL]
     if not elsewhere:
         return  # Its ranks end with this machine too.
+    from dttui.transport.credentials import Credentials, LoginNeed  # With paramiko, which reads keys.
+
     found: dict[tuple[LoginNeed, Path | None], list[str]] = {}
     credentials = Credentials()
     for environment in elsewhere:

@@ -16,7 +16,7 @@ from dttui import locations
 from dttui.errors import HostError
 from dttui.inventory.models import Environment
 from dttui.transport.ssh import SshTransport
-from tests.integration.host_key_cases import Case, Servers, make_cases, names_one_of
+from tests.hostile.host_key_cases import Case, Servers, make_cases, names_one_of
 from tests.integration.ssh_fixtures import NOBODY, TIMEOUT_S
 from tests.integration.sshd import free_port, make_key, run, running_sshd
 
