@@ -29,9 +29,11 @@ from dttui.engine.replication.transfer import Stores
 from dttui.errors import AgentError, HostError
 from dttui.i18n import msg
 from dttui.jobs import JobDirectory
+from dttui.jobs.outcome import AttemptOutcome, Stage
 from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resume, Resumption
+from dttui.spec.failure_causes import CauseKind, kind_of
 from dttui.spec.findings import warning
 
 SEARCH_S = 30.0
@@ -39,6 +41,8 @@ MOST = 8
 """Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
 MOST_IN_VAIN = 2
 """So many attempts go on from one checkpoint without reporting a step; the next takes an older one."""
+_ACQUITS = (CauseKind.NODE, CauseKind.GPU, CauseKind.COMMUNICATION, CauseKind.SERVICE)
+"""Kinds of causes that say nothing against the checkpoint from which the attempt went on."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ async def find_resume(
     before = await asyncio.to_thread(_read_before, directory, log.attempt)
     places = {node.name: _places(before, node.name, shared=shared) for node in nodes}
     history = await asyncio.to_thread(read_history, directory)
-    stepping = {outcome.attempt for outcome in history if outcome.first_step is not None}
-    unwanted = _in_vain({number: plan for number, plan in before.items() if number >= len(earlier)}, stepping)
+    resumed = {number: plan.bindings.resume for number, plan in before.items() if number >= len(earlier)}
+    unwanted = resumed_in_vain(resumed, history)
     asked = [node for node in nodes if places[node.name] and node.client is not None]
     replies = await asyncio.gather(*(_ask(node, places[node.name], unwanted, log) for node in asked))
     answers = {
@@ -254,8 +258,23 @@ def _places(before: Mapping[int, BoundPlan], name: str, *, shared: bool) -> list
     return places
 
 
-def _in_vain(before: Mapping[int, BoundPlan], stepping: Collection[int]) -> list[str]:
-    """Return what attempts have gone on from again and again without a step; `stepping` are those that made some."""
-    taken = [plan.bindings.resume for number, plan in sorted(before.items()) if number not in stepping]
-    paths = [path for resume in taken if resume is not None for path in (resume.checkpoint, *resume.elsewhere.values())]
+def resumed_in_vain(resumed: Mapping[int, Resume | None], history: Sequence[AttemptOutcome]) -> list[str]:
+    """Return the checkpoints from which attempts went on again and again without a step, as if these were to blame.
+
+    They are not where the attempt never ran, where a host, a GPU or the network failed, or where the script reports no
+    steps at all: a checkpoint may be the only one, and without it training would begin anew.
+
+    Args:
+        resumed: attempt → what it went on from.
+        history: how attempts ended.
+    """
+    if all(outcome.first_step is None for outcome in history):
+        return []
+    blaming = {
+        outcome.attempt
+        for outcome in history
+        if outcome.first_step is None and outcome.stage is Stage.RUN and kind_of(outcome.why) not in _ACQUITS
+    }
+    taken = [resume for number, resume in sorted(resumed.items()) if number in blaming and resume is not None]
+    paths = [path for resume in taken for path in (resume.checkpoint, *resume.elsewhere.values())]
     return [path for path in dict.fromkeys(paths) if paths.count(path) >= MOST_IN_VAIN]

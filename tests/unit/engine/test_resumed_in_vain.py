@@ -1,0 +1,49 @@
+"""Which checkpoints are passed over since attempts that went on from them came to nothing."""
+
+from __future__ import annotations
+
+import pytest
+from dtagent.protocol.events import JobState
+
+from dttui.engine.resuming import resumed_in_vain
+from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.planning.resumption import Resume
+
+ONLY = Resume(checkpoint="/c/step-1000", directory="/c", step=1000)
+
+
+def attempt(number: int, cause: str, step: int | None = None, stage: Stage = Stage.RUN) -> AttemptOutcome:
+    return AttemptOutcome(
+        attempt=number, state=JobState.FAILED, stage=stage, exit_code=100, cause=cause, first_step=step, last_step=step
+    )
+
+
+@pytest.mark.parametrize("cause", ["exit-code", "killed", "segfault", "checkpoint-corrupt", "cuda-oom"])
+def test_a_checkpoint_is_passed_over_after_two_attempts_that_died_of_themselves_before_a_step(cause: str) -> None:
+    history = [attempt(0, "node-lost", 1), attempt(1, cause), attempt(2, cause)]
+    assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY}, history) == ["/c/step-1000"]
+    assert resumed_in_vain({0: None, 1: ONLY}, history[:2]) == []
+
+
+@pytest.mark.parametrize(
+    "cause", ["node-lost", "self-fenced", "agent-gone", "gpu-xid", "rendezvous-timeout", "peer-gone", "storage-error"]
+)
+def test_hosts_that_are_lost_before_the_first_step_say_nothing_against_the_only_checkpoint(cause: str) -> None:
+    history = [attempt(0, "node-lost", 1), *(attempt(number, cause) for number in (1, 2, 3))]
+    assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY, 3: ONLY}, history) == []
+
+
+def test_attempts_that_never_ran_say_nothing_against_it() -> None:
+    history = [attempt(0, "exit-code", 1), *(attempt(number, "unknown", stage=Stage.LAUNCH) for number in (1, 2))]
+    assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY}, history) == []
+
+
+def test_of_a_script_that_never_reports_steps_it_is_not_asked_that_it_makes_some() -> None:
+    history = [attempt(number, "killed") for number in range(4)]
+    assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY, 3: ONLY}, history) == []
+
+
+def test_where_each_host_went_on_from_its_own_all_of_them_are_passed_over() -> None:
+    parts = ONLY.model_copy(update={"elsewhere": {"gpu2": "/d/step-1000"}})
+    history = [attempt(0, "killed", 1), attempt(1, "killed"), attempt(2, "killed")]
+    assert resumed_in_vain({1: parts, 2: parts}, history) == ["/c/step-1000", "/d/step-1000"]
