@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from argparse import Namespace
 from collections.abc import Coroutine
@@ -53,8 +54,6 @@ def launch(
     if plan.errors:
         raise DocumentError(as_problem(finding, file) for finding in plan.errors)
     check_ranks(options.logs, {node.name: node.ranks for node in plan.nodes}, plan.job_name)
-    if options.output == "human":
-        print_findings((item for item in App().unattended(submission, plan) if _is_warning(item)), sys.stderr)
     return _run_job(submission, plan, options, starts_another)
 
 
@@ -71,6 +70,9 @@ async def _run_job(submission: Submission, plan: Plan, options: Namespace, start
         id=directory.job_id
     )
     printer.note(_("job {id}").format(id=directory.job_id))
+    if options.output == "human":  # While its controller is at work: it takes a while to read keys.
+        found_here = await asyncio.to_thread(App().unattended, submission, plan)
+        print_findings((item for item in found_here if _is_warning(item)), sys.stderr)
     if found.earlier is not None:
         _tell_earlier(printer, *found.earlier)
     if found.was_running:
