@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dtagent.checkpoints.search import newest_complete
 from dtagent.checks import checkpoints as asked
+from dtagent.protocol.replication import STORE
 from dtagent.protocol.rpc import ErrorCode
 
 from tests.agent.conversation import Conversation
@@ -235,3 +236,16 @@ def test_a_share_that_is_missing_is_told_from_how_many_ranks_there_were(tmp_path
     os.unlink(tmp_path / "newest" / "zero_pp_rank_1_mp_rank_00_optim_states.pt")
     (passed,) = newest_complete(tmp_path).passed
     assert passed.why == "zero_pp_rank_1_mp_rank_00_optim_states.pt is missing"
+
+
+@pytest.mark.parametrize("where", ["attempt-1", "attempt-1/step-5", f"{STORE}/job/rank-1/.incoming-ab/step-5"])
+def test_what_others_write_into_a_directory_that_is_a_checkpoint_itself_says_nothing_of_it(
+    where: str, tmp_path: Path
+) -> None:
+    own = _complete(tmp_path, 10)
+    of_others = own / where / "state.pt"
+    of_others.parent.mkdir(parents=True)
+    of_others.write_bytes(b"PK\x03\x04half")
+    search = newest_complete(own)
+    assert [(item.path, item.size_bytes) for item in search.complete] == [(str(own), (own / "state.pt").stat().st_size)]
+    assert search.passed == []

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -61,7 +62,11 @@ def _asked(key: str, path: Path, port: int, step: int | None = None, **more: Any
 
 def _copy(host: Conversation, path: Path, store: Path, step: int | None = None, **more: Any) -> Any:
     key = secrets.token_hex(32)
-    sent = {name: more.pop(name) for name in ("bytes_per_s", "form", "node_rank", "attempt") if name in more}
+    sent = {
+        name: more.pop(name)
+        for name in ("bytes_per_s", "form", "node_rank", "attempt", "size_bytes", "changed_ns")
+        if name in more
+    }
     return host.call("copy_send", _asked(key, path, _take(host, store, key, **more), step, **sent))
 
 
@@ -95,6 +100,29 @@ def test_a_single_file_and_what_loaders_look_for_beside_a_checkpoint_are_copied_
         (path / "mp_rank_00_model_states.pt").write_bytes(b"y")
         copy = Path(_copy(host, path, _store(tmp_path / form), 20, form=form)["path"])
         assert (copy.name, (copy.parent / beside).read_text()) == (name, told)
+
+
+@pytest.mark.parametrize("how", ["shorter", "as long as before"])
+def test_what_was_found_complete_and_is_being_written_over_is_no_copy(
+    how: str, host: Conversation, tmp_path: Path
+) -> None:
+    """The writer stands still meanwhile, or has died: nothing changes from the first look of the copy to its last."""
+    file = tmp_path / "own" / "last.ckpt"
+    file.parent.mkdir()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data/0", os.urandom(100_000))
+    (of_directory,) = host.call("checkpoints", {"directories": [str(file.parent)]})["directories"]
+    (found,) = of_directory["complete"]
+    told = {name: found[name] for name in ("form", "size_bytes", "changed_ns")}
+    before = file.read_bytes()
+    store = _store(tmp_path)
+    assert Path(_copy(host, file, store, **told)["path"]).read_bytes() == before
+    file.write_bytes(before[:30_000].ljust(len(before) if how == "as long as before" else 0, b"\0"))
+    os.utime(file, ns=(found["changed_ns"] + 1_000_000, found["changed_ns"] + 1_000_000))
+    reply = _copy(host, file, store, **told)
+    assert (reply["path"], reply["detail"]) == ("", f"{file} has changed meanwhile")
+    (held,) = host.call("copies", {"stores": [str(store)]})["held"]
+    assert Path(held["path"]).read_bytes() == before
 
 
 def test_no_more_stay_than_are_to_be_kept_of_each_node_over_all_attempts(host: Conversation, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from dtagent.protocol.replication import STORE
+
 MOST_ENTRIES = 100_000
 """Of one directory, as many are looked at."""
 _OF_ANOTHER_ATTEMPT = re.compile(r"attempt-\d+")
-"""Where later attempts write, in a directory that the job names."""
 
 _STEP = re.compile(
     r"(?:global[-_]?step|steps?|iter(?:ation)?|checkpoint|ckpt|chkpt|update|batch|ba)[-_=]?(\d{1,18})(?!\d)"
@@ -61,6 +62,11 @@ class Entry:
         return self.step if self.step is not None else int(match[1]) if match else None
 
 
+def is_of_others(name: str) -> bool:
+    """Whether a folder in a directory of checkpoints is where later attempts write, or holds copies for other hosts."""
+    return name == STORE or _OF_ANOTHER_ATTEMPT.fullmatch(name) is not None
+
+
 def entries_of(directory: Path) -> list[Entry]:
     """Return the files and directories of a directory, but what is hidden or not yet renamed to what it will be.
 
@@ -76,7 +82,7 @@ def entries_of(directory: Path) -> list[Entry]:
     for item in found:
         if item.name.startswith((".", "tmp-")) or not item.name.isprintable():
             continue
-        if _OF_ANOTHER_ATTEMPT.fullmatch(item.name):
+        if is_of_others(item.name):
             continue
         try:
             seen = os.stat(item.path)
@@ -91,6 +97,8 @@ def entries_of(directory: Path) -> list[Entry]:
 def files_of(path: Path, most: int) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield the files of a checkpoint with what is known of each; of a directory at most so many.
 
+    One that is the directory of checkpoints itself has folders in it that are no part of it.
+
     Raises:
         OSError: it cannot be read.
     """
@@ -101,6 +109,11 @@ def files_of(path: Path, most: int) -> Iterator[tuple[Path, os.stat_result]]:
     def refuse(error: OSError) -> None:
         raise error
 
-    listed = (Path(parent, name) for parent, _, names in os.walk(path, onerror=refuse) for name in names)
-    for file in islice(listed, most):
+    def listed() -> Iterator[Path]:
+        for parent, folders, names in os.walk(path, onerror=refuse):
+            if Path(parent) == path:
+                folders[:] = [name for name in folders if not is_of_others(name)]
+            yield from (Path(parent, name) for name in names)
+
+    for file in islice(listed(), most):
         yield file, os.stat(file)

@@ -54,8 +54,9 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
         try:
             if path in unwanted:
                 raise TornError(sentences.CAME_TO_NOTHING())
+            described = _described(item, path)  # Before the look: whatever is changed from then on is seen by that.
             check(item)
-            found.complete.append(_described(item, path))
+            found.complete.append(described)
         except TornError as error:
             found.passed.append(PassedCheckpoint(path, error.why))
         except OSError as error:
@@ -67,5 +68,8 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
 
 
 def _described(item: Candidate, path: str) -> FoundCheckpoint:
-    size_bytes = sum(seen.st_size for _file, seen in files_of(item.path, _MOST_FILES))
-    return FoundCheckpoint(path, item.form, item.step, size_bytes, item.time_ns / 1e9)
+    size_bytes = changed_ns = 0
+    for _file, seen in files_of(item.path, _MOST_FILES):
+        size_bytes += seen.st_size
+        changed_ns = max(changed_ns, seen.st_mtime_ns)
+    return FoundCheckpoint(path, item.form, item.step, size_bytes, item.time_ns / 1e9, changed_ns)

@@ -40,6 +40,8 @@ class FoundCheckpoint:
     """Of all its files."""
     time: float = 0.0
     """Unix time at which it was changed last, by the clock of its file system."""
+    changed_ns: int | None = None
+    """The same of its newest file, in ns, as it was before it was looked at; `None` where an older agent tells none."""
 
 
 @dataclass(frozen=True)

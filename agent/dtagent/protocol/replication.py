@@ -58,6 +58,10 @@ class SendRequest:
     time: float = 0.0
     bytes_per_s: int = 0
     """Most; 0 for as fast as it goes."""
+    size_bytes: int = 0
+    """Of all its files when it was found complete."""
+    changed_ns: int | None = None
+    """When any of them had been changed last by then; what is otherwise now is refused. `None` where nobody knows."""
 
 
 @dataclass(frozen=True)

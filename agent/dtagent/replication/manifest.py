@@ -13,13 +13,12 @@ from typing import Any
 
 from dacite import Config, DaciteError, from_dict
 
+from dtagent.checkpoints.entries import is_of_others
 from dtagent.protocol import sentences
-from dtagent.protocol.replication import STORE
 from dtagent.protocol.said import Said
 
 MOST_FILES = 20_000
 MOST_DEPTH = 32
-_OF_ANOTHER_ATTEMPT = re.compile(r"attempt-\d+")
 BESIDE = {"megatron": "latest_checkpointed_iteration.txt", "deepspeed": "latest"}
 """Form → the file beside checkpoints that names one: who loads looks there for its name."""
 
@@ -68,6 +67,11 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     @property
+    def changed_ns(self) -> int:
+        """When any of its files was changed last."""
+        return max((file.time_ns for file in self.files), default=0)
+
+    @property
     def is_file(self) -> bool:
         """Whether it is one file, and no directory."""
         return [file.path for file in self.files] == [""]
@@ -113,7 +117,7 @@ def _files(top: Path) -> list[CopiedFile]:
         here = Path(parent)
         if here == top:
             # A directory that is a checkpoint itself may hold copies of others', and what later attempts write.
-            folders[:] = [name for name in folders if name != STORE and not _OF_ANOTHER_ATTEMPT.fullmatch(name)]
+            folders[:] = [name for name in folders if not is_of_others(name)]
         for name in folders:
             if (here / name).is_symlink():
                 raise CopyError(sentences.COPY_OF_A_LINK(path=str(here / name)))

@@ -55,6 +55,9 @@ def send(request: SendRequest) -> SendReply:
             step=request.step,
             time=request.time,
         )
+        found = (request.size_bytes, request.changed_ns)
+        if request.changed_ns is not None and found != (manifest.size_bytes, manifest.changed_ns):
+            raise CopyError(sentences.COPY_CHANGED(path=request.path))
         try:
             stream = socket.create_connection((request.address.strip("[]"), request.port), SILENCE_LIMIT_S)
         except OSError as error:

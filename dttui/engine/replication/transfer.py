@@ -80,6 +80,8 @@ async def transfer(
             checkpoint.step,
             checkpoint.time,
             0 if is_awaited else resumption.copy_bytes_per_s,
+            checkpoint.size_bytes,
+            checkpoint.changed_ns,
         )
         reply = await source.client.call("copy_send", send, SendReply, MAX_COPY_S)
     except HostError as error:
