@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from dttui.frameworks.registry import traits_of
+from dttui.frameworks.traits import Spread
 from dttui.i18n import _
 from dttui.planning.cost.estimate import Estimate
 from dttui.planning.cost.failure_cost import CHECKPOINT_BANDWIDTH
@@ -54,9 +55,11 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
     may_follow = recovery.action is not RecoveryAction.STOP and recovery.max_restarts > 0
     if not may_follow:
         return []
-    if recovery.checkpoint is not None and recovery.checkpoint.copies:
-        return _check_copies(recovery.checkpoint, nodes)
-    if recovery.checkpoint is not None and recovery.checkpoint.shared:
+    checkpoint = recovery.checkpoint
+    parts = [] if nodes < 2 or (checkpoint is not None and checkpoint.shared) else _check_parts(job)
+    if checkpoint is not None and checkpoint.copies:
+        return [*_check_copies(checkpoint, nodes), *parts]
+    if checkpoint is not None and checkpoint.shared:
         return []
     if nodes < 2:
         message = _(
@@ -68,7 +71,23 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
         "and where a host is lost, those that it wrote are lost with it"
     )
     hint = _("Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or with copies: 1.")
-    return [warning("checkpoint-on-one-host", key, message, hint)]
+    return [warning("checkpoint-on-one-host", key, message, hint), *parts]
+
+
+def _check_parts(job: Job) -> list[Finding]:
+    """Say that no checkpoint counts of which hosts write a part each to disks of their own."""
+    traits = traits_of(job.framework)
+    if not set(traits.spreads) - {Spread.REPLICAS}:
+        return []
+    message = _(
+        "with {framework} each host may write its own part of a checkpoint: such parts are complete only in one "
+        "directory, so that without one no attempt goes on from them, also where no host is lost"
+    )
+    hint = _(
+        "Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or let one rank write all."
+    )
+    told = message.format(framework=job.framework)
+    return [warning("checkpoint-in-parts", "recovery.checkpoint", told, hint)]
 
 
 def _check_copies(checkpoint: Checkpoint, nodes: int) -> list[Finding]:

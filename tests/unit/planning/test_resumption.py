@@ -126,6 +126,30 @@ def test_a_plan_says_which_losses_checkpoints_outlive(
     assert [item.severity.value for item in told] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize("checkpoint", [None, {"dir": "/c"}, {"dir": "/c", "copies": 1}, {"dir": "/c", "shared": True}])
+@pytest.mark.parametrize(
+    ("framework", "may_write_parts"),
+    [
+        ("pytorch-fsdp", True),
+        ("deepspeed", True),
+        ("megatron-lm", True),
+        ("pytorch-ddp", False),
+        ("horovod", False),
+        ("tensorflow", False),
+        ("command", False),
+    ],
+)
+def test_a_plan_warns_where_no_host_may_have_all_parts_of_a_checkpoint(
+    framework: str, may_write_parts: bool, checkpoint: dict[str, Any] | None
+) -> None:
+    recovery = {"on_node_failure": "restart", "checkpoint": checkpoint}
+    wanted = may_write_parts and not (checkpoint or {}).get("shared")
+    for nodes, is_told in (((A, B), wanted), ((A,), False)):
+        told = [item for item in made(framework, nodes, **recovery).findings if item.code == "checkpoint-in-parts"]
+        assert [item.severity for item in told] == [Severity.WARNING] * is_told
+    assert "checkpoint-in-parts" not in [item.code for item in made(framework, checkpoint=checkpoint).findings]
+
+
 def test_what_may_not_stand_in_braces_is_refused_where_it_stands() -> None:
     document = """
 distributed_training:
