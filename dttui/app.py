@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dttui.diagnosis.models import Diagnosis
     from dttui.diagnosis.stack_report import NodeStacks
     from dttui.doctor.models import Checkup as Checkup
+    from dttui.doctor.models import Site as Site
+    from dttui.doctor.models import Trouble as Trouble
     from dttui.errors import HostError, UsageError
     from dttui.export.rendered import Rendered
     from dttui.fleet.deployment.deploy import Deployment as Deployment

@@ -42,6 +42,7 @@ async def agents(options: Namespace) -> int:
     if options.action == "remove" and environments and not options.yes and not options.dry_run:
         await _confirm_removal(prompter, environments, options)
     results: Sequence[Deployment | AgentStatus | AgentRemoval | HostError]
+    options.tells_late = True
     async with App(Caller(until=options.until)) as app:
         if options.action == "status":
             results = await app.agents(environments, prompter, Printer(options.output).waits)

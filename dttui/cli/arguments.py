@@ -20,8 +20,7 @@ from dttui import __version__
 from dttui.cli.estimate_arguments import add_arguments
 from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
-from dttui.spec import did_you_mean, printable
-from dttui.spec.durations import parse_duration
+from dttui.spec import did_you_mean, parse_duration, printable
 
 MOST_DIGITS = 18
 """Of a whole number."""
@@ -98,6 +97,7 @@ def make_parser() -> ArgumentParser:
         spare=None,
         interrupted="",
         unfinished="",
+        tells_late=False,
         until=None,
     )
     parser.add_argument("--version", action="version", version=f"dttui {__version__}")

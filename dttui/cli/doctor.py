@@ -5,11 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from dttui.app import App, Caller
+from dttui.app import App, Caller, Checkup, Site, Trouble
 from dttui.cli.printing import Printer, one_line, print_document
 from dttui.cli.prompting import TerminalPrompter
 from dttui.cli.sources import choose, inventory_path, read_inventory
-from dttui.doctor import Checkup, Site, Trouble
 from dttui.errors import UsageError
 from dttui.i18n import _, ngettext
 from dttui.inventory import Inventory
@@ -26,6 +25,7 @@ async def doctor(options: Namespace) -> int:
     except UsageError as fault:
         unread = fault
     environments = choose(inventory, options.name) if unread is None else []
+    options.tells_late = True
     async with App(Caller(until=options.until)) as app:
         found = await app.doctor(
             environments,

@@ -68,6 +68,8 @@ class TimeLimit:
         task = asyncio.ensure_future(operation)
         try:
             await asyncio.wait({task}, timeout=max(0.0, self._options.until - time.monotonic()))
+            if not task.done() and self._options.tells_late:  # It ends by itself by then, and tells what was done.
+                await asyncio.wait({task}, timeout=CLOSING_S)
             if task.done():
                 return task.result()
             task.cancel()

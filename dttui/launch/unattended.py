@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from dttui.spec.findings import info, warning
 from dttui.words import listed
 
 MAX_NAMES = 5
+LOOK_S = 2.0
+"""How long is looked at keys: where each host has options of its own, ssh is asked for each."""
 CODE = "unattended"
 
 
@@ -34,7 +37,10 @@ def unattended_findings(environments: Sequence[Environment], secrets: Sequence[s
 
     found: dict[tuple[LoginNeed, Path | None], list[str]] = {}
     credentials = Credentials()
+    until = time.monotonic() + LOOK_S
     for environment in elsewhere:
+        if time.monotonic() > until:
+            break  # Of the others the same is to be expected.
         with contextlib.suppress(HostError, OSError):  # Told where it is connected to.
             login = credentials.login_to(environment)
             found.setdefault((login.need, login.key), []).append(environment.name)

@@ -7,6 +7,7 @@ from dttui.lazy import first_use
 if TYPE_CHECKING:
     from dttui.spec.dialects.torchrun import translate_command as translate_command
     from dttui.spec.document import validate as validate
+    from dttui.spec.durations import parse_duration as parse_duration
     from dttui.spec.findings import Finding as Finding
     from dttui.spec.importing import Imported as Imported
     from dttui.spec.importing import grouped as grouped

@@ -36,9 +36,10 @@ class AgentKey:
 class SshAgent:
     """An agent behind a socket. Blocking, and for one thread at a time but for `close`."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Remember where it listens; `None` stands for no agent."""
+    def __init__(self, path: Path | None, timeout_s: float = TIMEOUT_S) -> None:
+        """Remember where it listens, and for how long it is waited for; `None` stands for no agent."""
         self._path = path
+        self._timeout_s = timeout_s
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def keys(self) -> list[AgentKey]:
@@ -46,7 +47,7 @@ class SshAgent:
         if self._path is None:
             return []
         try:
-            self._socket.settimeout(TIMEOUT_S)
+            self._socket.settimeout(self._timeout_s)
             self._socket.connect(os.fspath(self._path))
             answer = self._ask(_REQUEST_IDENTITIES, b"", _IDENTITIES_ANSWER)
             count = min(answer.get_int(), MAX_KEYS)

@@ -14,6 +14,9 @@ from dttui.transport.hop import Hop, route_to
 from dttui.transport.keys import KeyRing
 from dttui.transport.ssh_config import SshConfig
 
+AGENT_S = 2.0
+"""How long an ssh-agent that hangs is waited for: nobody is to wait for what is only told beforehand."""
+
 
 class LoginNeed(Enum):
     """What a login takes besides what lies on this disk; each is worse than those before it."""
@@ -74,7 +77,7 @@ class Credentials:
 
     def _held_by(self, path: Path | None) -> frozenset[bytes]:
         if path not in self._held:
-            agent = SshAgent(path)
+            agent = SshAgent(path, AGENT_S)
             offered = agent.keys()
             self._held[path] = frozenset(key.blob for key in offered)
             agent.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from dtagent.protocol.events import EventKind
 from dttui import jobs
 from dttui.jobs import JobDirectory
 from dttui.launch.boot import is_brought_back
-from tests.integration.headless import dttui, dttui_here, result_of, shell_job
+from tests.integration.headless import dttui, dttui_here, result_of, shell_job, start_dttui
 from tests.integration.test_ssh_login import ssh_agent
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
@@ -70,6 +72,17 @@ def restart_login_node(directory: JobDirectory) -> None:
     for pid in processes_like("dttui.engine", str(directory.path)):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not directory.has_controller(), "the controller to be gone", DEADLINE_S)
+
+
+@contextlib.contextmanager
+def attached(directory: JobDirectory) -> Iterator[None]:
+    """Have somebody attached inside, who leaves then; the job goes on."""
+    with start_dttui("attach", directory.job_id) as following:
+        try:
+            yield
+        finally:
+            following.terminate()
+            following.communicate(timeout=DEADLINE_S)
 
 
 def boot(line: str) -> None:
@@ -154,8 +167,8 @@ def test_a_job_whose_secret_went_with_the_session_waits_for_it_and_takes_it_from
     assert len(begun(host)) == 1
 
     monkeypatch.setenv("TOKEN", TOKEN)
-    assert dttui("attach", directory.job_id, "--timeout", "3s").returncode == 101
-    wait_until(lambda: len(begun(host)) == 2, "another attempt", DEADLINE_S)
+    with attached(directory):
+        wait_until(lambda: len(begun(host)) == 2, "another attempt", DEADLINE_S)
     assert begun(host)[1] == f"begun 1 {TOKEN}"
     host.run(["touch", "/tmp/go"])
     assert outcome(directory) == "SUCCEEDED"
@@ -194,12 +207,12 @@ def test_a_job_that_takes_a_passphrase_waits_for_a_person_while_its_ranks_train_
     assert host.run(["sh", "-c", "pgrep -fc 'until \\[' || true"]).stdout == steps
     assert row["job_id"] == directory.job_id
     with ssh_agent(deployed.client_key):
-        assert dttui("attach", directory.job_id, "--timeout", "5s").returncode == 101
-        wait_until(
-            lambda: [event.data["state"] for event in directory.read_events(EventKind.NODE_STATE)][-1] == "running",
-            "the host",
-            DEADLINE_S,
-        )
+        with attached(directory):
+            wait_until(
+                lambda: [event.data["state"] for event in directory.read_events(EventKind.NODE_STATE)][-1] == "running",
+                "the host",
+                DEADLINE_S,
+            )
         host.run(["touch", "/tmp/go"])
         assert outcome(directory) == "SUCCEEDED"
     assert len(begun(host)) == 1

@@ -71,11 +71,15 @@ def test_stopping_and_removing_are_told_without_being_done(tmp_path: Path) -> No
 @pytest.mark.usefixtures("shared_agents")
 def test_a_bounded_apply_leaves_its_job_to_go_on_and_the_same_call_takes_it_up(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 1}, f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo gone on")
-    began = time.monotonic()
-    done = dttui("--demo", "--apply", job, "--timeout", "5s")
-    assert time.monotonic() - began < 30
-    assert done.returncode == 101, done.stderr
-    assert "not finished within 5 s" in done.stderr
+    for limit_s in (4, 20, 60):  # On a machine under load there may be no job yet when the time is up.
+        began = time.monotonic()
+        done = dttui("--demo", "--apply", job, "--timeout", f"{limit_s}s")
+        assert time.monotonic() - began < limit_s + 30
+        assert done.returncode == 101, done.stderr
+        assert f"not finished within {limit_s} s" in done.stderr
+        if jobs.list_jobs():
+            break
+        assert "nothing was started" in done.stderr
     (known,) = jobs.list_jobs()
     assert f"dttui attach {known.job_id}" in done.stderr
     wait_for_state(known.job_id, "RUNNING")
@@ -93,9 +97,11 @@ def test_a_bounded_stop_is_noted_and_done(tmp_path: Path) -> None:
     job = shell_job(tmp_path, {ONE: 1}, "trap '' TERM; while :; do sleep 0.2; done")
     assert dttui("--demo", "--apply", job, "--detach").returncode == 0
     job_id = wait_for_running()
-    done = dttui("stop", job_id, "--timeout", "2s")
+    done = dttui("stop", job_id, "--timeout", "3s")
     assert done.returncode == 101, done.stderr
-    assert f"dttui status {job_id}" in done.stderr
+    was_noted = f"dttui status {job_id}" in done.stderr  # Else the machine was too busy to ask so soon.
+    assert was_noted or "Run the same command again" in done.stderr
+    assert was_noted == jobs.find(job_id).stop_request.exists()
     assert dttui("stop", job_id, "--force").returncode == 0
 
 
@@ -157,15 +163,18 @@ def test_agents_are_brought_and_taken_away_in_words_alone(deployed: Lab, tmp_pat
 
 
 def test_a_deployment_that_is_out_of_time_leaves_nothing_that_the_next_cannot_take_up(
-    deployed: Lab, tmp_path: Path
+    deployed: Lab, breakable_lab3: Lab, tmp_path: Path
 ) -> None:
+    breakable_lab3["gpu3"].limit("512kbit")
     inventory = deployed.inventory(tmp_path / "inventory.yaml")
     inventory.write_text(inventory.read_text().replace("  zone:", "  agent_root: /var/tmp/bounded\n  zone:"))
-    done = dttui("agents", "deploy", "--inventory", inventory, "--timeout", "1s", "--output", "json")
+    done = dttui("agents", "deploy", "--inventory", inventory, "--timeout", "10s", "--output", "json")
     assert done.returncode == 101, done.stderr
-    found = json.loads(done.stdout)
-    assert [row["host"] for row in found] == ["gpu1", "gpu2", "gpu3"]
-    assert "unfinished" in {row["outcome"] for row in found}
+    found = {row["host"]: row["outcome"] for row in json.loads(done.stdout)}
+    assert list(found) == ["gpu1", "gpu2", "gpu3"]
+    assert found["gpu3"] == "unfinished"
+    assert set(found.values()) <= {"unfinished", "installed"}
+    breakable_lab3["gpu3"].unlimit()
     whole = dttui("agents", "deploy", "--inventory", inventory, "--timeout", "2m")
     assert whole.returncode == 0, whole.stdout
     for host in deployed.values():

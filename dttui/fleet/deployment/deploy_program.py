@@ -15,6 +15,7 @@ import platform
 import shutil
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,8 @@ IMPORTS = "import dtagent.cli, psutil, pynvml, dacite"
 VENV_TIMEOUT_S = 60
 PIP_TIMEOUT_S = 150
 CHECK_TIMEOUT_S = 30
+BUSY_S = 5.0
+"""How long another deployment is waited for, which may only be about to hear that it was broken off."""
 
 
 def probe(root: Path) -> dict[str, Any]:
@@ -150,11 +153,17 @@ def current_version(root: Path) -> str | None:
 def sole_deployment(agents: Path) -> Iterator[None]:
     """Let nobody else install or remove versions meanwhile. Raises Refusal where somebody is at it."""
     descriptor = os.open(agents, os.O_RDONLY | os.O_DIRECTORY)
+    deadline = time.monotonic() + BUSY_S
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise Refusal("busy", path=str(agents.parent)) from error
+                time.sleep(0.05)
         yield
-    except BlockingIOError as error:
-        raise Refusal("busy", path=str(agents.parent)) from error
     finally:
         os.close(descriptor)
 

@@ -24,6 +24,8 @@ AHEAD = 4
 ANSWER_S = 1.0
 """How long a host usually takes to be connected to, at most."""
 DEADLINE_S = 180.0
+FAREWELL_S = 0.5
+"""How long what was broken off may take to end its connection before that is told."""
 
 Result = TypeVar("Result")
 
@@ -47,12 +49,6 @@ class Visit:
 def _late(name: str) -> OutOfTimeError:
     message = _("{host}: broken off, since the time for all hosts was up").format(host=name)
     return OutOfTimeError(name, message, _("Run the same command again: it goes on where this one ended."))
-
-
-def _or_raise(item: Result | HostError | BaseException) -> Result | HostError:
-    if isinstance(item, BaseException) and not isinstance(item, HostError):
-        raise item
-    return item
 
 
 class _Due:
@@ -143,12 +139,16 @@ async def on_each(
                 _done, late = await asyncio.wait(tasks, timeout=left_s)
                 for task in late:
                     task.cancel()
-            found = await asyncio.gather(*tasks, return_exceptions=left_s is not None)
-            return [
-                _late(environment.name) if isinstance(item, asyncio.CancelledError) else _or_raise(item)
-                for environment, item in zip(environments, found, strict=True)
-            ]
+                if late:  # Over a slow link even a farewell takes long.
+                    _done, late = await asyncio.wait(late, timeout=FAREWELL_S)
+                    return [
+                        _late(environment.name) if task in late or task.cancelled() else task.result()
+                        for environment, task in zip(environments, tasks, strict=True)
+                    ]
+            found = await asyncio.gather(*tasks)
+            return list(found)
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if left_s is None:
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from dttui.inventory import Environment
 from dttui.launch.boot import CALL, entry_commands, is_brought_back
 from dttui.launch.secrets_file import read_secrets
+from dttui.launch.unattended import unattended_findings
 from tests.integration.headless import dttui_here, shell_job
 
 
@@ -42,3 +46,20 @@ def test_an_entry_keeps_what_leads_to_the_jobs_and_is_a_unit_where_the_user_has_
     assert f"{sys.executable} -m {CALL}\n" in unit
     assert f"'XDG_STATE_HOME={tmp_path}/a b'" in unit
     assert not is_brought_back(tmp_path)
+
+
+def test_an_ssh_agent_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(tmp_path / "agent"))
+        silent.listen()
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        began = time.monotonic()
+        host = Environment.model_validate({"name": "gpu1", "host": "gpu1.example.org"})
+        codes = [item.code for item in unattended_findings([host, host], (), tmp_path)]
+        assert time.monotonic() - began < 30
+        assert codes[0] == "unattended"
+
+
+def test_a_job_of_this_machine_alone_has_nothing_to_wait_for(tmp_path: Path) -> None:
+    here = Environment.model_validate({"name": "here", "local": True})
+    assert list(unattended_findings([here], ("TOKEN",), tmp_path)) == []
