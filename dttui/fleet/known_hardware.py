@@ -93,7 +93,7 @@ def measured_links() -> tuple[MeasuredLink, ...]:
         if len(text) > MAX_LINKS_BYTES:
             raise _damaged(path, _("it is too large"))
         return _LinksFile.model_validate_json(text, extra=OF_ANOTHER_VERSION).links
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # Of the second who keeps something there tells.
         return ()
     except ValidationError as fault:
         detail = fault.errors(include_url=False)[0]

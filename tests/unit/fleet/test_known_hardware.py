@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_a_job_is_planned_without_types_that_have_mistakes_and_says_so() -> None
     assert f"{locations.gpu_types_file()}:3:" in finding.message
     with pytest.raises(DocumentError):
         known_hardware()
+
+
+def test_without_a_directory_to_keep_them_in_there_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "state"))
+    assert measured_links() == ()
 
 
 def test_links_are_kept_the_newest_of_each_pair_and_for_their_owner_alone() -> None:
