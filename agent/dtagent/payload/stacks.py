@@ -10,7 +10,7 @@ import faulthandler
 import json
 import os
 import sys
-from _signal import SIG_DFL, SIGRTMAX, getsignal  # type: ignore[import-not-found]  # `signal`, before the script
+from _signal import SIG_DFL, SIG_IGN, SIGRTMAX, getsignal, signal  # type: ignore[import-not-found]  # before the script
 from collections.abc import Callable
 
 TYPE_CHECKING = False
@@ -48,7 +48,8 @@ def prepare(folder: str, rank: str, start_time: int) -> dict[str, Callable[[Any]
 
     def serve(_module: Any) -> None:
         if os.getpid() == record["pid"]:
-            _keep.append(_server(folder, f"{rank}.sock"))
+            # Never let go of: its end would print lines, and wait for who is just being answered.
+            _keep_for_ever(_server(folder, f"{rank}.sock"))
 
     def keep_away(module: Any) -> None:
         _yield_signal(module, path)
@@ -56,8 +57,10 @@ def prepare(folder: str, rank: str, start_time: int) -> dict[str, Callable[[Any]
     return {"torch.distributed.distributed_c10d": serve, "signal": keep_away}
 
 
-_keep: list[Any] = []
-"""What has to live as long as the process."""
+def _keep_for_ever(value: Any) -> None:
+    import ctypes  # Which torch has imported.
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def _allow_tracer() -> None:
@@ -74,6 +77,8 @@ def _register(dump: str) -> None:
     if getsignal(SIGNAL) is not SIG_DFL:
         raise ValueError("the signal is taken")
     stream = os.open(dump, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    # What it has again once Python ends: one that comes just then must not end the rank.
+    signal(SIGNAL, SIG_IGN)
     faulthandler.register(SIGNAL, file=stream, all_threads=True, chain=False)
 
 

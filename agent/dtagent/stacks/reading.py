@@ -85,10 +85,11 @@ def _process(stat: proc_stat.ProcessStat, by_signal: int | None, dump: Path, soc
         for program in ways.py_spies(pid)
     ]
     if not is_stopped:
-        if socket is not None and socket.exists():
-            asked.append(("torch", lambda: _threads(ways.ask_server(socket, "dump_traceback"))))
         if by_signal is not None and stat.state != UNINTERRUPTIBLE:
             asked.append(("faulthandler", lambda: _threads(ways.ask_by_signal(ProcessId.of(stat), by_signal, dump))))
+        # Last: where it is just being asked as Python ends, it takes the lock of Python's and the rank dies of that.
+        if socket is not None and socket.exists():
+            asked.append(("torch", lambda: _threads(ways.ask_server(socket, "dump_traceback"))))
     reasons = []
     for source, ask in asked:
         try:
