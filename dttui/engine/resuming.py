@@ -273,7 +273,10 @@ def resumed_in_vain(resumed: Mapping[int, Resume | None], history: Sequence[Atte
     blaming = {
         outcome.attempt
         for outcome in history
-        if outcome.first_step is None and outcome.stage is Stage.RUN and kind_of(outcome.why) not in _ACQUITS
+        if outcome.first_step is None
+        and outcome.stage is Stage.RUN
+        and kind_of(outcome.why) not in _ACQUITS
+        and not outcome.gone  # Whatever the ranks elsewhere said first.
     }
     taken = [resume for number, resume in sorted(resumed.items()) if number in blaming and resume is not None]
     paths = [path for resume in taken for path in (resume.checkpoint, *resume.elsewhere.values())]

@@ -6,7 +6,7 @@ import pytest
 from dtagent.protocol.events import JobState
 
 from dttui.engine.resuming import resumed_in_vain
-from dttui.jobs.outcome import AttemptOutcome, Stage
+from dttui.jobs.outcome import AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.resumption import Resume
 
 ONLY = Resume(checkpoint="/c/step-1000", directory="/c", step=1000)
@@ -31,6 +31,12 @@ def test_a_checkpoint_is_passed_over_after_two_attempts_that_died_of_themselves_
 def test_hosts_that_are_lost_before_the_first_step_say_nothing_against_the_only_checkpoint(cause: str) -> None:
     history = [attempt(0, "node-lost", 1), *(attempt(number, cause) for number in (1, 2, 3))]
     assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY, 3: ONLY}, history) == []
+
+
+def test_an_exit_code_beside_a_lost_host_says_nothing_against_it() -> None:
+    lost = {"gpu2": NodeOutcome(end=NodeEnd.LOST, why="unreachable")}
+    said = [attempt(number, "exit-code").model_copy(update={"nodes": lost}) for number in (1, 2)]
+    assert resumed_in_vain({0: None, 1: ONLY, 2: ONLY}, [attempt(0, "exit-code", 1), *said]) == []
 
 
 def test_attempts_that_never_ran_say_nothing_against_it() -> None:
