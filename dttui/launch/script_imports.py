@@ -1,10 +1,11 @@
-"""Whether the script that is sent was written for the framework that was chosen: told by what it imports."""
+"""Whether the script that is sent was written for what the job wants of it: told by what it imports and names."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from dttui.frameworks import get_framework
 from dttui.i18n import _
+from dttui.planning.models import Plan
+from dttui.planning.resumption import CHECKPOINT_DIR, RESUME_FROM
 from dttui.spec.findings import Finding, warning
 from dttui.spec.models import Run
 
@@ -20,6 +23,7 @@ MOST_FILES = 64
 MOST_BYTES = 1024 * 1024
 """Of one."""
 
+_VARIABLE = re.compile(r"DTTUI_[A-Z_]+")
 _SILENCE = threading.Lock()
 _Name = tuple["int | None", str]
 """Level of an import and what it names; `None` for a name that is used, and leads to no file."""
@@ -50,6 +54,29 @@ def check_imports(framework: str, run: Run, directory: Path) -> list[Finding]:
     return [warning("script-imports", "framework", message, hint.format(framework=framework), path=("framework",))]
 
 
+def check_resuming(plan: Plan, run: Run, directory: Path) -> list[Finding]:
+    """Return a warning where a job may be started again and its script only writes checkpoints.
+
+    Args:
+        plan: of the job.
+        run: what it starts.
+        directory: that is sent.
+    """
+    script = _script(run, directory)
+    if script is None or not plan.recovery.may_restart or plan.resumption.resume_args:
+        return []
+    found = imports_of(script, directory)
+    if found is None or CHECKPOINT_DIR not in found or RESUME_FROM in found:
+        return []
+    message = _("{script} reads {written} and never {read}: another attempt begins training anew").format(
+        script=script.relative_to(directory), written=CHECKPOINT_DIR, read=RESUME_FROM
+    )
+    hint = _("Load what {read} names where that is set, or write recovery.checkpoint.resume_args.").format(
+        read=RESUME_FROM
+    )
+    return [warning("script-never-resumes", "recovery", message, hint, path=("recovery",))]
+
+
 def is_without(module: str, run: Run, directory: Path) -> bool:
     """Whether the script that is sent is known to import nothing of a module."""
     script = _script(run, directory)
@@ -59,6 +86,8 @@ def is_without(module: str, run: Run, directory: Path) -> bool:
 
 def imports_of(script: Path, directory: Path) -> frozenset[str] | None:
     """Return the modules that a script, and those in the directory that it imports, speak of; `None` if one is unread.
+
+    Variables of dttui's that they name are among them.
 
     Args:
         script: a Python file.
@@ -132,6 +161,8 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[_Name]:
         elif isinstance(node, ast.ImportFrom):
             prefix = f"{node.module}." if node.module else ""
             yield from ((node.level, prefix + alias.name) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _VARIABLE.fullmatch(node.value):
+            yield None, node.value
         elif isinstance(node, ast.Attribute):  # `torch.distributed.fsdp.…` with no more than `import torch`.
             yield None, _dotted(node)
         elif isinstance(node, ast.Call) and _dotted(node.func).endswith("import_module"):

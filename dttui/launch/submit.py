@@ -22,7 +22,7 @@ from dttui.jobs import JobDirectory
 from dttui.jobs.launch_file import LaunchFile
 from dttui.launch.command_line import files_of
 from dttui.launch.same_job import find_running
-from dttui.launch.script_imports import check_imports, is_without
+from dttui.launch.script_imports import check_imports, check_resuming, is_without
 from dttui.launch.secrets_file import FILE_NAME, SecretsFile, read_secrets
 from dttui.launch.starting import SpareController, start_controller
 from dttui.planning.costing import Costed
@@ -70,6 +70,8 @@ def make_local_plan(
     if plan.upload is not None:
         directory = Path(os.path.normpath(submission.base / plan.upload))
         found.extend(_check_upload(job.run, directory))
+        if job.run is not None:
+            found.extend(check_resuming(plan, job.run, directory))
         if plan.framework and job.run is not None:
             found.extend(check_imports(plan.framework, job.run, directory))
             modules = traits_of(plan.framework).findings_of_imports

@@ -7,6 +7,7 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from dttui.inventory.models import GpuResources, Inventory, Resources
 from dttui.launch.script_imports import MOST_FILES, check_imports, imports_of
 from dttui.launch.submit import make_local_plan
 from dttui.planning.submission import Submission
-from dttui.spec.models import Model, Run
+from dttui.spec.models import Model, Recovery, Run
 from tests.unit.preflight.test_run import INVENTORY, NAMES
 from tests.unit.seed_cluster import environment, make_job
 
@@ -171,3 +172,37 @@ def test_scripts_that_are_read_on_several_threads_leave_the_filters_of_warnings_
         assert [*pool.map(lambda script: imports_of(script, tmp_path), scripts)] == [frozenset({"torch"})] * 3
     assert most == 1
     assert list(warnings.filters) == before
+
+
+WRITES = 'import os\nplace = os.environ["DTTUI_CHECKPOINT_DIR"]\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "recovery", "is_told"),
+    [
+        ({"train": WRITES}, {"on_node_failure": "restart"}, True),
+        ({"train": "import saving\n", "saving": WRITES}, {"max_restarts": 2}, True),
+        ({"train": WRITES + 'os.getenv("DTTUI_RESUME_FROM")\n'}, {"on_node_failure": "restart"}, False),
+        ({"train": "import a\n" + WRITES, "a": 'NAME = "DTTUI_RESUME_FROM"\n'}, {"on_node_failure": "restart"}, False),
+        ({"train": WRITES}, {}, False),
+        ({"train": WRITES}, {"on_node_failure": "stop", "max_restarts": 2}, False),
+        ({"train": PLAIN}, {"on_node_failure": "restart"}, False),
+        ({"train": WRITES + "a broken line\n"}, {"on_node_failure": "restart"}, False),
+        (
+            {"train": WRITES},
+            {"on_node_failure": "restart", "checkpoint": {"dir": "/c", "resume_args": ["--load={checkpoint}"]}},
+            False,
+        ),
+    ],
+)
+def test_a_script_that_writes_checkpoints_and_never_reads_one_is_told_where_a_job_is_started_again(
+    files: dict[str, str], recovery: dict[str, Any], is_told: bool, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    job = make_job(*NAMES, framework="pytorch-ddp", run=Run(script="train.py", workdir="."))
+    job = job.model_copy(update={"recovery": Recovery.model_validate(recovery)})
+    found = make_local_plan(Submission(job, INVENTORY, tmp_path)).findings
+    told = [item.message for item in found if item.code == "script-never-resumes"]
+    message = "train.py reads DTTUI_CHECKPOINT_DIR and never DTTUI_RESUME_FROM: another attempt begins training anew"
+    assert told == ([message] if is_told else [])
