@@ -71,6 +71,7 @@ def check_checkpoints(job: Job, nodes: int) -> list[Finding]:
         "and where a host is lost, those that it wrote are lost with it"
     )
     hint = _("Write recovery.checkpoint.dir with shared: true, a directory that all hosts see, or with copies: 1.")
+    hint = parts[0].hint if parts else hint  # Parts are not copied.
     return [warning("checkpoint-on-one-host", key, message, hint), *parts]
 
 

@@ -64,7 +64,7 @@ def _copy(host: Conversation, path: Path, store: Path, step: int | None = None, 
     key = secrets.token_hex(32)
     sent = {
         name: more.pop(name)
-        for name in ("bytes_per_s", "form", "node_rank", "attempt", "size_bytes", "changed_ns")
+        for name in ("bytes_per_s", "form", "node_rank", "attempt", "size_bytes", "changed_ns", "time")
         if name in more
     }
     return host.call("copy_send", _asked(key, path, _take(host, store, key, **more), step, **sent))
@@ -137,6 +137,28 @@ def test_no_more_stay_than_are_to_be_kept_of_each_node_over_all_attempts(host: C
     host.call("copies", {"stores": [str(store), str(older)], "drop": True})
     assert not store.parent.exists()
     assert not older.parent.exists()
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_copy_that_was_just_taken_stays_though_newer_ones_are_there(
+    keep: int, host: Conversation, tmp_path: Path
+) -> None:
+    """The next attempt goes on from it: the newer ones came to nothing."""
+    store, older = _store(tmp_path), _store(tmp_path / "before")
+    for step in (20, 30):
+        _copy(host, _checkpoint(tmp_path / "own", step, 1000), older, step, keep=keep, attempt=1)
+    taken = _copy(host, _checkpoint(tmp_path / "first", 10, 1000), store, 10, keep=keep, older=[str(older)], attempt=0)
+    assert (Path(taken["path"]) / "COMPLETE").is_file()
+    held = host.call("copies", {"stores": [str(store), str(older)]})["held"]
+    assert [item["step"] for item in held] == ([10] if keep == 1 else [30, 10])
+
+
+def test_a_copy_that_a_clock_which_was_set_back_dates_before_another_stays(host: Conversation, tmp_path: Path) -> None:
+    file, store = tmp_path / "last.ckpt", _store(tmp_path)
+    for hour, content in ((7200.0, b"first"), (3600.0, b"then")):
+        file.write_bytes(content)
+        reply = _copy(host, file, store, form="lightning", time=hour, keep=1)
+        assert Path(reply["path"]).read_bytes() == content
 
 
 def _linked(key: bytes = b"k" * 32) -> tuple[PeerLink, PeerLink]:

@@ -75,11 +75,15 @@ def held(stores: Iterable[str]) -> list[HeldCopy]:
     ]
 
 
-def prune(stores: Sequence[Path], node_rank: int, keep: int) -> None:
-    """Remove all copies of what one node writes but the newest."""
+def prune(stores: Sequence[Path], node_rank: int, keep: int, taken: Path) -> None:
+    """Remove all copies of what one node writes but the newest, and the one that was just taken.
+
+    That may be an older one, which the next attempt goes on from, or one that is dated back by a clock that was set.
+    """
     found = [pair for store in stores for pair in _copies_at(place_of(store, node_rank))]
     found.sort(key=lambda pair: pair[1].age, reverse=True)
-    for path, _manifest in found[max(1, keep) :]:
+    others = [path for path, _manifest in found if path != taken]
+    for path in others[max(0, keep - 1) :]:
         _remove(path)
 
 

@@ -105,7 +105,7 @@ def _take(request: TakeRequest, link: PeerLink) -> Path:
         if link.hear().get("is_whole") is not True:
             raise PeerLinkError("the end was expected")
         path = kept.seal(own, manifest)
-        kept.prune([store, *map(Path, request.older)], manifest.node_rank, request.keep)
+        kept.prune([store, *map(Path, request.older)], manifest.node_rank, request.keep, path.parent)
         return path
 
 
