@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -158,7 +161,37 @@ def test_a_copy_that_a_clock_which_was_set_back_dates_before_another_stays(host:
     for hour, content in ((7200.0, b"first"), (3600.0, b"then")):
         file.write_bytes(content)
         reply = _copy(host, file, store, form="lightning", time=hour, keep=1)
+        assert reply.get("detail", "") == ""
         assert Path(reply["path"]).read_bytes() == content
+
+
+def test_a_host_listens_before_it_tells_where() -> None:
+    """What it tells goes into a pipe that takes nothing more: until somebody reads, it is not told."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told, telling = os.pipe()
+    os.set_blocking(telling, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(telling, b"x" * 4096)
+    os.set_blocking(telling, True)
+    argv = [sys.executable, "-m", "dtagent.replication", "mark ", "take"]
+    request = TakeRequest("0" * 64, f"/nowhere/{STORE}/job", "127.0.0.1", (port, port))
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=telling) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(request)).encode() + b"\n")
+        process.stdin.flush()
+
+        def listens() -> bool:
+            with socket.socket() as stream:
+                return stream.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            wait_until(listens, "somebody to listen", 30)
+        finally:
+            process.kill()
+            os.close(told)
+            os.close(telling)
 
 
 def _linked(key: bytes = b"k" * 32) -> tuple[PeerLink, PeerLink]:

@@ -14,7 +14,7 @@ from dacite import Config, from_dict
 from dtagent.protocol.replication import SendRequest, TakeReply, TakeRequest
 from dtagent.protocol.rpc import to_wire
 from dtagent.replication.sending import send
-from dtagent.replication.taking import take
+from dtagent.replication.taking import MOST_STRANGERS, take
 from dtagent.system.network import narrow, reserve_port
 from dtagent.system.units import MIB
 
@@ -44,6 +44,7 @@ def main(mark: str, what: str) -> int:
         bound = narrow(held, request.address)
     except OSError:  # Somebody has taken it in between.
         return NO_PORT
+    bound.listen(MOST_STRANGERS)  # Before it is told: the other host may come at once.
     print(mark + json.dumps(to_wire(TakeReply(bound.getsockname()[1]))), flush=True)
     take(request, bound)
     return 0

@@ -57,7 +57,6 @@ def take(request: TakeRequest, listener: socket.socket) -> None:
 
 def _admitted(listener: socket.socket, key: bytes) -> PeerLink | None:
     """Return the connection of who knows the key; `None` where nobody came that does."""
-    listener.listen(MOST_STRANGERS)
     places, found = threading.Semaphore(MOST_STRANGERS), queue.SimpleQueue[PeerLink]()
     deadline = time.monotonic() + AWAIT_S
 
