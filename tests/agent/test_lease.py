@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,18 @@ def test_after_a_restart_of_the_daemon_a_lease_begins_anew(attempts: Attempts, c
     clock.now_s += LEASE_S
     assert prepare(again, "second").gpu_ids == GPUS
     give_up_all(again)
+
+
+def test_a_refusal_says_since_when_a_job_has_gpus(attempts: Attempts, tmp_path: Path) -> None:
+    """Since it was first given them: that its client goes on asking changes nothing."""
+    for gpus, simulated, what in ((1, 0, "GPU 0"), (0, 3, "3")):
+        prepare(attempts, f"first{simulated}", gpus=gpus, simulated=simulated)
+        (prepared,) = tmp_path.glob(f"jobs/first{simulated}/0/prepared.json")
+        os.utime(prepared, (1_790_000_000, 1_790_000_000))
+        prepare(attempts, f"first{simulated}", gpus=gpus, simulated=simulated)
+        said = f"job first{simulated} has {what} since 2026-09-21 14:13 UTC$"
+        with pytest.raises(RpcError, match=said):
+            prepare(attempts, "second", gpus=2 * gpus, simulated=simulated)
 
 
 def test_simulated_gpus_are_set_aside_as_real_ones_are(attempts: Attempts, clock: Clock) -> None:

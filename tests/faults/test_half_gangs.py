@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -144,15 +145,16 @@ async def test_a_start_without_an_answer_is_asked_about_and_happens_once(
 async def test_of_two_launches_at_once_onto_the_same_slots_one_wins_and_the_other_is_told_whose_they_are(
     tmp_path: Path,
 ) -> None:
-    """The loser is told by name and clean on every host, at once; after both ended nothing is left."""
-    gangs = [TestGang(tmp_path / name, {ONE: 2, TWO: 3, THREE: 5}, name=name, run=COUNT) for name in ("a", "b")]
+    """They name the hosts in opposite order. The loser is told by name and since when, and clean on every host."""
+    orders = {"a": {ONE: 2, TWO: 3, THREE: 5}, "b": {THREE: 5, TWO: 3, ONE: 2}}
+    gangs = [TestGang(tmp_path / name, slots, name=name, run=COUNT) for name, slots in orders.items()]
     await asyncio.gather(*(gang.connect() for gang in gangs))
     results = await asyncio.gather(*(gang.start() for gang in gangs), return_exceptions=True)
     failed = [item for item in results if isinstance(item, BaseException)]
     assert len(failed) == 1, results
     winner = gangs[1 if results[0] is failed[0] else 0]
     assert isinstance(failed[0], LaunchError)
-    assert f"job {winner.directory.job_id} has" in failed[0].message
+    assert re.search(rf"job {winner.directory.job_id} has \d since \d{{4}}-.* UTC", failed[0].message)
     assert "every host was rolled back" in failed[0].message
     for gang in gangs:
         await gang.end()

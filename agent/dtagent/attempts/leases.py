@@ -15,7 +15,6 @@ from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
-from dtagent.protocol.said import Said
 from dtagent.system.network import reserve_port
 
 LEASE_S = 60.0
@@ -30,6 +29,8 @@ class Claim:
     gpu_ids: tuple[int, ...]
     simulated_slots: int
     is_started: bool
+    since_s: float
+    """Unix time at which they were set aside for it."""
 
 
 class Leases:
@@ -74,7 +75,10 @@ class Leases:
                 wanted = request.simulated_slots
                 refusal = sentences.SIMULATED_WANTED(wanted=wanted, free=free)
                 if taken:
-                    who = [sentences.JOB_HAS_SIMULATED(job=job, count=count) for job, count in sorted(taken.items())]
+                    who = [
+                        sentences.JOB_HAS_SIMULATED_SINCE(job=job, count=count, since=_since(claims, job))
+                        for job, count in sorted(taken.items())
+                    ]
                     refusal = sentences.SIMULATED_HELD(wanted=wanted, free=free, who=who)
                 holders = [claim for claim in claims if claim.simulated_slots]
                 raise RpcError(_refused_by(holders, request.key), refusal)
@@ -86,7 +90,11 @@ class Leases:
             wanted, free = request.cuda_slots, len(free_gpus)
             refusal = sentences.GPUS_WANTED(wanted=wanted, free=free)
             if owners:
-                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=_holders(owners))
+                who = [
+                    sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
+                    for job, gpus in _gpus_by_job(owners).items()
+                ]
+                refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=who)
             holders = [claim for claim in claims if claim.gpu_ids]
             raise RpcError(_refused_by(holders, request.key), refusal)
         return free_gpus[: request.cuda_slots]
@@ -113,7 +121,8 @@ class Leases:
         claims = self._claims(request.key)
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids if index in reply.gpu_ids}
         if owners:
-            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=_holders(owners)))
+            who = [sentences.JOB_HAS_GPUS(job=job, gpus=gpus) for job, gpus in _gpus_by_job(owners).items()]
+            raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=who))
         taken = sum(claim.simulated_slots for claim in claims)
         if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
             jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
@@ -141,9 +150,11 @@ class Leases:
             is_started = preparation.was_started(files)
             holds = preparation.is_running(files) if is_started else not files.discarded.exists() and self._is_live(key)
             if key != asking and holds:
-                with contextlib.suppress(RpcError):  # Where that is damaged, what runs on the GPUs shows.
+                # Where that is damaged, what runs on the GPUs shows.
+                with contextlib.suppress(RpcError, FileNotFoundError):
                     request, reply = preparation.read(files)
-                    found.append(Claim(key, tuple(reply.gpu_ids), request.simulated_slots, is_started))
+                    since_s = files.prepared.stat().st_mtime
+                    found.append(Claim(key, tuple(reply.gpu_ids), request.simulated_slots, is_started, since_s))
         return found
 
     def _is_live(self, key: AttemptKey) -> bool:
@@ -160,8 +171,14 @@ def _refused_by(holders: list[Claim], asking: AttemptKey) -> ErrorCode:
     return ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
 
 
-def _holders(owners: dict[int, str]) -> list[Said]:
-    by_job: dict[str, list[int]] = {}
+def _since(claims: list[Claim], job_id: str) -> str:
+    """Return when a job that has claims got the first, as text that means the same on every host."""
+    first_s = min(claim.since_s for claim in claims if claim.key.job_id == job_id)
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(first_s))
+
+
+def _gpus_by_job(owners: dict[int, str]) -> dict[str, str]:
+    by_job: dict[str, list[str]] = {}
     for index, job in sorted(owners.items()):
-        by_job.setdefault(job, []).append(index)
-    return [sentences.JOB_HAS_GPUS(job=job, gpus=", ".join(map(str, indices))) for job, indices in by_job.items()]
+        by_job.setdefault(job, []).append(str(index))
+    return {job: ", ".join(indices) for job, indices in by_job.items()}
