@@ -70,14 +70,10 @@ def probe(root: Path) -> dict[str, Any]:
 def install(root: Path, request: dict[str, Any], stream: BinaryIO) -> dict[str, Any]:
     """Make a venv, install the wheels that come by `stream` into it, check it, and make it the current one."""
     digest = request["digest"]
-    made = [path for path in (root / "agents", root) if not os.path.lexists(path)]
-    place = inspect_root(root, makes=True)
-    place.chmod(0o700)
-    agents = place / "agents"
-    agents.mkdir(exist_ok=True)
-    staging = agents / f".new-{digest}-{os.getpid()}"
-    final = agents / digest
-    with sole_deployment(agents):
+    with sole_deployment_to(root) as (place, made):
+        agents = place / "agents"
+        staging = agents / f".new-{digest}-{os.getpid()}"
+        final = agents / digest
         previous = current_version(place)
         _remove([path for path in agents.iterdir() if path.name.startswith(".") and not in_use(path)])
         try:
@@ -150,7 +146,25 @@ def current_version(root: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def sole_deployment(agents: Path) -> Iterator[None]:
+def sole_deployment_to(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Make a root where there is none, and do the same there; yield its path without links, and what was made of it."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            made = [path for path in (root / "agents", root) if not os.path.lexists(path)]
+            place = inspect_root(root, makes=True)
+            agents = place / "agents"
+            with contextlib.suppress(FileNotFoundError):  # Whose deployment fails takes away what it has made.
+                place.chmod(0o700)
+                agents.mkdir(exist_ok=True)
+                descriptor = stack.enter_context(sole_deployment(agents))
+                if os.path.samestat(os.fstat(descriptor), os.stat(agents)):
+                    break
+            stack.close()
+        yield place, made
+
+
+@contextlib.contextmanager
+def sole_deployment(agents: Path) -> Iterator[int]:
     """Let nobody else install or remove versions meanwhile. Raises Refusal where somebody is at it."""
     descriptor = os.open(agents, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + BUSY_S
@@ -163,7 +177,7 @@ def sole_deployment(agents: Path) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise Refusal("busy", path=str(agents.parent)) from error
                 time.sleep(0.05)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
