@@ -25,7 +25,7 @@ STOP_S = 25.0
 ROOT = "/var/tmp/dtagent-0"
 SPEAKS = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done"
 REMOVALS = (
-    {"gpu1": f"rm {ROOT}/current", "gpu2": f"rm -rf {ROOT}"},
+    {"gpu1": f"rm {ROOT}/current", "gpu2": f"until rm -rf {ROOT}; do sleep 0.1; done"},
     {
         "gpu1": f"rm {ROOT}/current; kill -9 $(pgrep -f 'dtagent [d]aemon')",
         "gpu2": f"rm -rf {ROOT}/agents/*/bin",
