@@ -167,23 +167,27 @@ class Bench:
         return max(float(words[-2]) for words in marks)
 
 
+def in_turns(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> tuple[list[float], list[float]]:
+    """Return the figures of two sides that take turns, after one round that does not count."""
+    turns: list[tuple[list[float], Callable[[], float]]] = [([], ours), ([], theirs)]
+    for number in range(rounds + 1):
+        for figures, turn in turns if number % 2 else reversed(turns):
+            seconds = turn()
+            if number:
+                figures.append(seconds)
+    return turns[0][0], turns[1][0]
+
+
 def compare(bench: Bench, part: str, rounds: int) -> None:
-    """Take turns, after one round that does not count; print medians and their ratio."""
+    """Print medians of both sides and their ratio."""
     bench.phases.clear()
-    ours: list[float] = []
-    theirs: list[float] = []
 
     def apply() -> float:
         if part == "cold":
             bench.cool_down()
         return bench.by_apply(warm_start=part == "warm_start")
 
-    turns: list[tuple[list[float], Callable[[], float]]] = [(ours, apply), (theirs, bench.by_hand)]
-    for number in range(rounds + 1):
-        for figures, turn in turns if number % 2 else reversed(turns):
-            seconds = turn()
-            if number:
-                figures.append(seconds)
+    ours, theirs = in_turns(apply, bench.by_hand, rounds)
     ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     ratio = statistics.median(ours) / statistics.median(theirs)
     print(

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from launch import DEADLINE_S, NAMES, Bench
+from launch import DEADLINE_S, NAMES, Bench, in_turns
 
 from tests.lab.fixtures import missing_requirement
 from tests.lab.hosts import Lab
@@ -151,19 +151,10 @@ class Recoveries:
 
 
 def compare(recoveries: Recoveries, part: str, rounds: int) -> None:
-    """Take turns, after one round that does not count; print medians and their ratio."""
-    recoveries.phases.clear()
-    ours: list[float] = []
-    theirs: list[float] = []
-    turns: list[tuple[list[float], Callable[[], float]]] = [
-        (ours, lambda: recoveries.by_dttui(warm_start=part == "warm_start")),
-        (theirs, recoveries.by_torchrun),
-    ]
-    for number in range(rounds + 1):
-        for figures, turn in turns if number % 2 else reversed(turns):
-            seconds = turn()
-            if number:
-                figures.append(seconds)
+    """Print medians of both sides and their ratio."""
+    ours, theirs = in_turns(
+        lambda: recoveries.by_dttui(warm_start=part == "warm_start"), recoveries.by_torchrun, rounds
+    )
     ratio = statistics.median(ours) / statistics.median(theirs)
     target = TARGETS[part]
     print(

@@ -7,23 +7,16 @@ from argparse import (
     Action,
     ArgumentError,
     ArgumentParser,
-    ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Sequence
-from typing import Literal
-
-from dtagent.protocol.events import EventKind, JobState
 
 from dttui import __version__
+from dttui.cli.argument_values import event_kinds, final_states, natural, positive, ranks, seconds
 from dttui.cli.estimate_arguments import add_arguments
-from dttui.errors import UsageError
 from dttui.i18n import LANGUAGES, _
-from dttui.spec import did_you_mean, parse_duration, printable
+from dttui.spec import did_you_mean, printable
 
-MOST_DIGITS = 18
-"""Of a whole number."""
 COMMANDS = {
     "apply": ("run", "apply"),
     "again": ("again", "again"),
@@ -235,7 +228,7 @@ def make_parser() -> ArgumentParser:
     )
     _add_job(stands)
     stands.add_argument(
-        "--rank", type=_natural, action="append", metavar="N", help=_("only this rank; may be given again")
+        "--rank", type=natural, action="append", metavar="N", help=_("only this rank; may be given again")
     )
     stands.add_argument("--short", action="store_true", help=_("only where they stand, without their stacks"))
     logs = verbs.add_parser("logs", parents=[common], help=_("print a job's logs"))
@@ -243,14 +236,12 @@ def make_parser() -> ArgumentParser:
     logs.add_argument("job", nargs="?", metavar="JOB", help=logs_help)
     logs.add_argument("-f", "--follow", action="store_true", help=_("go on until the job ends"))
     logs.add_argument("--node", help=_("only this node"))
-    logs.add_argument("--rank", type=_natural, metavar="N", help=_("only this rank"))
+    logs.add_argument("--rank", type=natural, metavar="N", help=_("only this rank"))
     logs.add_argument("--stderr", action="store_true", help=_("only standard error"))
     logs.add_argument(
-        "-n", "--lines", "--tail", type=_positive, metavar="N", help=_("only the last N lines of each file")
+        "-n", "--lines", "--tail", type=positive, metavar="N", help=_("only the last N lines of each file")
     )
-    logs.add_argument(
-        "--attempt", type=_natural, metavar="N", help=_("of this attempt, from 0; of the last by default")
-    )
+    logs.add_argument("--attempt", type=natural, metavar="N", help=_("of this attempt, from 0; of the last by default"))
     logs.add_argument(
         "--since",
         metavar="10m|TIME",
@@ -286,7 +277,7 @@ def make_parser() -> ArgumentParser:
     remove.add_argument("job", nargs="*", metavar="JOB", help=_("job id or name, the start of an id, or `last`"))
     remove.add_argument("--finished-before", metavar="30d|TIME", help=_("instead of names: all that had ended by then"))
     remove.add_argument(
-        "--keep", type=_natural, metavar="N", help=_("instead of names: all that are over but for the newest N")
+        "--keep", type=natural, metavar="N", help=_("instead of names: all that are over but for the newest N")
     )
     remove.add_argument(
         "--force", action="store_true", help=_("also a job that is named of which nobody knows what has become")
@@ -307,133 +298,6 @@ def parse_arguments(arguments: list[str]) -> Namespace:
     return make_parser().parse_args(arguments)
 
 
-def refuse_conflicts(options: Namespace) -> None:
-    """Refuse options that the verb would ignore. Raises UsageError."""
-    if options.apply is not None and options.verb is not None:
-        raise UsageError(
-            _("--apply and {verb} exclude each other").format(verb=options.verb),
-            _("Give one of them. dttui --help lists what there is."),
-        )
-    launches = options.apply is not None or options.verb in LAUNCHING
-    if options.detach and not launches:
-        raise UsageError(
-            _("{option} goes with apply, again and restart").format(option="--detach"),
-            "dttui --apply JOB.YAML --detach",
-        )
-    _refuse_idle(options, launches=launches)
-    if options.verb == "attach" and options.all and options.job is not None:
-        raise UsageError(
-            _("{option} and {other} exclude each other").format(option="--all", other="JOB"), "dttui attach --all"
-        )
-    if options.new and (not launches or options.verb in ("again", "restart")):
-        raise UsageError(_("{option} goes with --apply alone").format(option="--new"), "dttui --apply JOB.YAML --new")
-    if options.verb == "agents" and options.action == "remove" and options.checkpoints and not options.jobs:
-        raise UsageError(
-            _("{option} goes with {other} alone").format(option="--checkpoints", other="--jobs"),
-            "dttui agents remove --jobs --checkpoints",
-        )
-    if options.ignore and not launches and options.verb != "preflight":
-        raise UsageError(
-            _("{option} goes with apply, again, restart and preflight").format(option="--ignore"),
-            "dttui --apply JOB.YAML --ignore CODE",
-        )
-    _refuse_rank_logs(options)
-    if options.verb == "logs" and options.follow and options.output == "json":
-        raise UsageError(
-            _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
-        )
-
-
-def _refuse_idle(options: Namespace, *, launches: bool) -> None:
-    """Refuse to do nothing, or that in time, where nothing would be done. Raises UsageError."""
-    looks = (options.verb, getattr(options, "action", None)) == ("agents", "status") or (
-        options.verb == "envs" and options.action not in ("trust", "import")
-    )
-    for option, given, verbs in (
-        ("--dry-run", options.dry_run, () if looks else DRY),
-        ("--timeout", options.timeout is not None, BOUNDED),
-    ):
-        if given and not launches and options.verb not in verbs:
-            raise UsageError(
-                _("{option} goes with verbs that do something: {verbs}").format(
-                    option=option, verbs=", ".join(DRY if option == "--dry-run" else BOUNDED)
-                ),
-                f"dttui --apply JOB.YAML {option}" + " 10m" * (option == "--timeout"),
-            )
-
-
-def _refuse_rank_logs(options: Namespace) -> None:
-    """Refuse to have lines of ranks where none are shown."""
-    follows = options.apply is not None or options.verb in (*LAUNCHING, "attach")
-    if (options.logs is not None and not follows) or (options.raw and not (follows or options.verb == "logs")):
-        given = "--raw" if options.logs is None else "--logs"
-        raise UsageError(
-            _("{option} goes with apply, again, restart and attach").format(option=given),
-            "dttui --apply JOB.YAML --logs all",
-        )
-    if options.raw and follows and not options.logs and (options.logs is not None or options.output != "human"):
-        raise UsageError(
-            _("{option} goes with {other} alone").format(option="--raw", other="--logs"),
-            "dttui --apply JOB.YAML --logs all --raw",
-        )
-    if options.logs:
-        if options.output == "json":
-            raise UsageError(
-                _("lines that are still to come make no JSON document"), _("Use --output jsonl: a line of JSON each.")
-            )
-        if options.detach or options.dry_run:
-            other = "--detach" if options.detach else "--dry-run"
-            raise UsageError(
-                _("{option} and {other} exclude each other").format(option="--logs", other=other),
-                _("`dttui logs JOB -f` shows them at any time."),
-            )
-
-
-def _ranks(text: str) -> Literal["all"] | tuple[int, ...]:
-    if text == "all":
-        return "all"
-    if text == "none":
-        return ()
-    try:
-        return tuple(dict.fromkeys(_natural(part.strip()) for part in text.split(",")))
-    except ArgumentTypeError as fault:
-        told = _('"{text}" names no ranks: all, none, or numbers such as 0,3').format(text=printable(text))
-        raise ArgumentTypeError(told) from fault
-
-
-def _words(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return words with commas between them that are all known, whatever their case."""
-    found = []
-    for word in (part.strip() for part in text.split(",")):
-        meant = next((name for name in known if name.lower() == word.lower()), None)
-        if meant is None:
-            near = did_you_mean(word, known) or _("there are {names}").format(names=", ".join(known))
-            told = _('there is no "{word}"; {near}').format(word=printable(word), near=near)
-            raise ArgumentTypeError(told)
-        found.append(meant)
-    return tuple(found)
-
-
-def _final_states(text: str) -> tuple[str, ...]:
-    return _words(text, [state.value for state in JobState if state.is_final])
-
-
-def _event_kinds(text: str) -> tuple[str, ...]:
-    return _words(text, [kind.value for kind in EventKind if kind is not EventKind.METRIC])
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal() or len(text) > MOST_DIGITS:
-        raise ArgumentTypeError(_("{text} is no whole number of at least {least}").format(text=text, least=0))
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
-        raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
-    return int(text)
-
-
 def _add_acting(parser: ArgumentParser, **defaults: object) -> None:
     """Add what goes with verbs that do something; `defaults` are of the top parser."""
     dry_help = _("say what would be done, and on which hosts, and do nothing")
@@ -443,17 +307,7 @@ def _add_acting(parser: ArgumentParser, **defaults: object) -> None:
 
 def _add_timeout(parser: ArgumentParser, default: object = SUPPRESS) -> None:
     timeout_help = _("take no longer than this, all in all, as 30s, 10m or 2h; exit code 101 where that is not enough")
-    parser.add_argument("--timeout", type=_seconds, metavar="30s", default=default, help=timeout_help)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as fault:
-        raise ArgumentTypeError(str(fault)) from fault
-    if not seconds:
-        raise ArgumentTypeError(_("{text} is no time in which anything can be done").format(text=printable(text)))
-    return seconds
+    parser.add_argument("--timeout", type=seconds, metavar="30s", default=default, help=timeout_help)
 
 
 def _add_common(parser: ArgumentParser) -> None:
@@ -495,7 +349,7 @@ def _add_history(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--since", metavar="7d|TIME", help=_("only jobs that were started since then"))
     state_help = _("only jobs that ended so: SUCCEEDED, FAILED or CANCELLED, or several with commas between")
-    parser.add_argument("--state", type=_final_states, metavar="STATES", help=state_help)
+    parser.add_argument("--state", type=final_states, metavar="STATES", help=state_help)
     parser.add_argument("--name", metavar="PATTERN", help=_("only jobs of this name; * stands for anything"))
     cause_help = _("only jobs that failed of this: a code as the list shows it, such as cuda-oom")
     parser.add_argument("--cause", metavar="CODE", help=cause_help)
@@ -504,7 +358,7 @@ def _add_history(parser: ArgumentParser) -> None:
 def _add_events(parser: ArgumentParser) -> None:
     _add_job(parser)
     kind_help = _("only events of this kind, or of several with commas between: job_state, finding, …")
-    parser.add_argument("--kind", type=_event_kinds, metavar="KINDS", help=kind_help)
+    parser.add_argument("--kind", type=event_kinds, metavar="KINDS", help=kind_help)
     parser.add_argument("--node", help=_("only this node"))
     parser.add_argument("--since", metavar="10m|TIME", help=_("only what happened since then"))
 
@@ -514,7 +368,7 @@ def _add_rank_logs(parser: ArgumentParser, **defaults: object) -> None:
     logs_help = _(
         "show what these ranks print: all, none, or numbers such as 0,3; 0 by default, none with --output json or jsonl"
     )
-    parser.add_argument("--logs", type=_ranks, metavar="RANKS", default=defaults.get("logs", SUPPRESS), help=logs_help)
+    parser.add_argument("--logs", type=ranks, metavar="RANKS", default=defaults.get("logs", SUPPRESS), help=logs_help)
     _add_raw(parser, defaults.get("raw", SUPPRESS))
 
 

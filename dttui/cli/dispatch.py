@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from importlib import import_module
 
-from dttui.cli.arguments import COMMANDS, LAUNCHING, parse_arguments, refuse_conflicts
+from dttui.cli.arguments import COMMANDS, LAUNCHING, parse_arguments
+from dttui.cli.conflicts import refuse_conflicts
 from dttui.cli.hangup import hang_up_with_terminal
 from dttui.cli.limit import TimeLimit
 from dttui.errors import CancelledError, DttuiError, ExitCode, is_short_of_threads

@@ -10,7 +10,8 @@ from dtagent.protocol.facts import HostFacts, RdmaPort, UserLimits
 from dtagent.protocol.probes import PathsReply, PathState
 from dtagent.protocol.telemetry import GpuProcess, GpuSample, HostSample
 
-from dttui.cli.arguments import parse_arguments, refuse_conflicts
+from dttui.cli.arguments import parse_arguments
+from dttui.cli.conflicts import refuse_conflicts
 from dttui.cli.preflight_text import board_lines, result_lines
 from dttui.errors import UsageError
 from dttui.jobs.board import Board, Drift, Judgement, check_ignored

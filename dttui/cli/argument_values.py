@@ -1,0 +1,76 @@
+"""Values of options of the command line. Each raises ArgumentTypeError where a text is none of its kind."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from typing import Literal
+
+from dtagent.protocol.events import EventKind, JobState
+
+from dttui.i18n import _
+from dttui.spec import did_you_mean, parse_duration, printable
+
+MOST_DIGITS = 18
+"""Of a whole number."""
+
+
+def ranks(text: str) -> Literal["all"] | tuple[int, ...]:
+    """Return numbers with commas between them, or all; empty for none."""
+    if text == "all":
+        return "all"
+    if text == "none":
+        return ()
+    try:
+        return tuple(dict.fromkeys(natural(part.strip()) for part in text.split(",")))
+    except ArgumentTypeError as fault:
+        told = _('"{text}" names no ranks: all, none, or numbers such as 0,3').format(text=printable(text))
+        raise ArgumentTypeError(told) from fault
+
+
+def _words(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return words with commas between them that are all known, whatever their case."""
+    found = []
+    for word in (part.strip() for part in text.split(",")):
+        meant = next((name for name in known if name.lower() == word.lower()), None)
+        if meant is None:
+            near = did_you_mean(word, known) or _("there are {names}").format(names=", ".join(known))
+            told = _('there is no "{word}"; {near}').format(word=printable(word), near=near)
+            raise ArgumentTypeError(told)
+        found.append(meant)
+    return tuple(found)
+
+
+def final_states(text: str) -> tuple[str, ...]:
+    """Return states in which a job is over."""
+    return _words(text, [state.value for state in JobState if state.is_final])
+
+
+def event_kinds(text: str) -> tuple[str, ...]:
+    """Return kinds of events; what ranks report of steps is none of them."""
+    return _words(text, [kind.value for kind in EventKind if kind is not EventKind.METRIC])
+
+
+def natural(text: str) -> int:
+    """Return a whole number from 0."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise ArgumentTypeError(_("{text} is no whole number of at least {least}").format(text=text, least=0))
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Return a whole number from 1."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return a duration in seconds, above 0."""
+    try:
+        found = parse_duration(text)
+    except ValueError as fault:
+        raise ArgumentTypeError(str(fault)) from fault
+    if not found:
+        raise ArgumentTypeError(_("{text} is no time in which anything can be done").format(text=printable(text)))
+    return found
