@@ -152,6 +152,7 @@ class Recoveries:
 
 def compare(recoveries: Recoveries, part: str, rounds: int) -> None:
     """Print medians of both sides and their ratio."""
+    recoveries.phases.clear()
     ours, theirs = in_turns(
         lambda: recoveries.by_dttui(warm_start=part == "warm_start"), recoveries.by_torchrun, rounds
     )
