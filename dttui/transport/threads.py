@@ -9,7 +9,6 @@ import errno
 import functools
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -44,7 +43,7 @@ class Wakeups:
         """For the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._due = False
         self._recent: set[Callable[[], None]] = set()
@@ -55,8 +54,8 @@ class Wakeups:
         if threading.get_ident() == self._thread:
             function()
             return
-        self._calls.append(function)
         with self._lock:
+            self._calls.append(function)  # Outside, it could come while those before it are taken out, and be lost.
             if self._due:
                 return
             self._due = True
@@ -69,8 +68,7 @@ class Wakeups:
             self._recent.clear()
             self._since_s = now_s
         with self._lock:
-            calls = list(self._calls)
-            self._calls.clear()
+            calls, self._calls = self._calls, []
             self._recent.update(calls)
             self._due = is_busy = len(self._recent) >= MANY_STREAMS
         if is_busy:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import asyncio
 import errno
+import itertools
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import paramiko
@@ -112,6 +115,28 @@ async def test_word_of_many_streams_is_gathered_and_none_is_lost() -> None:
     arrived = asyncio.Event()
     wakeups.call(arrived.set)
     await asyncio.wait_for(arrived.wait(), 10.0)
+
+
+async def test_no_word_is_lost_that_comes_while_others_are_passed_on() -> None:
+    """What waits for a lost one waits until its deadline: an answer of a host that is there and is never read."""
+    wakeups, speakers, words = Wakeups(), MANY_STREAMS - 1, 100_000
+    counts: list[Iterator[int]] = [itertools.count() for _ in range(speakers)]
+
+    def speak(count: Iterator[int]) -> None:
+        hear = partial(next, count)
+        for _ in range(words):
+            wakeups.call(hear)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        await asyncio.gather(*(asyncio.to_thread(speak, count) for count in counts))
+    finally:
+        sys.setswitchinterval(interval)
+    arrived = asyncio.Event()
+    await asyncio.to_thread(wakeups.call, arrived.set)
+    await asyncio.wait_for(arrived.wait(), 10.0)
+    assert [next(count) for count in counts] == [words] * speakers
 
 
 async def test_a_call_after_the_loop_has_ended_is_no_error() -> None:
