@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dtagent.protocol.checkpoints import (
@@ -16,7 +16,7 @@ from dtagent.protocol.checkpoints import (
     CheckpointsRequest,
     FoundCheckpoint,
 )
-from dtagent.protocol.replication import CopiesReply, CopiesRequest, HeldCopy
+from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest, HeldCopy
 from dtagent.protocol.rpc import ErrorCode
 
 from dttui.agent_words import agent_text
@@ -37,6 +37,8 @@ from dttui.spec.failure_causes import CauseKind, kind_of
 from dttui.spec.findings import warning
 
 SEARCH_S = 30.0
+_AT_ONCE = min(MAX_DIRECTORIES, MAX_STORES - 1)
+"""Attempts that hosts are asked about in one call, the newest first: nearly always these have one."""
 MOST = 8
 """Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
 MOST_IN_VAIN = 2
@@ -69,31 +71,73 @@ async def find_resume(
         resumption: of the plan: whether all hosts see the same directories, or which keep copies.
         earlier: job of each attempt before this job's first, of which this job has the plans.
     """
-    shared = resumption.shared
-    before = await asyncio.to_thread(_read_before, directory, log.attempt)
-    places = {node.name: _places(before, node.name, shared=shared) for node in nodes}
     history = await asyncio.to_thread(read_history, directory)
-    resumed = {number: plan.bindings.resume for number, plan in before.items() if number >= len(earlier)}
-    unwanted = resumed_in_vain(resumed, history)
+    stores = stores_of(resumption, directory.job_id, log.attempt, earlier)
+    resumed: dict[int, Resume | None] = {}
+    copies: dict[str, list[HeldCopy]] = {node.name: [] for node in nodes}
+    for newest in range(log.attempt - 1, -1, -_AT_ONCE):
+        numbers = range(newest, max(-1, newest - _AT_ONCE), -1)
+        before = await asyncio.to_thread(_read_plans, directory, numbers)
+        resumed |= {number: plan.bindings.resume for number, plan in before.items() if number >= len(earlier)}
+        unwanted = resumed_in_vain(resumed, history)
+        answers = await _answers(nodes, before, unwanted, resumption, log)
+        if stores is None:
+            found = _own(before, answers, log)
+        else:
+            first = log.attempt - 1 - newest
+            asked = [*([] if first else [stores.own]), *stores.older[first : first + len(numbers)]]
+            await _add_copies(copies, nodes, asked)
+            found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, log)
+        if found is not None:
+            return found
+    return None
+
+
+async def _answers(
+    nodes: Sequence[NodeRun],
+    before: Mapping[int, BoundPlan],
+    unwanted: Sequence[str],
+    resumption: Resumption,
+    log: AttemptLog,
+) -> dict[str, dict[_Place, CheckpointsOf]]:
+    """Return what each node that answers has itself, by where it looked."""
+    places = {node.name: _places(before, node.name, shared=resumption.shared) for node in nodes}
     asked = [node for node in nodes if places[node.name] and node.client is not None]
     replies = await asyncio.gather(*(_ask(node, places[node.name], unwanted, log) for node in asked))
-    answers = {
+    return {
         node.name: dict(zip(places[node.name], reply.directories, strict=False))
         for node, reply in zip(asked, replies, strict=True)
         if reply is not None
     }
-    stores = stores_of(resumption, directory.job_id, log.attempt, earlier)
-    copies = await _copies(nodes, stores) if stores is not None else {}
-    for attempt in sorted(before, reverse=True):
-        if stores is not None:
-            ranks = {node.name: node.node_rank for node in before[attempt].plan.nodes}
-            written = _written(attempt, ranks, answers, copies, unwanted)
-            while written and (picked := _newest(written)):
-                resume = await place(attempt, picked, nodes, stores, resumption, log)
-                if isinstance(resume, Resume):
-                    return _said(resume, picked[min(picked)].found.form, log)
-                written[resume].remove(picked[resume])
-            continue
+
+
+async def _placed(
+    before: Mapping[int, BoundPlan],
+    answers: Mapping[str, Mapping[_Place, CheckpointsOf]],
+    copies: Mapping[str, Sequence[HeldCopy]],
+    unwanted: Collection[str],
+    nodes: Sequence[NodeRun],
+    stores: Stores,
+    resumption: Resumption,
+    log: AttemptLog,
+) -> Resume | None:
+    """Return the newest of some attempts that can be had where it is needed, where hosts keep copies."""
+    for attempt, bound in before.items():
+        ranks = {node.name: node.node_rank for node in bound.plan.nodes}
+        written = _written(attempt, ranks, answers, copies, unwanted)
+        while written and (picked := _newest(written)):
+            resume = await place(attempt, picked, nodes, stores, resumption, log)
+            if isinstance(resume, Resume):
+                return _said(resume, picked[min(picked)].found.form, log)
+            written[resume].remove(picked[resume])
+    return None
+
+
+def _own(
+    before: Iterable[int], answers: Mapping[str, Mapping[_Place, CheckpointsOf]], log: AttemptLog
+) -> Resume | None:
+    """Return the newest of some attempts, where each host has what it has."""
+    for attempt in before:
         complete: dict[str, list[FoundCheckpoint]] = {}
         searched: dict[str, str] = {}
         for name, by_place in answers.items():
@@ -153,20 +197,19 @@ def _said(resume: Resume, form: str, log: AttemptLog) -> Resume:
     return resume
 
 
-async def _copies(nodes: Sequence[NodeRun], stores: Stores) -> dict[str, list[HeldCopy]]:
-    """Return the copies that each node keeps; one whose agent knows of none has none."""
+async def _add_copies(copies: dict[str, list[HeldCopy]], nodes: Sequence[NodeRun], stores: Sequence[str]) -> None:
+    """Add the copies that each node keeps in some directories; one whose agent knows of none has none."""
 
     async def ask(node: NodeRun) -> list[HeldCopy]:
         try:
             if node.client is None:
                 return []
-            request = CopiesRequest([stores.own, *stores.older])
-            return (await node.client.call("copies", request, CopiesReply, SEARCH_S)).held
+            return (await node.client.call("copies", CopiesRequest(list(stores)), CopiesReply, SEARCH_S)).held
         except HostError:
             return []
 
-    found = await asyncio.gather(*map(ask, nodes))
-    return {node.name: held for node, held in zip(nodes, found, strict=True)}
+    for node, held in zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True):
+        copies[node.name] += held
 
 
 def _written(
@@ -235,22 +278,20 @@ async def _ask(
     return None
 
 
-def _read_before(directory: JobDirectory, attempt: int) -> dict[int, BoundPlan]:
-    """Return the attempts before one that came as far as their plan, the newest as many as are looked through."""
+def _read_plans(directory: JobDirectory, numbers: Iterable[int]) -> dict[int, BoundPlan]:
+    """Return those of some attempts that came as far as their plan, in that order."""
     found: dict[int, BoundPlan] = {}
-    for number in range(attempt - 1, -1, -1):
+    for number in numbers:
         with contextlib.suppress(OSError, ValueError):
             found[number] = directory.read_bound_plan(number)
-        if len(found) == MAX_DIRECTORIES:
-            break
     return found
 
 
 def _places(before: Mapping[int, BoundPlan], name: str, *, shared: bool) -> list[_Place]:
     """Return where a node may have checkpoints, the newest attempt's first; of a new node, where all see them."""
     places = []
-    for number in sorted(before, reverse=True):
-        nodes = before[number].plan.nodes
+    for number, bound in before.items():
+        nodes = bound.plan.nodes
         node = next((item for item in nodes if item.name == name), nodes[0] if shared and nodes else None)
         told = checkpoint_directory(node) if node is not None else None
         if told is not None and posixpath.isabs(told):

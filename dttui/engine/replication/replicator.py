@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from dtagent.protocol.checkpoints import MAX_SEARCH_S, CheckpointsReply, CheckpointsRequest, FoundCheckpoint
-from dtagent.protocol.replication import CopiesReply, CopiesRequest
+from dtagent.protocol.replication import MAX_STORES, CopiesReply, CopiesRequest
 
 from dttui.engine.attempt_log import AttemptLog
 from dttui.engine.nodes.node_run import NodeRun
@@ -24,7 +24,6 @@ LEAST_LOOK_S, MOST_LOOK_S = 1.0, 15.0
 """From one look for new checkpoints to the next: a tenth of the time from one to the next, within these."""
 MOST_RETRY_S = 60.0
 """Until a copy is tried again that has failed; the first time at the next look, then ever later."""
-MOST_STORES = 8
 _Reply = TypeVar("_Reply")
 
 
@@ -40,8 +39,7 @@ def stores_of(resumption: Resumption, job_id: str, attempt: int, earlier: Sequen
     own = store_of(resumption, job_id, attempt)
     if own is None:
         return None
-    before = range(attempt - 1, max(-1, attempt - 1 - MOST_STORES), -1)
-    owners = ((number, earlier[number] if number < len(earlier) else job_id) for number in before)
+    owners = ((number, earlier[number] if number < len(earlier) else job_id) for number in range(attempt - 1, -1, -1))
     return Stores(own, [path for number, job in owners if (path := store_of(resumption, job, number)) is not None])
 
 
@@ -79,8 +77,17 @@ class Replicator:
         """Let all copies go: the job has come to its end, and its own checkpoints stay."""
         if self._stores is None:
             return
-        request = CopiesRequest([self._stores.own, *self._stores.older], drop=True)
-        await asyncio.gather(*(_ask(node, "copies", request, CopiesReply) for node in self._nodes))
+        stores = [self._stores.own, *self._stores.older]
+        requests = [
+            CopiesRequest(stores[first : first + MAX_STORES], drop=True) for first in range(0, len(stores), MAX_STORES)
+        ]
+
+        async def drop_on(node: NodeRun) -> None:
+            for request in requests:
+                if await _ask(node, "copies", request, CopiesReply) is None:
+                    return
+
+        await asyncio.gather(*map(drop_on, self._nodes))
 
     async def _follow(self, node: NodeRun, stores: Stores) -> None:
         place = self._places.get(node.name)

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dtagent.protocol.checkpoints import FoundCheckpoint
-from dtagent.protocol.replication import KEY_BYTES, MAX_COPY_S, SendReply, SendRequest, TakeReply, TakeRequest
+from dtagent.protocol.replication import (
+    KEY_BYTES,
+    MAX_COPY_S,
+    MAX_STORES,
+    SendReply,
+    SendRequest,
+    TakeReply,
+    TakeRequest,
+)
 
 from dttui.agent_words import agent_text
 from dttui.engine.nodes.node_run import NodeRun
@@ -67,7 +75,7 @@ async def transfer(
     key = secrets.token_hex(KEY_BYTES)
     first, last = target.environment.ports
     address = target.planned.address
-    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older), resumption.keep)
+    take = TakeRequest(key, stores.own, address, (first, last), list(stores.older[: MAX_STORES - 1]), resumption.keep)
     try:
         port = (await target.client.call("copy_take", take, TakeReply)).port
         send = SendRequest(

@@ -1,0 +1,151 @@
+"""However many attempts came to nothing, the next goes on from the newest checkpoint there is, a copy too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dtagent.checks.checkpoints import Checkpoints
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.replication import CopiesRequest, HeldCopy
+from dtagent.replication import kept
+from dtagent.replication.manifest import manifest_of
+from dtagent.replication.service import Replication
+
+from dttui import jobs
+from dttui.engine.attempt_log import AttemptLog
+from dttui.engine.nodes.node_run import NodeRun
+from dttui.engine.replication.replicator import Replicator
+from dttui.engine.resuming import find_resume
+from dttui.files import write_atomic
+from dttui.inventory.models import Environment
+from dttui.jobs.event_log import EventLog
+from dttui.planning.models import Bindings, BoundPlan, Plan
+from dttui.planning.resumption import CHECKPOINT_DIR, Resume, Resumption, directory_of, store_of
+from dttui.transport.questions import Nobody
+from tests.fake_transport import FakeTransport
+from tests.unit.jobs.test_follow import plan_for
+
+FAR = [1, 9, 17, 40]
+
+
+class Host:
+    """What an agent does about checkpoints and copies, without the wire."""
+
+    def __init__(self) -> None:
+        self._checkpoints, self._copies = Checkpoints(), Replication()
+
+    async def call(self, method: str, request: Any, _reply: object, _deadline_s: float = 0.0) -> Any:
+        return await (self._copies.copies(request) if method == "copies" else self._checkpoints.newest(request))
+
+
+class Job:
+    """A job of two nodes, a and b, of which the first alone writes checkpoints."""
+
+    def __init__(self, place: Path, attempt: int, resumption: Resumption) -> None:
+        self.place, self.attempt, self.resumption = place, attempt, resumption
+        self.directory = jobs.create("x")
+        self.plan = self._plan(attempt)
+        for number in range(attempt):
+            bindings = Bindings(job_id=self.directory.job_id, attempt=number, master_port=1, nodes={})
+            bound = BoundPlan(plan=self._plan(number), bindings=bindings)
+            self.directory.bound_plan(number).parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.directory.bound_plan(number), bound.model_dump_json())
+        self.log = AttemptLog(EventLog(self.directory.events), attempt)
+        self.nodes = [self._node(name) for name in ("a", "b")]
+
+    def _plan(self, attempt: int) -> Plan:
+        plan = plan_for("a", "b")
+        told = {CHECKPOINT_DIR: directory_of(str(self.place), attempt)}
+        nodes = tuple(
+            node.model_copy(
+                update={"processes": tuple(item.model_copy(update={"env": told}) for item in node.processes)}
+            )
+            for node in plan.nodes
+        )
+        return plan.model_copy(update={"nodes": nodes, "resumption": self.resumption})
+
+    def _node(self, name: str) -> NodeRun:
+        planned = next(node for node in self.plan.nodes if node.name == name)
+        key = AttemptKey(self.directory.job_id, self.attempt)
+        environment = Environment(name=name, host=name)
+        node = NodeRun(environment, planned, key, self.directory, FakeTransport({}), Nobody(), lambda: None)
+        node.client = Host()  # type: ignore[assignment]  # all that is asked of it
+        return node
+
+    async def found(self) -> Resume | None:
+        return await find_resume(self.directory, self.log, self.nodes, self.resumption)
+
+
+def write_checkpoint(directory: Path, step: int) -> Path:
+    path = directory / f"step-{step}"
+    path.mkdir(parents=True)
+    (path / "state").write_text(str(step))
+    (path / "COMPLETE").touch()
+    return path
+
+
+def keep_copy(job: Job, written: int, held: int, step: int) -> Path:
+    """Keep a copy of what rank 0's node wrote in an attempt, in the store of that or of a later one."""
+    source = write_checkpoint(job.place.parent / f"lost-{written}-{step}", step)
+    manifest = manifest_of(source, form="complete-file", attempt=written, node_rank=0, step=step, time=1.0)
+    store = store_of(job.resumption, job.directory.job_id, held)
+    assert store is not None
+    place = kept.place_of(Path(store), 0)
+    place.mkdir(parents=True)
+    own = kept.incoming(place, manifest)
+    os.rename(source, own / manifest.name)
+    return kept.seal(own, manifest)
+
+
+def kept_in(place: Path) -> Resumption:
+    return Resumption(copies=1, place=str(place))
+
+
+@pytest.mark.parametrize("attempt", FAR)
+async def test_a_copy_of_the_first_attempt_is_found_in_any_later_one(attempt: int, tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", attempt, kept_in(tmp_path / "kept"))
+    copy = keep_copy(job, 0, 0, 20)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step, found.attempt) == (str(copy), 20, 0)
+
+
+@pytest.mark.parametrize("attempt", FAR)
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_checkpoint_of_the_first_attempt_is_found_in_any_later_one(
+    shared: bool, attempt: int, tmp_path: Path
+) -> None:
+    job = Job(tmp_path / "kept", attempt, Resumption(shared=shared))
+    written = write_checkpoint(job.place, 20)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step, found.attempt) == (str(written), 20, 0)
+
+
+async def test_the_newest_is_taken_wherever_it_is_kept(tmp_path: Path) -> None:
+    """What the twentieth attempt was given of the third's lies in its own store; the first's own copy is older."""
+    job = Job(tmp_path / "kept", 40, kept_in(tmp_path / "kept"))
+    keep_copy(job, 0, 0, 20)
+    newest = keep_copy(job, 2, 19, 30)
+    found = await job.found()
+    assert found is not None
+    assert (found.checkpoint, found.step, found.attempt) == (str(newest), 30, 2)
+
+
+@pytest.mark.parametrize("attempt", FAR)
+async def test_once_the_job_is_over_no_attempt_has_left_a_copy(attempt: int, tmp_path: Path) -> None:
+    job = Job(tmp_path / "kept", attempt, kept_in(tmp_path / "kept"))
+    for number in range(attempt):
+        keep_copy(job, number, number, 20 + number)
+    bindings = Bindings(job_id=job.directory.job_id, attempt=attempt, master_port=1, nodes={})
+    replicator = Replicator(job.directory.job_id, job.log, job.nodes, BoundPlan(plan=job.plan, bindings=bindings))
+    await replicator.drop()
+    stores = [store_of(job.resumption, job.directory.job_id, number) for number in range(attempt + 1)]
+    left: list[HeldCopy] = []
+    for store in stores:
+        assert store is not None
+        left += (await Replication().copies(CopiesRequest([store]))).held
+    assert left == []
