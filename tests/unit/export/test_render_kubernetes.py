@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import os
 import subprocess
 from dataclasses import replace
@@ -12,7 +13,6 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api import models
 
 from dttui.errors import UsageError
 from dttui.export import kubernetes
@@ -35,10 +35,11 @@ IMAGE = Container(engine="docker", image="registry.example.org/torch:2")
 RUN = Run(script="train.py", workdir=".", container=IMAGE, secrets=("HF_TOKEN",), python="/opt/bin/python")
 TELL = 'echo "$RANK of $WORLD_SIZE, attempt $DTTUI_ATTEMPT, $(cat data/file), $TOKEN, $DTTUI_NODE_ADDRESSES, $PWD"'
 MODELS = {
-    "TrainJob": models.TrainerV1alpha1TrainJob,
-    "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
-    "JobSet": models.JobsetV1alpha2JobSet,
+    "TrainJob": "TrainerV1alpha1TrainJob",
+    "TrainingRuntime": "TrainerV1alpha1TrainingRuntime",
+    "JobSet": "JobsetV1alpha2JobSet",
 }
+"""By kind, the class of `kubeflow_trainer_api.models`, which takes a second to import."""
 
 Manifests = dict[str, list[dict[str, Any]]]
 """By file, the documents in it."""
@@ -50,7 +51,8 @@ def manifests(made: Export) -> Manifests:
     found = {path: list(yaml.safe_load_all(text)) for path, text in files.items()}
     for document in (item for documents in found.values() for item in documents):
         if document["kind"] in MODELS:
-            model = MODELS[document["kind"]].from_dict(document)
+            models = importlib.import_module("kubeflow_trainer_api.models")
+            model = getattr(models, MODELS[document["kind"]]).from_dict(document)
             assert model is not None
             assert model.to_dict() == document
         else:
