@@ -30,6 +30,7 @@ COMMANDS = {
     "init": ("initialising", "init"),
     "ps": ("listing", "ps"),
     "history": ("listing", "history"),
+    "compare": ("comparing", "compare"),
     "events": ("events", "events"),
     "status": ("inspect", "status"),
     "logs": ("inspect", "logs"),
@@ -212,6 +213,9 @@ def make_parser() -> ArgumentParser:
     _add_history(
         verbs.add_parser("history", parents=[common], help=_("list jobs that are over, and what they failed of"))
     )
+    both = verbs.add_parser("compare", parents=[common], help=_("what differs between two jobs, and how they trained"))
+    for place, letter in (("first", "A"), ("second", "B")):
+        both.add_argument(place, metavar=letter, help=_("job id or name, the start of an id, or `last`"))
     _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
     sick = verbs.add_parser(
         "doctor",

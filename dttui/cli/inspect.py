@@ -10,6 +10,7 @@ from argparse import Namespace
 from dtagent.protocol.events import EventKind, JobState, Metric
 
 from dttui import jobs
+from dttui.cli.figures import figures_text
 from dttui.cli.listing import job_duration
 from dttui.cli.printing import (
     failure_text,
@@ -61,6 +62,7 @@ def status(options: Namespace) -> int:
             numbers = "  ".join(f"{measure_name(key)} {value:g}" for key, value in _numbers(newest).items())
             whose = _("rank {rank}").format(rank=newest.rank)
             print(f"  {whose}: {numbers}")
+        print(figures_text(view.figures), end="")
         print(failure_text(view, directory) + places_text(view, directory), end="")
     return view.exit_code if view.exit_code is not None else ExitCode.NOT_FINISHED
 

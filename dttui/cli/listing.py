@@ -6,6 +6,7 @@ import fnmatch
 import sys
 import time
 from argparse import Namespace
+from dataclasses import asdict
 
 from dttui import jobs
 from dttui.cli.printing import print_rows, print_table
@@ -20,7 +21,7 @@ def ps(options: Namespace) -> int:
     """List jobs."""
     found = [job for job in jobs.list_jobs() if options.all or not job.state.is_final]
     if options.output != "human":
-        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
+        print_rows([{**asdict(job), "state": job.state.value} for job in found], options.output)
         return ExitCode.OK
     if not found:
         sys.stderr.write(_("no jobs are running; `dttui ps --all` shows the finished ones\n"))
@@ -43,7 +44,7 @@ def history(options: Namespace) -> int:
         and options.cause in (None, job.cause)
     ]
     if options.output != "human":
-        print_rows([{**vars(job), "state": job.state.value} for job in found], options.output)
+        print_rows([{**asdict(job), "state": job.state.value} for job in found], options.output)
         return ExitCode.OK
     if not found:
         sys.stderr.write(_("no such jobs; `dttui history` without options lists all that are over\n"))

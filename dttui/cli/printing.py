@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -321,6 +321,8 @@ def job_document(view: JobView, directory: JobDirectory) -> dict[str, Any]:
         "failures": [to_wire(failure) for failure in view.failures],
         "cause": found.cause.code if found is not None and found.cause is not None else None,
         "advice": found.advice if found is not None else (),
+        "figures": {name: asdict(figure) for name, figure in view.figures.items()},
+        "versions": view.versions,
         "checkpoints": {name: node.checkpoints for name, node in view.nodes.items() if node.checkpoints},
         "directory": str(directory.path),
     }

@@ -21,6 +21,7 @@ from dttui.engine.comeback import Comeback
 from dttui.engine.conclusion import node_outcome
 from dttui.engine.context import JobContext
 from dttui.engine.copies.copy_cap import CopyCap
+from dttui.engine.measuring import compare_with_estimate
 from dttui.engine.nodes.node_record import Shared, Steps
 from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.recovered import RecoveredState
@@ -98,6 +99,7 @@ class Attempt:
         self._events = AttemptLog(job.log, recovered.attempt)
         self._events.resume(recovered.events)
         self._warming: list[asyncio.Task[None]] = []
+        self._preflight: Preflight | None = None
         self._stage = Stage.PREFLIGHT
         self.watch = GangWatch(
             job.directory, self._events, self.nodes, self._changed, job.secrets.values(), recovered.events
@@ -163,7 +165,8 @@ class Attempt:
             await asyncio.gather(copying, return_exceptions=True)
         if outcome.succeeded:
             await replicator.drop()
-        return outcome
+        peaks = {node.name: node.record.gpu_peaks_mib for node in self.nodes}
+        return outcome.model_copy(update={"figures": compare_with_estimate(bound, self._steps.pace, peaks)})
 
     def _ended_early(self, error: DttuiError) -> AttemptOutcome:
         """Return the outcome of an attempt that never ran on all its nodes."""
@@ -205,7 +208,7 @@ class Attempt:
             raise HostUnreachableError(next(iter(self._refused)), message)
         count = len(self.nodes)
         self._events.enter(JobState.PREFLIGHT, nmsg("checking {count} host", "checking {count} hosts", count))
-        tried_port = await self.unless_stopped(self._preflight())
+        tried_port = await self.unless_stopped(self._check_hosts())
         resume = await self.unless_stopped(self._resume()) if self._recovered.attempt else None
         self._stage = Stage.LAUNCH
         self._events.enter(JobState.LAUNCHING, nmsg("preparing {count} host", "preparing {count} hosts", count))
@@ -262,9 +265,9 @@ class Attempt:
         job = self._job
         return GangStart(job.directory, self._events, self.nodes, plan, job.base, dict(job.secrets), tried_port, resume)
 
-    async def _preflight(self) -> int | None:
+    async def _check_hosts(self) -> int | None:
         """Check the hosts; return the port on which they saw the master, where one was tried."""
-        preflight = Preflight(
+        preflight = self._preflight = Preflight(
             self.nodes,
             self.plan,
             self._job.inventory,
@@ -297,7 +300,10 @@ class Attempt:
         node = self._named(name)
         if Check.CLOCK in cells and node.client is not None:  # Of a host out of reach the clock is told as unknown.
             self._events.note(node.name, NodeStanding.CONNECTED, msg("reached"), clock_offset_s=node.clock_offset_s)
-        self._events.add(EventKind.PREFLIGHT, "", node=name, data={"cells": cells_to_data(cells)})
+        data: dict[str, Any] = {"cells": cells_to_data(cells)}
+        if Check.SOFTWARE in cells and self._preflight is not None:
+            data["versions"] = self._preflight.versions(name)
+        self._events.add(EventKind.PREFLIGHT, "", node=name, data=data)
 
     def _warm_up(self, name: str) -> None:
         """Ask a host that was reached for a warm start, beside the checks."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dttui.jobs.checks import cell_text as cell_text
     from dttui.jobs.checks import cells_to_data as cells_to_data
     from dttui.jobs.checks import check_name as check_name
+    from dttui.jobs.comparison import ComparedJob as ComparedJob
+    from dttui.jobs.comparison import Comparison as Comparison
+    from dttui.jobs.comparison import compare as compare
     from dttui.jobs.curves import Axis as Axis
     from dttui.jobs.curves import Curve as Curve
     from dttui.jobs.curves import speed_of as speed_of
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from dttui.jobs.directory import slug as slug
     from dttui.jobs.directory import summarize as summarize
     from dttui.jobs.event_log import read_events as read_events
+    from dttui.jobs.figures import Figure as Figure
+    from dttui.jobs.figures import figure_names as figure_names
     from dttui.jobs.following import JobFollower as JobFollower
     from dttui.jobs.log_following import LogFollower as LogFollower
     from dttui.jobs.log_following import LogLines as LogLines

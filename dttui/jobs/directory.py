@@ -23,6 +23,7 @@ from dttui.i18n import _
 from dttui.jobs.aftermath import KINDS as LATER_KINDS
 from dttui.jobs.aftermath import OUTCOME, Aftermath, left_behind
 from dttui.jobs.event_log import newest_event, read_events
+from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.standing import KINDS, trouble_of
 from dttui.jobs.unwritten import unwritten_events
 from dttui.words import listed
@@ -263,6 +264,8 @@ class JobSummary:
     """How many there were, of a job that is over; else how many there are as far as its states tell."""
     cause: str | None
     """Code of why it failed; `None` of one that did not, or of which no cause is known."""
+    figures: dict[str, Figure]
+    """What its plan has estimated, beside what was measured in its last attempt; of a job that is over."""
 
 
 def slug(name: str) -> str:
@@ -415,6 +418,7 @@ def summarize(directory: JobDirectory) -> JobSummary:
         simulated_gpus=number("simulated_gpu_count"),
         attempts=_attempts(last) if last is not None else 0,
         cause=_cause(last) if last is not None and state is JobState.FAILED else None,
+        figures=figures_of(last.data) if last is not None and state.is_final else {},
     )
 
 

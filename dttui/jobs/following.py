@@ -11,15 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from dtagent.protocol.events import Event, EventKind, Metric
-from dtagent.protocol.rpc import FrameError, decode
+from dtagent.protocol.events import Event, EventKind
 
-from dttui.jobs.decoding import taken
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.event_log import parse_event
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.log_times import start_since
-from dttui.jobs.metrics import MAX_LINE_BYTES, attempt_of
+from dttui.jobs.metrics import MAX_LINE_BYTES, parse_report
 from dttui.jobs.plan_file import read_plan_file
 from dttui.jobs.sparse_files import kept_parts, missing_notice, next_kept, read_kept
 from dttui.jobs.unwritten import ANSWER_S, Unwritten
@@ -296,12 +294,11 @@ class JobFollower:
                     self.view.nodes[name] = replace(before[name], plan=node.plan)
 
     def _metric(self, line: bytes) -> list[Event]:
-        try:
-            body = decode(line)
-            metric = taken(Metric, body)
-        except (FrameError, ValueError):
+        found = parse_report(line)
+        if found is None:
             return []
-        self.view.add_metric(metric, attempt_of(body))
+        attempt, metric = found
+        self.view.add_metric(metric, attempt)
         data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
         return [
             Event(

@@ -7,7 +7,9 @@ import math
 from typing import Any
 
 from dtagent.protocol.events import PER_GPU, REPORTED, Metric
+from dtagent.protocol.rpc import FrameError, decode
 
+from dttui.jobs.decoding import taken
 from dttui.timestamps import timestamp_or
 
 SOURCE = "source"
@@ -79,6 +81,15 @@ def attempt_of(body: dict[str, Any]) -> int:
     """Return of which attempt a report is that was read from a job's directory; the first where it does not say."""
     source = body.get(SOURCE)
     return source[0] if isinstance(source, list) and source and isinstance(source[0], int) else 0
+
+
+def parse_report(line: bytes) -> tuple[int, Metric] | None:
+    """Decode a line of a job's metrics.jsonl: the attempt, and the report; `None` where it is torn or none."""
+    try:
+        body = decode(line)
+        return attempt_of(body), taken(Metric, body)
+    except (FrameError, ValueError):
+        return None
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dttui.errors import ExitCode
 from dttui.i18n import msg
+from dttui.jobs.figures import Figure
 from dttui.spec.findings import Text
 
 UNREACHABLE, UNFIT = "unreachable", "unfit"
@@ -123,6 +124,8 @@ class AttemptOutcome(_Value):
     """The first step that a rank has reported; `None` where none has."""
     last_step: int | None = None
     """The furthest."""
+    figures: Mapping[str, Figure] = Field(default_factory=dict)
+    """What the plan has estimated, beside what was measured of it; of an attempt that has run."""
 
     @property
     def why(self) -> str | None:

@@ -44,6 +44,7 @@ class SeenPlan:
     nodes: tuple[SeenNode, ...]
     secrets: tuple[str, ...] = ()
     rendezvous_timeout_s: float = 300.0
+    backend: str = ""
 
 
 def read_plan_file(path: Path) -> SeenPlan:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from dtagent.protocol import metric_fields
 from dtagent.protocol.events import Event, EventKind, JobState, Metric, NodeStanding
-from dtagent.protocol.metric_fields import figures_of
 
 from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
 from dttui.jobs.event_log import STANDING
+from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
 from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
@@ -120,9 +121,9 @@ class NodeView:
         for local_rank, rank in enumerate(drivers):
             gpu = gpus.get(self.gpu_ids[local_rank]) if local_rank < len(self.gpu_ids) else None
             process = ranks.get(rank)
-            own = figures_of(process) if process else {}
+            own = metric_fields.figures_of(process) if process else {}
             if gpu is not None:
-                slots.append(SlotView(rank, False, figures_of(gpu), own, gpu.error, gpu.error_notice))
+                slots.append(SlotView(rank, False, metric_fields.figures_of(gpu), own, gpu.error, gpu.error_notice))
             else:
                 use = process.cpu_percent if process else None
                 memory = process.memory_used_mib if process else None
@@ -183,6 +184,10 @@ class JobView:
     """The first cause comes first."""
     checks: dict[str, dict[Check, Cell]] = field(default_factory=dict)
     """Node → what the preflight has come to there."""
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Node → versions of what the attempt runs with there, by what they are of; of a node that tells them."""
+    figures: dict[str, Figure] = field(default_factory=dict)
+    """What was estimated, beside what was measured; of the newest attempt that has ended."""
     metrics: list[Metric] = field(default_factory=list)
     """Of the lowest rank that reports, from the first to the newest: all of the recent ones, and of the others some."""
     host_curves: HostCurves = field(default_factory=HostCurves)
@@ -231,6 +236,7 @@ class JobView:
         if self.attempt != attempt and any(event.attempt == self.attempt for event in self.events):
             self.failures.clear()
             self.checks.clear()
+            self.versions.clear()
             self.running_at, self.has_started = None, False
             self.nodes = {name: NodeView(node.plan, sample=node.sample) for name, node in self.nodes.items()}
         self.attempt, self.apart = attempt, ""
@@ -240,6 +246,7 @@ class JobView:
     def _take_state(self, event: Event) -> None:
         self.state = JobState(event.data.get("state"))
         self.reason, self.progress = event.message, ""
+        self.figures = figures_of(event.data) or self.figures
         until = event.data.get("until")
         self.stop_until = until if isinstance(until, (int, float)) else 0.0
         for node in self.nodes.values():
@@ -278,6 +285,9 @@ class JobView:
     def _take_checks(self, event: Event) -> None:
         if event.node is not None:
             self.checks.setdefault(event.node, {}).update(cells_from_data(event.data.get("cells")))
+            told = event.data.get("versions")
+            if isinstance(told, dict):
+                self.versions[event.node] = {str(item): str(version) for item, version in told.items()}
 
     def _take_finding(self, event: Event) -> None:
         self.findings.append(event)

@@ -31,7 +31,7 @@ from dttui.preflight.framework_validation import FrameworkCheck
 from dttui.preflight.network import Network, record
 from dttui.preflight.nodes import Checked
 from dttui.preflight.room import GPU_WAIT_S, SAMPLE_WAIT_S, judge_gpus, read_sample, wait_for_room
-from dttui.preflight.software import differences, drift_findings, facts_request, judge_software
+from dttui.preflight.software import differences, drift_findings, facts_request, judge_software, versions_of
 from dttui.rpc.client import AgentClient
 from dttui.spec.findings import error, warning
 from dttui.transport.deadline import within
@@ -93,6 +93,11 @@ class Preflight:
     def master_port(self) -> int | None:
         """The port of the master's range that the nodes were to reach; `None` where none was tried."""
         return self._network.master_port
+
+    def versions(self, name: str) -> dict[str, str]:
+        """Return the versions of what the job runs with on a node, by what they are of, as far as they are known."""
+        facts = self._facts.get(name)
+        return versions_of(self._plan, self._planned(name), facts) if facts is not None else {}
 
     async def run(self) -> Board:
         """Check everything; return the board, which holds the plan by what the hosts say."""

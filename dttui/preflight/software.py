@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dtagent.protocol.facts import PACKAGES, FactsRequest, HostFacts, PythonFacts
 
+from dttui import __version__
 from dttui.agent_words import agent_text
 from dttui.frameworks import get_framework, traits_of
 from dttui.frameworks.bundle import holes_in
@@ -99,6 +100,20 @@ def judge_software(plan: Plan, node: PlannedNode, facts: HostFacts) -> Judgement
         if package not in sought
     )
     return Judgement(joined(" · ", told), findings + _check_nccl(plan, node, python))
+
+
+def versions_of(plan: Plan, node: PlannedNode, facts: HostFacts) -> dict[str, str]:
+    """Return the versions of what a job runs with on a host, by what they are of; in a container that is its image."""
+    python = python_of(node, facts) if plan.container is None else None
+    found: dict[str, str | None] = {"dttui": __version__, "driver": facts.driver_version}
+    if plan.container is not None:
+        found["image"] = plan.container.image
+    if python is not None and not python.error:
+        packages = dict.fromkeys(("torch", *get_framework(plan.framework).requires))
+        found["Python"] = python.version
+        found |= {name: python.packages.get(name) for name in packages}
+        found |= {"CUDA": python.torch_cuda, "ROCm": python.torch_rocm, "NCCL": python.nccl}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def _unseen(node: PlannedNode, reason: str) -> Judgement:

@@ -42,6 +42,13 @@ class ReceivedSample:
         """What it says, for whoever looks at it."""
         return unpack(self._row, self._fields)
 
+    @property
+    def gpu_memory_mib(self) -> dict[int, int]:
+        """GPU → its memory in use, of those that tell it."""
+        columns = dict(zip(self._fields.gpu, self._row[3], strict=False))
+        indices, used = columns.get("index") or (), columns.get("memory_used_mib") or ()
+        return {gpu: mib for gpu, mib in zip(indices, used, strict=False) if gpu is not None and mib is not None}
+
     def line(self) -> str:
         """Return it as a job's directory keeps it."""
         return to_json(as_told(self._row, self._fields), exclude_none=True).decode()
@@ -57,6 +64,11 @@ class WholeSample(ReceivedSample):
     def sample(self) -> HostSample:
         """What it says."""
         return self._sample
+
+    @property
+    def gpu_memory_mib(self) -> dict[int, int]:
+        """GPU → its memory in use, of those that tell it."""
+        return {gpu.index: gpu.memory_used_mib for gpu in self._sample.gpus if gpu.memory_used_mib is not None}
 
     def line(self) -> str:
         """Return it as a job's directory keeps it."""

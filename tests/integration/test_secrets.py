@@ -105,6 +105,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["logs", "ID", "--output", "jsonl", "--stderr"],
     ],
     "history": [["history"], ["history", "--output", "json"]],
+    "compare": [["compare", "ID", "last"], ["compare", "ID", "ID", "--output", "json"]],
     "events": [["events", "ID"], ["events", "ID", "--output", "jsonl"]],
     "again": [["again", "ID", "--dry-run"], ["again", "ID", "--dry-run", "--set", "run.env.A=b"]],
     "restart": [["restart", "ID", "--dry-run"]],

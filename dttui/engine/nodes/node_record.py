@@ -26,12 +26,15 @@ from dttui.i18n import _
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.backlog import Backlog
 from dttui.jobs.metrics import MetricStream
+from dttui.jobs.pace import TrainingPace
 from dttui.planning.models import PlannedNode
 from dttui.redaction import Redaction
 from dttui.rpc.sample_rows import ReceivedSample
 
 METRICS_STREAM = "metrics"
 TRAINER_STREAM = "trainer"
+MOST_GPUS = 1024
+"""Of a host, whose memory is looked at."""
 _STREAM = re.compile(rf"{PROCESS_NAME}\.(out|err)|metrics|trainer")
 
 
@@ -45,6 +48,8 @@ class Steps:
     made_at: float = 0.0
     """Unix time at which that was heard of."""
     on_first: Callable[[int], None] | None = None
+    pace: TrainingPace = field(default_factory=TrainingPace)
+    """How fast it goes."""
 
     def take(self, step: int) -> None:
         """Take in that a rank has reported a step."""
@@ -133,6 +138,8 @@ class NodeRecord:
         """What is alarming of it, until that is told."""
         self.is_catching_up = False
         """Whether what comes may be from before this controller, too old for an alert."""
+        self.gpu_peaks_mib: dict[int, int] = {}
+        """GPU → the most memory that was seen in use there while the attempt was not over."""
 
     def resume(self, so_far: MetricsSoFar) -> None:
         """Go on where another controller ended: nothing of its metrics and telemetry is taken again."""
@@ -201,6 +208,10 @@ class NodeRecord:
             if not is_new:
                 continue
             newest = sample
+            if not is_over:
+                for gpu, mib in sample.gpu_memory_mib.items():
+                    if gpu in self.gpu_peaks_mib or len(self.gpu_peaks_mib) < MOST_GPUS:
+                        self.gpu_peaks_mib[gpu] = max(mib, self.gpu_peaks_mib.get(gpu, 0))
             with contextlib.suppress(OSError):  # It was removed in this moment.
                 self._samples.append(sample)
             if self._shared.alerts.watches_samples and not (self.is_catching_up or is_over):
@@ -249,6 +260,7 @@ class NodeRecord:
                 continue
             if metric.step is not None:
                 self._shared.steps.take(metric.step)
+            self._shared.steps.pace.take(metric)
             self.alerts += self._shared.watch.feed(metric)
             if not self.is_catching_up:
                 self._shared.alerts.see_metric(self._name, metric)

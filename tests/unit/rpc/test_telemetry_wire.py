@@ -104,6 +104,8 @@ def test_a_sample_that_is_kept_as_it_came_reads_as_what_it_says(sample: HostSamp
     kept = TypeAdapter(HostSample).validate_json(received.line())
     assert kept == received.sample == TypeAdapter(HostSample).validate_python(rpc.to_wire(received.sample))
     assert (received.seq, received.time) == (kept.seq, kept.time) == (sample.seq, sample.time)
+    used = {gpu.index: gpu.memory_used_mib for gpu in sample.gpus if gpu.memory_used_mib is not None}
+    assert received.gpu_memory_mib == used
 
 
 def test_a_sample_is_kept_without_an_object_being_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
