@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.clock import Clock
 from tests.lab.deployed import deployed
 from tests.lab.fixtures import breakable_lab3, can_have_lab, lab3
 from tests.torch_stem import torch_stem
@@ -128,3 +130,11 @@ def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setenv("DTTUI_DEMO_ROOT", demo_root)
     yield
     shutil.rmtree(demo_root, ignore_errors=True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The monotonic time that all of this process sees."""
+    found = Clock()
+    monkeypatch.setattr(time, "monotonic", found)
+    return found

@@ -393,13 +393,12 @@ def _count_lines(path: Path, stream: BinaryIO, end: int) -> int | None:
     stream.seek(blocks * BLOCK_BYTES)
     rest = stream.read(end - blocks * BLOCK_BYTES).count(b"\n")
     return rest + sum(
-        _lines_in_block(path, inode, block, hole_end if block * BLOCK_BYTES < hole_end else 0)
-        for block in range(blocks)
+        lines_in_block(path, inode, block, hole_end if block * BLOCK_BYTES < hole_end else 0) for block in range(blocks)
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def _lines_in_block(path: Path, inode: int, block: int, _hole_end: int) -> int:
+def lines_in_block(path: Path, inode: int, block: int, _hole_end: int) -> int:
     """Return how many lines end in a whole block of a log: a diagnosis is made again and again.
 
     A log only grows, but for a hole in its middle, which may come to be or become longer, and the line before it.

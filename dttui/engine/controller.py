@@ -227,7 +227,7 @@ class Controller:
         run = JobRun(job, recovered, read_history(self._directory), policy, self._decide)
         self.clients.retry = run.retry_now
         self.clients.stacks = run.stacks
-        self._take_stops(lambda force: run.request_stop(force=force))
+        self.take_stops(lambda force: run.request_stop(force=force))
         return await run.run()
 
     def _context(self, launch: LaunchFile) -> JobContext:
@@ -284,7 +284,7 @@ class Controller:
             return
         set_language(launch.language)
         forced = asyncio.Event()
-        self._take_stops(lambda force: forced.set() if force else None)
+        self.take_stops(lambda force: forced.set() if force else None)
         await clean_up_lost_hosts(
             self._directory, self._log, launch.inventory, self._transports, self.clients, forced=forced
         )
@@ -336,7 +336,8 @@ class Controller:
         self._watch = EventWatch(self._log, job, self._directory, base, secrets)
         return self._watch
 
-    def _take_stops(self, request_stop: Callable[[bool], None]) -> None:
+    def take_stops(self, request_stop: Callable[[bool], None]) -> None:
+        """Pass on what people ask for from now on, and what they asked for before."""
         self._request_stop = request_stop
         if self._stop_asked is not None:
             request_stop(self._stop_asked)

@@ -73,7 +73,7 @@ class GangStart:
         self._plan = plan
         self._base = base
         self._secrets = secrets
-        self._tried_port = tried_port
+        self.tried_port = tried_port
         self._resume = resume
         self._progress = _Progress([node.name for node in nodes])
 
@@ -131,7 +131,7 @@ class GangStart:
         return ""
 
     async def _prepare_and_start(self) -> BoundPlan:
-        bundle = await self._make_bundle()
+        bundle = await self.make_bundle()
         holders = [asyncio.create_task(node.hold()) for node in self._nodes]
         ticker = asyncio.create_task(self._tell_progress())
         try:
@@ -156,7 +156,8 @@ class GangStart:
         await on_all(self._nodes, self._log, lambda node: node.start(requests))
         return bound
 
-    async def _make_bundle(self) -> Bundle | None:
+    async def make_bundle(self) -> Bundle | None:
+        """Return what is sent to each host; `None` where nothing is."""
         if self._plan.upload is None:
             return None
         upload = self._base / self._plan.upload
@@ -165,7 +166,7 @@ class GangStart:
         return bundle
 
     async def _make_ready(self, node: NodeStart, bundle: Bundle | None) -> PrepareReply:
-        reply = await node.prepare(self._plan.master_address, self._plan.port_range, self._tried_port)
+        reply = await node.prepare(self._plan.master_address, self._plan.port_range, self.tried_port)
         if bundle is not None:
             sent = await node.send(bundle, lambda sent, left: self._progress.sent(node.name, sent, left))
             self._progress.sent(node.name, sent, 0)
@@ -205,9 +206,9 @@ class GangStart:
         port = replies[0].master_port
         if port is None:
             raise LaunchError(_("{host}: no port was reserved").format(host=self._nodes[0].name))
-        if self._tried_port not in (None, port):
+        if self.tried_port not in (None, port):
             message = _("{host}: port {tried} was taken since the preflight; {port} is used, and was not tried")
-            message = message.format(host=self._nodes[0].name, tried=self._tried_port, port=port)
+            message = message.format(host=self._nodes[0].name, tried=self.tried_port, port=port)
             self._log.tell(warning("port-not-tried", self._nodes[0].name, message))
         return Bindings(
             job_id=self._directory.job_id,

@@ -40,6 +40,7 @@ class SshConnection:
         self._environment = environment
         self._address = address
         self._opened = opened
+        self.link = opened.link
         self._threads = threads
         self._streams: weakref.WeakSet[ChannelStream] = weakref.WeakSet()
         self._closing: asyncio.Task[None] | None = None
@@ -89,8 +90,8 @@ class SshConnection:
         await asyncio.shield(self._closing)
 
     async def _start(self, command: RemoteCommand) -> ChannelStream:
-        if not self._opened.link.is_alive:
-            raise self._failed(self._opened.link.lost(self._name))
+        if not self.link.is_alive:
+            raise self._failed(self.link.lost(self._name))
         stream = await self._threads.connecting(self._open, command, self._threads.wakeups)
         stream.listen()
         self._streams.add(stream)
@@ -98,7 +99,7 @@ class SshConnection:
 
     def _open(self, command: RemoteCommand, wakeups: Wakeups) -> ChannelStream:
         """Blocking: a step through the pool costs more than what it waits for."""
-        link = self._opened.link
+        link = self.link
         channel = link.call(link.transport.open_session, None, None, COMMAND_TIMEOUT_S)
         stream = ChannelStream(channel, link, self._threads, wakeups, self._environment)
         stream.start(command)

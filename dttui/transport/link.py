@@ -72,10 +72,10 @@ class Link:
         """IP address of the other end, as far as it is known."""
         self.words = _ServerWords()
         self._proxy = way if isinstance(way, ProxyCommand) else None
-        self._sock = way.socket if isinstance(way, ProxyCommand) else way
+        self.sock = way.socket if isinstance(way, ProxyCommand) else way
         self._closing = threading.Lock()
         self._closed = False
-        self.transport = BoundedTransport(self._sock)
+        self.transport = BoundedTransport(self.sock)
         self.transport.logger = self.words
         # The deadline around the whole operation decides; these only have to be out of its way.
         self.transport.banner_timeout = self.transport.handshake_timeout = self.transport.auth_timeout = _A_DAY_S
@@ -101,11 +101,11 @@ class Link:
 
         A server that says nothing is waited for here, without a thread.
         """
-        if not isinstance(self._sock, socket.socket):
+        if not isinstance(self.sock, socket.socket):
             return
         with contextlib.suppress(OSError):  # The end of the connection is noticed by its reader.
             self.transport.packetizer.pipe.greet(f"{self.transport.local_version}\r\n".encode())
-        loop, descriptor = asyncio.get_running_loop(), self._sock.fileno()
+        loop, descriptor = asyncio.get_running_loop(), self.sock.fileno()
         heard = asyncio.Event()
         loop.add_reader(descriptor, heard.set)
         try:
@@ -152,10 +152,10 @@ class Link:
     def kill(self) -> None:
         """Cut the connection without waiting; every thread that is blocked on it wakes up."""
         with contextlib.suppress(OSError, EOFError):
-            if isinstance(self._sock, socket.socket):
-                self._sock.shutdown(socket.SHUT_RDWR)
+            if isinstance(self.sock, socket.socket):
+                self.sock.shutdown(socket.SHUT_RDWR)
             else:  # Its thread reads the end and closes it; to close it here may wait for the jump host.
-                self._sock.in_buffer.close()
+                self.sock.in_buffer.close()
 
     def close(self) -> None:
         """End the connection, its channels and its threads. Safe to call twice."""
@@ -166,7 +166,7 @@ class Link:
         self.kill()
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # What it stands on may be gone.
             self.transport.close()
-            self._sock.close()
+            self.sock.close()
         if self.transport.ident is not None:
             self.transport.join(_JOIN_S)
         if self._proxy is not None:

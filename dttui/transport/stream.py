@@ -83,26 +83,26 @@ class _Inlet:
         threads: Threads,
         wakeups: Wakeups,
     ) -> None:
-        self._channel = channel
+        self.channel = channel
         self._buffer = buffer
         self._receive = receive
         self._threads = threads
         self._ready = _LoopEvent(wakeups)
-        self._under_way: asyncio.Future[bytes] | None = None
+        self.under_way: asyncio.Future[bytes] | None = None
         buffer.set_event(self._ready)  # type: ignore[arg-type]  # it only sets and clears it
 
     async def take(self, others: Sequence[_Inlet]) -> bytes:
         """Return the next bytes, `b""` at the end. `others` are those of the same channel."""
-        if self._under_way is None:
+        if self.under_way is None:
             await self._ready.reached()
             waiting = min(len(self._buffer), READ_BYTES)
             # Telling the other side of new room may have to wait until the socket takes that: then in a thread.
-            room = self._channel.in_window_threshold - self._channel.in_window_sofar
-            if waiting <= room and all(inlet._under_way is None for inlet in others):
+            room = self.channel.in_window_threshold - self.channel.in_window_sofar
+            if waiting <= room and all(inlet.under_way is None for inlet in others):
                 return self._take(waiting or READ_BYTES)
-            self._under_way = asyncio.ensure_future(self._threads.traffic(self._take, READ_BYTES))
-        data = await asyncio.shield(self._under_way)
-        self._under_way = None
+            self.under_way = asyncio.ensure_future(self._threads.traffic(self._take, READ_BYTES))
+        data = await asyncio.shield(self.under_way)
+        self.under_way = None
         return data
 
     def _take(self, most: int) -> bytes:
@@ -123,7 +123,7 @@ class ChannelStream:
     ) -> None:
         """Take over a channel to `environment` on which nothing has been started yet."""
         self._environment = environment
-        self._channel = channel
+        self.channel = channel
         self._link = link
         self._threads = threads
         self._writing = asyncio.Lock()
@@ -138,7 +138,7 @@ class ChannelStream:
 
     def start(self, command: RemoteCommand) -> None:
         """Have the host run it. Blocking. Raises SSHException, EOFError or OSError."""
-        self._link.call(self._channel.exec_command, COMMANDS[command])
+        self._link.call(self.channel.exec_command, COMMANDS[command])
 
     def listen(self) -> None:
         """Begin to keep its stderr."""
@@ -170,21 +170,21 @@ class ChannelStream:
         """Close its stdin."""
         async with self._writing:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._threads.traffic(self._link.call, self._channel.shutdown_write)
+                await self._threads.traffic(self._link.call, self.channel.shutdown_write)
 
     async def wait(self) -> tuple[int | None, bytes]:
         """Return its exit status, `None` when a signal ended it or the link broke, and the end of its stderr."""
         await self._ended.reached()
         if self._stderr_reader is not None:
             await asyncio.wait({self._stderr_reader}, timeout=STDERR_GRACE_S)
-        status = self._channel.exit_status
+        status = self.channel.exit_status
         return (status if status >= 0 else None), bytes(self._stderr_tail)
 
     async def close(self) -> None:
         """Let go of it; the host closes its stdin and output."""
-        if not self._channel.closed:
+        if not self.channel.closed:
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                await self._threads.traffic(self._link.call, self._channel.close)
+                await self._threads.traffic(self._link.call, self.channel.close)
         if self._stderr_reader is not None:
             self._stderr_reader.cancel()
             await asyncio.wait({self._stderr_reader})
@@ -199,7 +199,7 @@ class ChannelStream:
         sent = 0
         while sent < min(len(data), TURN_BYTES):
             try:
-                count = self._link.call(self._channel.send, data[sent : sent + WRITE_BYTES])
+                count = self._link.call(self.channel.send, data[sent : sent + WRITE_BYTES])
             except TimeoutError:
                 break
             if count == 0:

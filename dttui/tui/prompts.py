@@ -42,6 +42,11 @@ class PromptQueue:
         self._skipping = False
 
     @property
+    def is_shown(self) -> bool:
+        """Whether a question is on the screen."""
+        return self._dialog is not None and self._quiet_since < float("inf")
+
+    @property
     def waiting(self) -> int:
         """How many questions come after the one that is shown."""
         return max(0, self._waiting - 1)

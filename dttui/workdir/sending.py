@@ -133,7 +133,7 @@ async def _fill(client: AgentClient, request: WorkRequest) -> WorkReply:
 
 async def _push(client: AgentClient, key: AttemptKey, data: Iterator[bytes], on_sent: Callable[[int], None]) -> int:
     """Send a stream of bytes, a few parts at a time so that no stage of the way is idle; return how many there were."""
-    pace = _PushPace()
+    pace = PushPace()
     under_way: deque[asyncio.Task[int]] = deque()
     rest = bytearray()
     given = taken = 0
@@ -161,7 +161,7 @@ async def _push(client: AgentClient, key: AttemptKey, data: Iterator[bytes], on_
         await asyncio.gather(*under_way, return_exceptions=True)
 
 
-async def _push_part(client: AgentClient, key: AttemptKey, offset: int, part: bytes, pace: _PushPace) -> int:
+async def _push_part(client: AgentClient, key: AttemptKey, offset: int, part: bytes, pace: PushPace) -> int:
     """Send one part; return how many bytes the host has with it."""
     began = time.monotonic()
     brings = part if client.takes_bytes else b""
@@ -188,13 +188,14 @@ async def _push_part(client: AgentClient, key: AttemptKey, offset: int, part: by
     return taken
 
 
-class _PushPace:
+class PushPace:
     """How large a part may be, as the answers to those before it tell."""
 
     def __init__(self) -> None:
         self.part_bytes = FIRST_PUSH_BYTES
 
     def note(self, size: int, seconds: float) -> None:
+        """Take note of how long a part took."""
         fitting = size * PUSH_S / max(seconds, 1e-6)
         self.part_bytes = int(min(max(fitting, FIRST_PUSH_BYTES / 4), 2 * self.part_bytes, MAX_PUSH_BYTES))
 

@@ -38,10 +38,10 @@ def has(stream: str) -> Callable[[AttemptSnapshot], bool]:
 async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on_the_loop(
     files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[str] = []
+    looks: list[tuple[str, AttemptFiles]] = []
 
     def look(watched: AttemptFiles) -> AttemptSnapshot:
-        looks.append(threading.current_thread().name)
+        looks.append((threading.current_thread().name, watched))
         return look_at(watched)
 
     monkeypatch.setattr(lookout_module, "look_at", look)
@@ -50,9 +50,12 @@ async def test_many_who_wait_for_one_attempt_cost_one_look_a_turn_and_nothing_on
     told = await asyncio.gather(*(watcher.wait(files, never, 1.0) for _ in range(MANY)))
     turns = (time.monotonic() - began) / lookout_module.BUSY_PACE_S
     assert told == [None] * MANY
-    assert set(looks) == {"lookout"}
+    assert set(looks) == {("lookout", files)}
     assert len(looks) <= turns + 3  # Who comes is answered at once.
-    assert not watcher._watched
+    looks.clear()
+    other = AttemptFiles(files.directory.with_name("other"))
+    assert await watcher.wait(other, never, 5 * lookout_module.BUSY_PACE_S) is None
+    assert {watched for _thread, watched in looks} == {other}, "one that nobody waits for is looked at"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -135,9 +136,12 @@ async def test_an_attempt_whose_call_hangs_holds_up_no_other() -> None:
             with pytest.raises(RpcError) as caught:
                 await asyncio.to_thread(locks.hold(*keys).__enter__)
             assert caught.value.code is ErrorCode.BUSY
-    with locks.hold(None, AttemptKey("a", 0)):
+    key = AttemptKey("a", 0)
+    with locks.hold(None, key):
         pass
-    assert not locks._locks, "one is kept for every attempt that was ever named"
+    kept = weakref.ref(key)
+    del key
+    assert kept() is None, "one is kept for every attempt that was ever named"
 
 
 async def test_nothing_is_done_for_a_client_before_it_has_said_hello(daemon: Daemon) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -17,24 +18,9 @@ from dtagent.protocol.jobs import StartRequest, StopRequest
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest, UploadRequest
 from dtagent.protocol.rpc import ErrorCode
 
+from tests.clock import Clock
+
 GPUS = [0, 1]
-
-
-class Clock:
-    """The monotonic time that the agent sees."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr("dtagent.attempts.leases.time.monotonic", found)
-    return found
 
 
 @pytest.fixture
@@ -168,11 +154,12 @@ def test_to_prepare_again_keeps_the_lease_and_says_when_it_is_too_late(attempts:
         prepare(attempts, "second", gpus=1)
 
 
-def test_a_port_that_another_program_took_meanwhile_makes_the_start_too_late(
-    attempts: Attempts, tmp_path: Path
-) -> None:
-    port = prepare(attempts, "first", gpus=0).master_port
-    attempts._leases.release(AttemptKey("first", 0))  # As a daemon that was killed does.
+def test_a_port_that_another_program_took_meanwhile_makes_the_start_too_late(tmp_path: Path) -> None:
+    killed = Attempts(tmp_path, lambda: GPUS)
+    port = prepare(killed, "first", gpus=0).master_port
+    del killed
+    with pytest.warns(ResourceWarning, match="unclosed"):  # Of the socket that held the port.
+        gc.collect()
     again = Attempts(tmp_path, lambda: GPUS)
     with socket.socket() as other:
         other.bind(("", port))

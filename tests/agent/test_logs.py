@@ -16,6 +16,8 @@ from dtagent.supervision import logcap
 from dtagent.supervision.logcap import LogCap
 from dtagent.system import allocation
 
+from tests.clock import Clock
+
 MIB = 1 << 20
 REQUEST = FollowRequest(AttemptKey("job", 0), inodes={})
 
@@ -76,17 +78,18 @@ def cap_of(files: AttemptFiles, size: int, told: list[str]) -> LogCap:
     return cap
 
 
-def look(cap: LogCap) -> None:
-    cap._due = 0.0
+def look(cap: LogCap, clock: Clock, after_s: float = logcap.LONGEST_S) -> None:
+    """Look again, so much later."""
+    clock.now_s += after_s
     cap.look()
 
 
-def test_below_the_cap_every_byte_is_kept(files: AttemptFiles) -> None:
+def test_below_the_cap_every_byte_is_kept(files: AttemptFiles, clock: Clock) -> None:
     told: list[str] = []
     cap = cap_of(files, 8 * MIB, told)
     for number in range(8):
         append(files, block(number))
-        look(cap)
+        look(cap, clock)
     copy = Copy()
     copy.read_all(files)
     assert copy.data == b"".join(map(block, range(8)))
@@ -94,7 +97,7 @@ def test_below_the_cap_every_byte_is_kept(files: AttemptFiles) -> None:
 
 
 def test_reports_of_metrics_are_kept_within_a_cap_of_their_own(
-    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr(logcap, "REPORT_CAP_BYTES", 4 * MIB)
     cap = LogCap(files.logs, 64 * MIB, lambda _told: None, (files.metrics, files.trainer))
@@ -103,29 +106,31 @@ def test_reports_of_metrics_are_kept_within_a_cap_of_their_own(
         append(files, block(number))
         with files.metrics.open("ab") as stream:
             stream.write(block(number))
-        look(cap)
+        look(cap, clock)
     assert (files.logs / "0.out").stat().st_blocks * 512 >= 12 * MIB
     kept = files.metrics.stat()
     assert kept.st_size == 12 * MIB
     assert 3 * MIB < kept.st_blocks * 512 <= 4 * MIB
 
 
-def test_each_log_that_loses_its_middle_is_told_once_and_reports_of_metrics_are_not(files: AttemptFiles) -> None:
+def test_each_log_that_loses_its_middle_is_told_once_and_reports_of_metrics_are_not(
+    files: AttemptFiles, clock: Clock
+) -> None:
     cut: list[str] = []
     cap = LogCap(files.logs, 2 * MIB, lambda _told: None, (files.metrics,), cut.append)
     for number in range(8):
         append(files, block(number))
         with files.metrics.open("ab") as stream:
             stream.write(block(number))
-        look(cap)
+        look(cap, clock)
     assert cut == ["0.out"]
 
 
-def test_above_the_cap_beginning_and_end_are_kept_and_the_rest_is_told(files: AttemptFiles) -> None:
+def test_above_the_cap_beginning_and_end_are_kept_and_the_rest_is_told(files: AttemptFiles, clock: Clock) -> None:
     cap = cap_of(files, 8 * MIB, [])
     for number in range(40):
         append(files, block(number))
-        look(cap)
+        look(cap, clock)
     kept = (files.logs / "0.out").stat()
     assert kept.st_size == 40 * MIB
     assert 7 * MIB < kept.st_blocks * 512 <= 8 * MIB
@@ -140,13 +145,13 @@ def test_above_the_cap_beginning_and_end_are_kept_and_the_rest_is_told(files: At
     assert end > 32 * MIB
 
 
-def test_a_client_that_keeps_up_gets_every_byte_of_a_log_beyond_its_cap(files: AttemptFiles) -> None:
+def test_a_client_that_keeps_up_gets_every_byte_of_a_log_beyond_its_cap(files: AttemptFiles, clock: Clock) -> None:
     cap = cap_of(files, 4 * MIB, [])
     copy = Copy()
     for number in range(20):
         append(files, block(number))
         copy.read_all(files)
-        look(cap)
+        look(cap, clock)
     assert copy.gaps == []
     assert copy.data == b"".join(map(block, range(20)))
 
@@ -230,7 +235,9 @@ def test_room_is_shared_so_that_a_flood_hides_nobody(files: AttemptFiles) -> Non
     assert more
 
 
-def test_where_no_hole_can_be_punched_it_is_said_once(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_hole_can_be_punched_it_is_said_once(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     def refuse(_descriptor: int, _start: int, _end: int) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -239,50 +246,52 @@ def test_where_no_hole_can_be_punched_it_is_said_once(files: AttemptFiles, monke
     append(files, b"x")
     cap = cap_of(files, MIB, told)
     append(files, block(0) * 3)
-    look(cap)
+    look(cap, clock)
     assert len(told) == 1
     assert "cannot drop part of a file (Operation not supported)" in told[0]
 
 
-def test_on_a_disk_that_is_nearly_full_logs_give_way(files: AttemptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_disk_that_is_nearly_full_logs_give_way(
+    files: AttemptFiles, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     told: list[str] = []
     cap = cap_of(files, 1 << 30, told)
     for number in range(24):
         append(files, block(number))
-    look(cap)
+    look(cap, clock)
     assert (files.logs / "0.out").stat().st_blocks * 512 >= 24 * MIB
     monkeypatch.setattr(logcap, "SCARCE_CAP_BYTES", 2 * MIB)
     real = os.statvfs(files.logs)
     full = os.statvfs_result([*real[:3], 1, 1, *real[5:]])
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
     for _round in range(5):
-        look(cap)
+        look(cap, clock)
     assert (files.logs / "0.out").stat().st_blocks * 512 <= 13 * MIB
     assert len(told) == 1
     assert "was full at" in told[0]
 
 
-def test_a_directory_that_the_script_removed_does_no_harm(files: AttemptFiles) -> None:
+def test_a_directory_that_the_script_removed_does_no_harm(files: AttemptFiles, clock: Clock) -> None:
     cap = cap_of(files, MIB, [])
     files.logs.rmdir()
-    look(cap)
+    look(cap, clock)
     assert streams.read(files, REQUEST) == ([], False)
 
 
-def test_the_faster_a_log_grows_the_sooner_it_is_looked_at(files: AttemptFiles) -> None:
+def test_the_faster_a_log_grows_the_sooner_it_is_looked_at(files: AttemptFiles, clock: Clock) -> None:
     assert cap_of(files, 2048 * MIB, []).wait_s() == pytest.approx(logcap.LONGEST_S, abs=0.2)
     cap = cap_of(files, 16 * MIB, [])
     append(files, block(0) * 200)
-    cap._looked_at -= 1.0
-    look(cap)
+    look(cap, clock)
     assert cap.wait_s() < 0.1
 
 
-def test_a_log_that_lies_still_is_looked_at_before_a_burst_can_outgrow_its_cap_by_half(files: AttemptFiles) -> None:
+def test_a_log_that_lies_still_is_looked_at_before_a_burst_can_outgrow_its_cap_by_half(
+    files: AttemptFiles, clock: Clock
+) -> None:
     cap = cap_of(files, 64 * MIB, [])
     for _full in range(2):
         kept = sum(path.stat().st_blocks * 512 for path in files.logs.iterdir())
         assert kept + cap.wait_s() * logcap.BURST_BYTES_PER_S <= 1.5 * 64 * MIB
         append(files, block(0) * 64)
-        cap._looked_at -= 60.0
-        look(cap)
+        look(cap, clock, after_s=60.0)

@@ -341,7 +341,7 @@ def handlers(port: int, count: int) -> Iterator[Handler]:
             "dttui", f"127.0.0.1:{port}", RUN, count, count, f"127.0.0.{index + 1}",
             is_host=int(index == 0), join_timeout=20, last_call_timeout=1, read_timeout=10,
         )  # fmt: skip
-        store = sealed_rendezvous._connect(parameters, listening.on_address)
+        store = sealed_rendezvous.connect(parameters, listening.on_address)
         told: Any = lambda *_: None  # noqa: E731 - nothing is told here
         table, seal = Table(store), Seal(KEY, RUN)
         shared = SealedStore(table, seal, told, timedelta(seconds=10))

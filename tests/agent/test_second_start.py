@@ -41,7 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was started, instead of starting it."""
     found: list[str] = []
     monkeypatch.setattr(adoption, "spawn", lambda *_args, **_more: found.append("supervisor"))
-    monkeypatch.setattr(supervisor._Supervisor, "run", lambda _self: found.append("processes"))
+    monkeypatch.setattr(supervisor.Supervisor, "run", lambda _self: found.append("processes"))
     return found
 
 

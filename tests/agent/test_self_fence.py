@@ -12,6 +12,7 @@ from dtagent.locations import AttemptFiles
 from dtagent.supervision.self_fence import FIRST_WORD_S, SelfFence, note_word
 
 from tests.agent.conversation import Conversation, processes_with
+from tests.clock import Clock
 from tests.waiting import wait_until
 
 
@@ -19,21 +20,6 @@ from tests.waiting import wait_until
 def agent(tmp_path: Path) -> Iterator[Conversation]:
     with Conversation(tmp_path / "root") as conversation:
         yield conversation
-
-
-class Clock:
-    """The supervisor's, which no change of the host's clock moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def pass_time(clock: Clock, fence: SelfFence, seconds: float) -> None:

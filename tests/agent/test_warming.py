@@ -178,7 +178,7 @@ def test_one_whose_files_hang_is_not_forked_from_and_holds_nobody_up(
 ) -> None:
     python = interpreter(tmp_path, packages)
     first = ready(kept, python)
-    look, goes_on = warming._mark, threading.Event()
+    look, goes_on = warming.mark_of, threading.Event()
 
     def hang(path: str) -> tuple[int, ...] | None:
         goes_on.wait(60)
@@ -186,7 +186,7 @@ def test_one_whose_files_hang_is_not_forked_from_and_holds_nobody_up(
 
     with monkeypatch.context() as patched:
         patched.setattr(warming, "LOOK_S", 0.05)
-        patched.setattr(warming, "_mark", hang)
+        patched.setattr(warming, "mark_of", hang)
         with kept.hand_over(python) as end:
             assert "does not answer" in json.loads(end.recv(4096))["refused"]
         kept.expire()

@@ -182,14 +182,14 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _listen_for_breaks(node: NodeRun, broken: list[str]) -> None:
-    lose = node._lose_link
+    lose = node.lose_link
 
     async def listen(error: HostError) -> None:
         if isinstance(error, BrokenProtocolError):
             broken.append(error.message)
         await lose(error)
 
-    node._lose_link = listen  # type: ignore[method-assign]  # it hears why links end
+    node.lose_link = listen  # type: ignore[method-assign]  # it hears why links end
 
 
 def _bound(plan: Plan, job_id: str) -> BoundPlan:

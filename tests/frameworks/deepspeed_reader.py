@@ -57,7 +57,7 @@ def read(path: str, world_size: int, data: int) -> dict[str, Any]:
     with open(path) as file:
         values = json.load(file)
     config = runtime.DeepSpeedConfig(Watched(values), mpu=Topology(data) if data != world_size else None)
-    config._do_sanity_check()
+    config._do_sanity_check()  # noqa: SLF001 - what it does itself
     sizes = (config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps)
     zero = config.zero_config
     return {
@@ -85,7 +85,7 @@ if __name__ == "__main__":
     answer = {
         "configs": [read(*item) for item in wanted["configs"]],
         "hostfiles": [list(fetch_hostfile(path).items()) for path in wanted["hostfiles"]],
-        "asked": sorted(Watched.asked - runtime._REMOVED_TOP_LEVEL_CONFIG_KEYS.keys()),
+        "asked": sorted(Watched.asked - runtime._REMOVED_TOP_LEVEL_CONFIG_KEYS.keys()),  # noqa: SLF001 - told nowhere else
         "optimizers": sorted(optimizers()),
         "tested": sorted({kind.__name__ for kind in ZERO_SUPPORTED_OPTIMIZERS}),
         "schedules": sorted(VALID_LR_SCHEDULES),

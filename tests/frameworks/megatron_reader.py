@@ -51,7 +51,7 @@ def main() -> None:
         parser = arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
     names = {
         option.removeprefix("--"): action.nargs != 0
-        for action in parser._actions
+        for action in parser._actions  # noqa: SLF001 - argparse tells them nowhere else
         for option in action.option_strings
         if option.startswith("--") and option != "--help"
     }

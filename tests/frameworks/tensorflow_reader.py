@@ -18,7 +18,7 @@ def read(text: str) -> dict[str, Any]:
     os.environ["TF_CONFIG"] = text
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster, place = resolver.cluster_spec(), (resolver.task_type, resolver.task_id)
-    multi_worker_util._validate_cluster_spec(cluster, *place)
+    multi_worker_util._validate_cluster_spec(cluster, *place)  # noqa: SLF001 - what its strategy calls
     return {
         "cluster": cluster.as_dict(),
         "task": place,

@@ -74,7 +74,7 @@ class TestGang:
         )
         self.gang = Attempt(self.job, RecoveredState.new(make_plan(job, known, {})))
         self.nodes = {node.name: node for node in self.gang.nodes}
-        self._start = GangStart(self.directory, AttemptLog(self.log, 0), self.gang.nodes, self.gang.plan, base, {})
+        self.gang_start = GangStart(self.directory, AttemptLog(self.log, 0), self.gang.nodes, self.gang.plan, base, {})
 
     async def connect(self) -> None:
         """Connect to all nodes, as the preflight does before a start."""
@@ -83,11 +83,11 @@ class TestGang:
     async def start(self) -> BoundPlan:
         """Prepare and start, without a preflight; raise what the launch would."""
         await self.connect()
-        return await self._start.run(self.gang.unless_stopped)
+        return await self.gang_start.run(self.gang.unless_stopped)
 
     async def end(self) -> None:
         """Kill what runs, and let go of the hosts."""
-        await self._start.roll_back()
+        await self.gang_start.roll_back()
         await self.close()
 
     async def close(self) -> None:

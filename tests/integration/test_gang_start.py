@@ -125,7 +125,7 @@ async def test_a_port_that_was_taken_since_the_preflight_is_told(tmp_path: Path)
     with socket.socket() as taken:
         first, last = gang.gang.plan.port_range
         tried = next(port for port in range(first, last) if _is_bound(taken, port))
-        gang._start._tried_port = tried
+        gang.gang_start.tried_port = tried
         bound = await gang.start()
     port = bound.bindings.master_port
     said = f"{ONE}: port {tried} was taken since the preflight; {port} is used, and was not tried"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -17,6 +16,7 @@ from textual.widgets import Log, TabbedContent, TabPane
 from dttui import jobs
 from dttui.cli.arguments import make_parser
 from dttui.jobs import JobDirectory
+from tests.argument_parsers import verbs_of
 from tests.integration.headless import dttui, dttui_here, write_job
 from tests.integration.test_diagnose import controller_of
 from tests.tui.fake_fleet import make_app
@@ -122,9 +122,7 @@ OF_A_JOB = {"ID", "ps", "history", "preflight"}
 def test_a_canary_is_in_the_output_of_no_verb_and_in_no_file_but_the_logs(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    actions = make_parser()._subparsers._group_actions  # type: ignore[union-attr]  # argparse tells its verbs nowhere else
-    (verbs,) = (action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
-    assert set(COMMANDS) == set(verbs)
+    assert set(COMMANDS) == set(verbs_of(make_parser()))
     (tmp_path / "hostfile").write_text("gpu1 slots=2\n")
     done = dttui("--demo", "--apply", job, "-vv")
     assert done.returncode == 100, done.stderr

@@ -168,7 +168,7 @@ async def test_closing_while_everything_is_in_use_ends_it_all(sshd: Sshd, transp
     for stream in streams:
         await stream.write(bootstrap_input(STAY))
     busy = [asyncio.create_task(use_up(stream)) for stream in streams]
-    await until(lambda: all(not stream._channel.send_ready() for stream in streams), "all are stuck in writing")
+    await until(lambda: all(not stream.channel.send_ready() for stream in streams), "all are stuck in writing")
     await connection.close()
     await asyncio.wait_for(asyncio.gather(*busy), TIMEOUT_S)
     assert [await stream.read() for stream in streams] == [b""] * 3

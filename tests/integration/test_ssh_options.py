@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sshd
 async def connects(transport: SshTransport, environment: Environment) -> str:
     """Log in, and return the cipher that was agreed on."""
     connection = await transport.connect(environment, NOBODY, TIMEOUT_S)
-    cipher = str(vars(connection._opened.link.transport)["remote_cipher"])
+    cipher = str(vars(connection.link.transport)["remote_cipher"])
     await connection.close()
     return cipher
 

@@ -135,7 +135,7 @@ async def test_a_server_that_sends_a_long_packet_after_the_login_is_cut_off_and_
         large = paramiko.Message(b"\x02" + struct.pack(">I", 8 << 20) + bytes(8 << 20))
         sending = threading.Thread(target=_try_sending, args=(ends[-1], large))
         sending.start()
-        await until(lambda: not connection._opened.link.is_alive, "the connection is cut")
+        await until(lambda: not connection.link.is_alive, "the connection is cut")
         with pytest.raises(HostUnreachableError, match=LIMIT):
             await connection.run(RemoteCommand.BOOTSTRAP)
         await connection.close()
@@ -153,7 +153,7 @@ def _try_sending(end: paramiko.Transport, message: paramiko.Message) -> None:
 async def test_a_list_of_extensions_that_never_ends_is_an_error(
     transport: SshTransport, ssh_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = paramiko.Transport._parse_newkeys  # type: ignore[attr-defined]  # not in its stubs
+    original = paramiko.Transport._parse_newkeys  # type: ignore[attr-defined]  # noqa: SLF001 - a server that cheats
 
     def telling(self: paramiko.Transport, message: paramiko.Message) -> None:
         original(self, message)
@@ -176,7 +176,7 @@ async def test_questions_without_an_end_are_an_error_and_nobody_is_asked(
         message.packet.seek(0, 2)
         for _each in range(min(count, 33)):
             message.add_string("Code: ").add_boolean(True)
-        self.transport._send_message(message)  # type: ignore[attr-defined]  # not in its stubs
+        self.transport._send_message(message)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
 
     monkeypatch.setattr(AuthHandler, "_interactive_query", asking)
     script = Script(["keyboard-interactive"])

@@ -98,11 +98,11 @@ async def echoed(connection: SshConnection, data: bytes) -> bytes:
 
 
 def paramiko_of(connection: SshConnection) -> paramiko.Transport:
-    return connection._opened.link.transport
+    return connection.link.transport
 
 
 def socket_of(connection: SshConnection) -> socket.socket:
-    sock = connection._opened.link._sock
+    sock = connection.link.sock
     assert isinstance(sock, socket.socket)
     return sock
 
@@ -125,7 +125,7 @@ async def test_a_standing_connection_has_one_thread_gives_signs_of_life_and_ends
         before = wire.up_bytes
         await until(lambda: wire.up_bytes - before > 500, "signs of life go out")
         assert await echoed(connection, b"word") == b"word"
-        assert connection._opened.link.is_alive
+        assert connection.link.is_alive
         await connection.close()
         assert readers() == []
 

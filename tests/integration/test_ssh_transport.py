@@ -79,7 +79,7 @@ async def test_a_host_that_writes_more_than_is_read_has_to_wait(sshd: Sshd, tran
     total = 24_000_000
     await start(stream, b"import os\nfor _ in range(24): os.write(1, b'x' * 1_000_000)\n")
     other = await connection.run(RemoteCommand.BOOTSTRAP)
-    channel = stream._channel
+    channel = stream.channel
     await until(lambda: len(channel.in_buffer) >= 2_000_000, "the window is full")
     # Another channel of the same connection goes on meanwhile.
     await start(other, b"print('alive')")
@@ -95,7 +95,7 @@ async def test_writing_waits_for_a_host_that_does_not_read(sshd: Sshd, transport
     await start(stream, COUNT_AFTER_SIGNAL)
     pid = int((await stream.read()).split()[0])
     writing = asyncio.create_task(stream.write(b"y" * 8_000_000))
-    await until(lambda: not stream._channel.send_ready(), "the window is used up")
+    await until(lambda: not stream.channel.send_ready(), "the window is used up")
     assert not writing.done()
     os.kill(pid, signal.SIGUSR1)
     await writing

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widgets import Select, Static
 from textual.worker import Worker
 
 from dttui.tui.app import LEAVE_DIALOG, DttuiApp
@@ -57,7 +57,7 @@ async def follow(app: DttuiApp, pilot: Pilot[None]) -> None:
 
 async def left(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Wait until the app has been left."""
-    await until(pilot, lambda: not app.is_running or app._exit, "the app is left")
+    await until(pilot, lambda: not app.is_running or app._exit, "the app is left")  # noqa: SLF001
 
 
 def text_of(app: DttuiApp, selector: str) -> str:
@@ -72,12 +72,18 @@ def told(app: DttuiApp, selector: str) -> str:
 
 def screen_text(app: DttuiApp) -> str:
     """All that is on the screen."""
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())  # noqa: SLF001
 
 
 def toasts(app: DttuiApp) -> list[str]:
     """What was said in passing, the oldest first."""
-    return [f"{item.title}: {item.message}" if item.title else item.message for item in app._notifications]
+    shown = app._notifications  # noqa: SLF001
+    return [f"{item.title}: {item.message}" if item.title else item.message for item in shown]
+
+
+def labels_of(select: Select[Any]) -> list[str]:
+    """What a list offers to choose from."""
+    return [str(label) for label, _value in select._options]  # noqa: SLF001
 
 
 def _is_busy(app: DttuiApp, worker: Worker[object]) -> bool:

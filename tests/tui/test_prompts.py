@@ -42,7 +42,7 @@ async def comes_up(app: DttuiApp, pilot: Pilot[None]) -> None:
     """Wait until a question is on screen."""
 
     def is_asking() -> bool:
-        return isinstance(app.screen, PromptDialog) and app.questions._quiet_since < float("inf")
+        return isinstance(app.screen, PromptDialog) and app.questions.is_shown
 
     await until(pilot, is_asking, "a question is on screen")
     await settle(app, pilot)

@@ -22,7 +22,7 @@ from tests.tui.catalogue import compile_catalogues
 from tests.tui.controllers import controller
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import grid, look, screen_text, settle, text_of, until
+from tests.tui.looking import grid, labels_of, look, screen_text, settle, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -174,7 +174,7 @@ async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> 
         await look(app, pilot)
         await pilot.press("2")
         stream = app.screen.query_one("#log-stream", Select)
-        offered = [str(label) for label, _value in stream._options]
+        offered = labels_of(stream)
         assert offered[-2:] == ["rendezvous output", "rendezvous errors"]
         assert "launcher output" not in offered
         writer.logs("pytorch-dev-env", f"{served}.err", "14 ranks have met")
@@ -183,7 +183,7 @@ async def test_a_process_that_serves_the_ranks_has_logs_under_its_own_name() -> 
         assert list(app.screen.query_one(Log).lines)[:1] == ["14 ranks have met"]
         app.screen.query_one("#log-node", Select).value = "llm-training-env"
         await look(app, pilot)
-        assert not any("rendezvous" in str(label) for label, _value in stream._options)
+        assert not any("rendezvous" in label for label in labels_of(stream))
 
 
 async def test_a_state_that_only_another_version_knows_is_shown_as_it_is_and_is_no_silence() -> None:

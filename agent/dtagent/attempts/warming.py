@@ -168,7 +168,7 @@ class _Template:
         Takes in first what it has told of those. Hangs where their file system does.
         """
         self._read()
-        return any(_mark(path) != mark for path, mark in self._marks.items())
+        return any(mark_of(path) != mark for path, mark in self._marks.items())
 
     def tell(self) -> WarmReply:
         """Tell how it stands, as of the last look at it."""
@@ -203,7 +203,7 @@ class _Template:
                 if "error" in body:
                     self._error = sentences.say(body["error"])
                 else:
-                    self._marks = {path: _mark(path) for path in (self.python, *map(str, body["paths"]))}
+                    self._marks = {path: mark_of(path) for path in (self.python, *map(str, body["paths"]))}
                     self._torch = str(body["torch"])
             except (ValueError, KeyError, TypeError, AttributeError):
                 self._error = sentences.WARM_NONSENSE()
@@ -219,7 +219,7 @@ def find_python(name: str) -> str:
     return python
 
 
-def _mark(path: str) -> tuple[int, ...] | None:
+def mark_of(path: str) -> tuple[int, ...] | None:
     """Return what is another once a file has been written or put in another's place, whatever time it carries."""
     try:
         found = os.stat(path)

@@ -133,7 +133,7 @@ class RankRecord:
         def formed() -> None:
             if os.environ.get("WORLD_SIZE") != self._world_size:
                 self.note("world-size")
-            store = _softly(module._get_default_store)
+            store = _softly(module._get_default_store)  # noqa: SLF001 - torch tells it nowhere else
             backend = str(module.get_backend())
             if backend == "undefined":  # It was given none, and has one for each kind of device.
                 backend = str(_softly(module.get_backend_config) or backend)
@@ -145,7 +145,7 @@ class RankRecord:
         """Note with how many torch's remote calls run, for which no process group is formed."""
 
         def formed() -> None:
-            agent = module._get_current_rpc_agent()
+            agent = module._get_current_rpc_agent()  # noqa: SLF001 - as above
             self._formed("rpc", len(agent.get_worker_infos()), agent.get_worker_info().id, None)
 
         _wrap(module, "init_rpc", formed)
@@ -201,7 +201,8 @@ class RankRecord:
     def _look_for_use(self) -> None:
         """Count the group that accelerate makes no use of once the script itself communicates in it."""
         group, self._unused = self._unused, None
-        if group is not None and sys.modules[C10D]._get_default_group()._get_sequence_number_for_group() > 0:
+        default = sys.modules[C10D]._get_default_group()  # noqa: SLF001 - as above
+        if group is not None and default._get_sequence_number_for_group() > 0:  # noqa: SLF001
             self._groups = [*self._groups, group]
             self.write()
         else:

@@ -517,7 +517,7 @@ def register(key: bytes, listen: Listen, report: Report) -> None:
     """
 
     def create(parameters: RendezvousParameters) -> Handler:
-        store = _connect(parameters, listen)
+        store = connect(parameters, listen)
         seal, table = Seal(key, parameters.run_id), Table(store)
         shared = SealedStore(table, seal, report, _read_timeout(parameters))
         is_host = bool(parameters.get_as_bool("is_host"))
@@ -528,7 +528,7 @@ def register(key: bytes, listen: Listen, report: Report) -> None:
     rendezvous_handler_registry.register(NAME, create)
 
 
-def _connect(parameters: RendezvousParameters, listen: Listen) -> TCPStore:
+def connect(parameters: RendezvousParameters, listen: Listen) -> TCPStore:
     """Open the store, or connect to it. Raises RendezvousConnectionError."""
     host, _, port = parameters.endpoint.strip().rpartition(":")
     host, timeout = host.strip("[]"), _read_timeout(parameters)

@@ -66,7 +66,7 @@ def send(request: SendRequest) -> SendReply:
         with closing(stream):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = reach(stream, bytes.fromhex(request.key))
-            path, sent = _exchange(link, manifest, Pace(request.bytes_per_s).spend)
+            path, sent = exchange(link, manifest, Pace(request.bytes_per_s).spend)
         return SendReply(path, manifest.size_bytes, sent, time.monotonic() - began)
     except CopyError as error:
         return SendReply(detail=error.why)
@@ -77,7 +77,7 @@ def send(request: SendRequest) -> SendReply:
         return SendReply(detail=sentences.FILE_NOT_READ(file=path, error=error.strerror or str(error)))
 
 
-def _exchange(link: PeerLink, manifest: Manifest, pace: Callable[[int], None]) -> tuple[str, int]:
+def exchange(link: PeerLink, manifest: Manifest, pace: Callable[[int], None]) -> tuple[str, int]:
     """Return the copy's path there, and how many bytes were sent."""
     link.say(manifest=asdict(manifest))
     reply = _agreed(link.hear())

@@ -41,7 +41,7 @@ def take(request: TakeRequest, listener: socket.socket) -> None:
         return
     try:
         try:
-            link.say(path=str(_take(request, link)))
+            link.say(path=str(take_from(request, link)))
         except CopyError as error:
             link.say(refusal=str(error.why), notice=error.why.notice)
         except OSError as error:
@@ -83,7 +83,8 @@ def _admitted(listener: socket.socket, key: bytes) -> PeerLink | None:
     return None
 
 
-def _take(request: TakeRequest, link: PeerLink) -> Path:
+def take_from(request: TakeRequest, link: PeerLink) -> Path:
+    """Take the checkpoint that the other side has; return where it is. Raises PeerLinkError and CopyError."""
     words = link.hear().get("manifest")
     manifest = decoded(words if isinstance(words, dict) else {})
     if manifest.size_bytes > request.limit_bytes:

@@ -65,11 +65,13 @@ def supervise(directory: Path, warm: ForkServerClient | None = None) -> int:
         return 1  # Nothing is started twice.
     request = _request(files.start)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _Supervisor(files, request, warm).run()
+    Supervisor(files, request, warm).run()
     return 0
 
 
-class _Supervisor:
+class Supervisor:
+    """One attempt on this host, from its start to its end."""
+
     def __init__(self, files: AttemptFiles, request: StartRequest, warm: ForkServerClient | None) -> None:
         self._files = files
         self._warm = warm
@@ -97,6 +99,7 @@ class _Supervisor:
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
+        """Start the processes and return once all have ended, and what is told of them is on the disk."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, lambda *_: None)  # Not SIG_IGN: that would be inherited.

@@ -27,7 +27,7 @@ LIBRARY = "libnvidia-ml.so.1"
 SILENT_S = 3.0
 """A call that takes so long hangs."""
 
-_DRIVER_NOTES = {
+DRIVER_NOTES = {
     4: sentences.DRIVER_FORBIDDEN(),
     9: sentences.DRIVER_NOT_LOADED(),
     12: sentences.DRIVER_MISSING(library=LIBRARY),
@@ -186,7 +186,7 @@ class Nvml:
             self._pynvml.nvmlInit()
             count = self._pynvml.nvmlDeviceGetCount()
         except self._failures as error:
-            return _DRIVER_NOTES.get(code_of(error)) or sentences.DRIVER_FAILS(error=explain(error))
+            return DRIVER_NOTES.get(code_of(error)) or sentences.DRIVER_FAILS(error=explain(error))
         version = None
         with contextlib.suppress(*self._failures):
             version = text(self._pynvml.nvmlSystemGetDriverVersion())
@@ -213,7 +213,7 @@ class Nvml:
             ctypes.CDLL(LIBRARY)
         except OSError as error:
             absent = "No such file" in str(error)
-            return _DRIVER_NOTES[12] if absent else sentences.DRIVER_NOT_LOADABLE(error=str(error))
+            return DRIVER_NOTES[12] if absent else sentences.DRIVER_NOT_LOADABLE(error=str(error))
         # Imported only where there is a driver: it costs 2 MiB, more than the rest of the sampler together.
         self._pynvml = importlib.import_module("pynvml")
         mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", self._pynvml.NVMLError)

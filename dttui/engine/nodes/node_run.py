@@ -205,7 +205,7 @@ class NodeRun:
             try:
                 status = await (await self.connect()).call("status", self.key, NodeStatus)
             except HostError as error:
-                await self._lose_link(error)
+                await self.lose_link(error)
                 continue
             self.heard_at, self.silent_since, self.needs_person, self.agent_gone = time.time(), None, "", ""
             self.learn(status)
@@ -310,7 +310,7 @@ class NodeRun:
                 busy_s = time.thread_time() - began
                 self.record.is_catching_up = self.record.is_catching_up and reply.more
             except HostError as error:
-                await self._lose_link(error)
+                await self.lose_link(error)
                 if self._drains_in_vain():
                     self.is_cut_short = True
                     return
@@ -374,7 +374,8 @@ class NodeRun:
             with contextlib.suppress(HostError):
                 await self.client.close()
 
-    async def _lose_link(self, error: HostError) -> None:
+    async def lose_link(self, error: HostError) -> None:
+        """See to what a call to the agent failed with: the host is silent from now on, or asked again. May raise it."""
         if isinstance(error, AgentError) and error.code is not None:
             if error.code == ErrorCode.NO_SUCH_ATTEMPT and self._may_be_known_again():
                 await asyncio.sleep(RETRY_S)

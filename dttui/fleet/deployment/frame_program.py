@@ -35,13 +35,14 @@ def main(source: io.FileIO, actions: Mapping[str, Action]) -> int:
     # A login shell may have printed something without a line end.
     os.write(1, b"\n")
     try:
-        say(**_answer(io.BufferedReader(source), actions))
+        say(**answer(io.BufferedReader(source), actions))
     except BrokenPipeError:
         return 1
     return 0
 
 
-def _answer(stream: BinaryIO, actions: Mapping[str, Action]) -> dict[str, Any]:
+def answer(stream: BinaryIO, actions: Mapping[str, Action]) -> dict[str, Any]:
+    """Do what a request asks for; return the result, or a refusal with its code."""
     root = Path(usual_root())
     try:
         request = json.loads(stream.readline())

@@ -141,7 +141,7 @@ def test_a_long_log_is_read_once_however_often_it_is_looked_at_and_of_a_rank_tha
     for name, rank in (("a", 0), ("b", 1)):
         (directory.logs(0, name) / f"{rank}.out").write_text("x\n" * 100_000 + "end\n")
     fail(directory, exit_code=1)
-    counted = diagnosis_evidence._lines_in_block
+    counted = diagnosis_evidence.lines_in_block
     before = counted.cache_info().misses
     found = read(directory)
     assert found.failures[0].lines[-1].place == "logs/0/b/1.out:100001"

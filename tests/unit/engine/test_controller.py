@@ -293,7 +293,7 @@ async def test_a_stop_is_noted_before_it_is_answered_and_outlives_the_controller
     await client.close()
     after = Controller(directory, expects_client=False)
     asked: list[bool] = []
-    after._take_stops(asked.append)
+    after.take_stops(asked.append)
     assert asked == [True]
 
 

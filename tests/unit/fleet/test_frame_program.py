@@ -22,7 +22,7 @@ def test_a_place_that_cannot_even_be_looked_for_is_told(
         raise OSError(number, os.strerror(number), "/home/me/.local/state/dtagent/roots")
 
     monkeypatch.setattr(frame_program, "find_root", fail)
-    answer = frame_program._answer(io.BytesIO(b'{"root": null, "action": "probe"}\n'), {"probe": lambda *_: {}})
-    assert answer["refusal"] == code
-    assert answer["path"].startswith("/")
-    json.dumps(answer)
+    told = frame_program.answer(io.BytesIO(b'{"root": null, "action": "probe"}\n'), {"probe": lambda *_: {}})
+    assert told["refusal"] == code
+    assert told["path"].startswith("/")
+    json.dumps(told)

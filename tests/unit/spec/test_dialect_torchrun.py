@@ -9,6 +9,7 @@ import pytest
 from dttui.spec import DocumentError
 from dttui.spec.dialects.torchrun_options import FLAGS, SHORT, VALUED
 from dttui.spec.importing import merge
+from tests.argument_parsers import options_of
 from tests.unit.spec.imported import command, data, keys
 
 
@@ -110,8 +111,7 @@ def test_mistakes_in_a_command_line_have_their_places(line: str, words: str) -> 
 def test_the_options_are_those_of_torchrun_itself() -> None:
     from torch.distributed.run import get_args_parser
 
-    parser = get_args_parser()
-    theirs = {text: action for text, action in parser._option_string_actions.items() if text not in ("-h", "--help")}
+    theirs = options_of(get_args_parser())
     dashed = {text.replace("_", "-") for text in theirs if text.startswith("--")}
     assert dashed <= {*FLAGS, *VALUED}
     assert {text for text in theirs if not text.startswith("--")} == set(SHORT)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import paramiko
 import pytest
@@ -22,7 +23,7 @@ from paramiko.packet import Packetizer
 from dttui import transport
 from dttui.transport.bounded_pipe import BoundedPipe
 from dttui.transport.link_socket import AHEAD_BYTES, LinkSocket
-from dttui.transport.threads import MANY_STREAMS, Wakeups
+from dttui.transport.threads import GATHER_S, MANY_STREAMS, Wakeups
 
 
 @pytest.fixture
@@ -77,18 +78,22 @@ def test_a_link_that_the_kernel_gave_up_is_no_read_that_took_too_long(
         ours.recv(16)
 
 
-async def test_word_of_one_stream_is_passed_on_at_once_however_often_it_comes() -> None:
-    wakeups = Wakeups()
+async def test_word_of_one_stream_is_passed_on_at_once_however_often_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakeups, loop = Wakeups(), asyncio.get_running_loop()
+    later = Mock(wraps=loop.call_later)
+    monkeypatch.setattr(loop, "call_later", later)
     arrived = asyncio.Event()
     for _ in range(200):
         arrived.clear()
         await asyncio.to_thread(wakeups.call, arrived.set)
         await asyncio.wait_for(arrived.wait(), 10.0)
-        assert not wakeups._due
+    assert GATHER_S not in [call.args[0] for call in later.call_args_list]
 
 
-async def test_word_of_many_streams_is_gathered_and_none_is_lost() -> None:
-    wakeups = Wakeups()
+async def test_word_of_many_streams_is_gathered_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakeups, loop = Wakeups(), asyncio.get_running_loop()
+    wake = Mock(wraps=loop.call_soon_threadsafe)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", wake)
     count = MANY_STREAMS * 50
     counts = [0] * count
     finished = asyncio.Event()
@@ -111,7 +116,7 @@ async def test_word_of_many_streams_is_gathered_and_none_is_lost() -> None:
     for thread in threads:
         thread.join()
     assert counts == [1] * count
-    assert wakeups._due
+    assert wake.call_count < count / 4
     arrived = asyncio.Event()
     wakeups.call(arrived.set)
     await asyncio.wait_for(arrived.wait(), 10.0)

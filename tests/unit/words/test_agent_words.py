@@ -214,6 +214,6 @@ def test_what_interpreters_and_drivers_are_said_to_lack_is_told_in_the_language_
     said = [error for error in errors if isinstance(error, Said)]
     assert len(said) == len(pythons)
     set_language("zh")
-    told = [agent_text("as it came", notice_of(item)) for item in (*said, *nvml._DRIVER_NOTES.values())]
+    told = [agent_text("as it came", notice_of(item)) for item in (*said, *nvml.DRIVER_NOTES.values())]
     assert "as it came" not in told
     assert told[len(pythons) - 1] == f"{fails} 以 3 退出：oh"

@@ -265,7 +265,7 @@ async def test_files_are_looked_through_beside_the_loop(directory: Path, monkeyp
     job = jobs.create("job")
     sent = plan_for("gpu1").model_copy(update={"upload": "."})
     start = GangStart(job, AttemptLog(EventLog(job.events), 0), [], sent, directory, {})
-    bundle = await start._make_bundle()
+    bundle = await start.make_bundle()
     assert bundle is not None
     assert bundle.count == 4
     assert threads
@@ -292,7 +292,7 @@ async def test_a_host_that_refuses_is_asked_again_with_pauses(directory: Path, m
 
 
 async def test_parts_grow_where_the_link_is_quick_and_shrink_where_it_is_slow() -> None:
-    pace = sending._PushPace()
+    pace = sending.PushPace()
     first = pace.part_bytes
     for _ in range(10):
         pace.note(pace.part_bytes, 0.001)
