@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from dttui import jobs
 from dttui.app import App
+from dttui.cli.apply import launch, print_plan
 from dttui.cli.printing import one_line
-from dttui.cli.run import launch, print_plan
 from dttui.cli.sources import read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _

@@ -18,13 +18,13 @@ from dttui.i18n import LANGUAGES, _
 from dttui.spec import did_you_mean, printable
 
 COMMANDS = {
-    "apply": ("run", "apply"),
+    "apply": ("apply", "apply"),
     "again": ("again", "again"),
     "restart": ("again", "restart"),
     "stop": ("stopping", "stop"),
     "attach": ("attach", "attach"),
     "preflight": ("preflight", "preflight"),
-    "plan": ("run", "show_plan"),
+    "plan": ("apply", "show_plan"),
     "validate": ("validating", "validate"),
     "render": ("rendering", "render"),
     "init": ("initialising", "init"),

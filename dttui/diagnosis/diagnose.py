@@ -32,7 +32,7 @@ from dttui.diagnosis.refused import refused_by_script
 from dttui.diagnosis.unstarted import missed_rendezvous, since_cleared, why_unstarted
 from dttui.i18n import N_, _, msg
 from dttui.jobs import LAUNCHER
-from dttui.jobs.standing import APART
+from dttui.jobs.disturbances import APART
 from dttui.words import listed
 
 SHELL_SIGNAL = 128

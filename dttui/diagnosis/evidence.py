@@ -24,11 +24,11 @@ from dttui.diagnosis.refused import added_arguments
 from dttui.diagnosis.rounds import Rounds, rounds_of
 from dttui.jobs import LAUNCHER, JobDirectory
 from dttui.jobs.checks import Check, CheckStatus
+from dttui.jobs.disturbances import APART
 from dttui.jobs.following import GrowingFile
 from dttui.jobs.log_marks import retold
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.sparse_files import last_hole_end
-from dttui.jobs.standing import APART
 from dttui.jobs.view import NODE_OUT, JobView, NodeView
 from dttui.planning.models import Severity
 from dttui.redaction import NO_VALUES

@@ -48,7 +48,7 @@ from dttui.jobs.checks import Cell, Check, cells_to_data
 from dttui.jobs.outcome import UNFIT, UNREACHABLE, AttemptOutcome, NodeEnd, NodeOutcome, Stage
 from dttui.planning.models import BoundPlan, Plan
 from dttui.planning.resumption import Resume
-from dttui.preflight.run import Preflight
+from dttui.preflight.preflight import Preflight
 from dttui.transport.deadline import within
 from dttui.words import listed
 

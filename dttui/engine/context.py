@@ -11,7 +11,7 @@ from dttui.inventory.models import Inventory
 from dttui.jobs import JobDirectory
 from dttui.jobs.event_log import EventLog
 from dttui.planning.lineup import Lineup
-from dttui.preflight.run import Replan
+from dttui.preflight.preflight import Replan
 from dttui.transport.base import Prompter, Transport
 
 

@@ -43,7 +43,7 @@ from dttui.planning.lineup import Lineup
 from dttui.planning.models import Plan
 from dttui.planning.recovery import RecoveryPolicy, policy_of
 from dttui.planning.submission import Submission
-from dttui.preflight.run import Replan
+from dttui.preflight.preflight import Replan
 from dttui.redaction import Redaction
 from dttui.spec import Loaded, parse_document
 from dttui.spec.findings import Severity

@@ -28,8 +28,8 @@ from dttui.errors import ExitCode, HostError
 from dttui.frameworks import traits_of
 from dttui.i18n import Message, msg, nmsg
 from dttui.jobs import JobDirectory
+from dttui.jobs.disturbances import APART
 from dttui.jobs.outcome import AttemptOutcome
-from dttui.jobs.standing import APART
 from dttui.jobs.view import NODE_OUT
 from dttui.planning.models import BoundPlan, Plan
 from dttui.spec.findings import warning

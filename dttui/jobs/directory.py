@@ -22,9 +22,9 @@ from dttui.files import OF_ANOTHER_VERSION, make_private
 from dttui.i18n import _
 from dttui.jobs.aftermath import KINDS as LATER_KINDS
 from dttui.jobs.aftermath import OUTCOME, Aftermath, left_behind
+from dttui.jobs.disturbances import KINDS, trouble_of
 from dttui.jobs.event_log import newest_event, read_events
 from dttui.jobs.figures import Figure, figures_of
-from dttui.jobs.standing import KINDS, trouble_of
 from dttui.jobs.unwritten import unwritten_events
 from dttui.words import listed
 

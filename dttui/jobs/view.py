@@ -13,10 +13,10 @@ from dttui.i18n import _, ngettext
 from dttui.jobs.aftermath import Aftermath
 from dttui.jobs.checks import Cell, Check, cells_from_data
 from dttui.jobs.curves import HISTORY, Curve, curves, to_keep
+from dttui.jobs.disturbances import APART, disturbance
 from dttui.jobs.event_log import STANDING
 from dttui.jobs.figures import Figure, figures_of
 from dttui.jobs.host_curves import HostCurves
-from dttui.jobs.standing import APART, disturbance
 from dttui.redaction import Redaction
 from dttui.spec.severity import Severity
 from dttui.timestamps import elapsed_s

@@ -11,7 +11,7 @@ from dttui.launch.submit import make_local_plan
 from dttui.planning.models import Plan
 from dttui.planning.submission import Submission
 from dttui.preflight.nodes import CheckedHost
-from dttui.preflight.run import Preflight
+from dttui.preflight.preflight import Preflight
 from dttui.transport.base import Prompter, Transport
 
 

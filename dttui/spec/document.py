@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dttui.i18n import _
-from dttui.spec.forms import intended_form, intended_scalar
 from dttui.spec.fullwidth import fullwidth_mark
+from dttui.spec.intended_forms import intended_form, intended_scalar
 from dttui.spec.problems import (
     MAX_PROBLEMS,
     DocumentError,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dttui import jobs
-from dttui.jobs.standing import APART
+from dttui.jobs.disturbances import APART
 from tests.integration.gangs import ONE, TWO
 from tests.integration.headless import dttui, dttui_here, result_of, write_job
 from tests.processes import ended_agents as ended_agents

@@ -15,7 +15,7 @@ from dttui.engine.rendezvous import arrivals, process_group
 from dttui.errors import ExitCode
 from dttui.inventory.models import Environment, GpuResources, Inventory, Resources
 from dttui.planning.models import BoundPlan
-from dttui.preflight.run import Preflight
+from dttui.preflight.preflight import Preflight
 from tests.agent.conversation import processes_with
 from tests.integration.gangs import ONE, TWO, TestGang
 from tests.outcomes import ended_with

@@ -13,9 +13,9 @@ from dttui.diagnosis.diagnose import diagnose
 from dttui.diagnosis.evidence import read_evidence
 from dttui.engine.rendezvous import together
 from dttui.errors import ExitCode
+from dttui.jobs.disturbances import APART
 from dttui.jobs.following import JobFollower
 from dttui.jobs.outcome import AttemptOutcome
-from dttui.jobs.standing import APART
 from dttui.jobs.view import JobView
 from tests.integration.gangs import ONE, TWO, TestGang, have_older_agent
 from tests.outcomes import ended_with

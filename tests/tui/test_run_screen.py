@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.widgets import Log, Select, TabbedContent
 
 from dttui.i18n import msg, set_language
-from dttui.jobs.standing import APART
+from dttui.jobs.disturbances import APART
 from dttui.planning.planner import plan as make_plan
 from dttui.tui.screens.compose import ComposeScreen
 from dttui.tui.screens.run import RunScreen

@@ -14,7 +14,7 @@ from dttui.engine.nodes.node_run import NodeRun
 from dttui.frameworks import traits_of
 from dttui.frameworks.traits import GroupForming
 from dttui.i18n import Message, joined, msg, nmsg
-from dttui.jobs.standing import APART
+from dttui.jobs.disturbances import APART
 from dttui.planning.models import Plan
 from dttui.spec.findings import Finding, Severity, info
 from dttui.words import rank_names

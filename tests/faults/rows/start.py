@@ -72,7 +72,7 @@ ROWS = (
         30,
         (
             "tests/faults/test_version_drift.py::test_the_drift_table_names_the_host_whose_torch_differs",
-            "tests/unit/preflight/test_run.py::test_versions_that_differ_are_a_table_of_most_and_others",
+            "tests/unit/preflight/test_preflight.py::test_versions_that_differ_are_a_table_of_most_and_others",
         ),
     ),
 )

@@ -14,7 +14,7 @@ import pytest
 from dtagent.protocol.events import EventKind
 
 from dttui import jobs
-from dttui.cli import dispatch, main, run, stopping
+from dttui.cli import apply, dispatch, main, stopping
 from dttui.cli.arguments import make_parser
 from dttui.cli.printing import Printer
 from dttui.jobs import JobDirectory
@@ -94,7 +94,7 @@ async def test_an_interrupt_before_the_controller_is_there_is_sent_once_it_is(
     monkeypatch.setattr("dttui.launch.submit.submit", submit)
     monkeypatch.setattr(Printer, "note", note)
     job = shell_job(tmp_path, {"pytorch-dev-env": 1}, "true")
-    applying = asyncio.ensure_future(run.apply(make_parser().parse_args(["--demo", "--apply", str(job)])))
+    applying = asyncio.ensure_future(apply.apply(make_parser().parse_args(["--demo", "--apply", str(job)])))
     await asyncio.wait_for(pressed.wait(), 10)
     server = await listener.serve()
     assert await asyncio.wait_for(applying, 10) == 103

@@ -19,8 +19,8 @@ from dttui.engine.nodes.node_run import NodeRun
 from dttui.engine.rendezvous import together
 from dttui.engine.rendezvous.together import TogetherWatch
 from dttui.inventory.models import Environment
+from dttui.jobs.disturbances import APART
 from dttui.jobs.event_log import EventLog
-from dttui.jobs.standing import APART
 from dttui.jobs.view import JobView
 from dttui.transport.questions import Nobody
 from tests.fake_transport import FakeTransport

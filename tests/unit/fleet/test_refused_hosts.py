@@ -11,7 +11,7 @@ from dttui.fleet.live import _state_of
 from dttui.i18n import speaking
 from tests.fake_transport import FakeHost
 from tests.unit.diagnosis.test_diagnosis import evidence
-from tests.unit.preflight.test_run import Checking
+from tests.unit.preflight.test_preflight import Checking
 
 
 @pytest.mark.parametrize(

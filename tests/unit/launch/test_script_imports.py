@@ -17,7 +17,7 @@ from dttui.launch.script_imports import MOST_FILES, check_imports, imports_of
 from dttui.launch.submit import make_local_plan
 from dttui.planning.submission import Submission
 from dttui.spec.models import Model, Recovery, Run
-from tests.unit.preflight.test_run import INVENTORY, NAMES
+from tests.unit.preflight.test_preflight import INVENTORY, NAMES
 from tests.unit.seed_cluster import environment, make_job
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

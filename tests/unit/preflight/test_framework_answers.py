@@ -17,9 +17,9 @@ from dttui.jobs.board import Board
 from dttui.jobs.checks import Check
 from dttui.planning.planner import plan
 from dttui.preflight.framework_answers import request_for
-from dttui.preflight.run import Preflight
+from dttui.preflight.preflight import Preflight
 from dttui.spec.models import DataParallel, Job, Node, NodeResources, Run, Strategy
-from tests.unit.preflight.test_run import INVENTORY, NAMES, TORCH, Agent, Checking, facts_with
+from tests.unit.preflight.test_preflight import INVENTORY, NAMES, TORCH, Agent, Checking, facts_with
 from tests.unit.seed_cluster import make_job
 
 STRATEGY = Strategy(data_parallel=DataParallel(batch_size=12))

@@ -13,7 +13,7 @@ from dttui.planning.planner import plan
 from dttui.preflight.framework_answers import request_for
 from dttui.preflight.software import facts_request
 from dttui.spec.models import Run
-from tests.unit.preflight.test_run import FACTS, INVENTORY, NAMES, TORCH, Agent, Checking, codes, statuses
+from tests.unit.preflight.test_preflight import FACTS, INVENTORY, NAMES, TORCH, Agent, Checking, codes, statuses
 from tests.unit.seed_cluster import make_job
 
 CONDA = ("conda", "run", "-n", "train")

@@ -9,8 +9,8 @@ from dtagent.protocol.events import Event, EventKind, JobState, NodeStanding
 
 from dttui import jobs
 from dttui.cli import main
+from dttui.jobs.disturbances import APART, KINDS, trouble_of
 from dttui.jobs.event_log import NO_ROOM, EventLog
-from dttui.jobs.standing import APART, KINDS, trouble_of
 from tests.unit.jobs.test_view import NODES, make_view
 
 NOW = 300.0
