@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import Literal
@@ -13,6 +14,8 @@ from dttui.spec import did_you_mean, parse_duration, printable
 
 MOST_DIGITS = 18
 """Of a whole number."""
+MOST_SPEED = 1e9
+"""Of a replay: thirty years a second."""
 
 
 def ranks(text: str) -> Literal["all"] | tuple[int, ...]:
@@ -63,6 +66,20 @@ def positive(text: str) -> int:
     if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
         raise ArgumentTypeError(_("{text} is no whole number of at least 1").format(text=text))
     return int(text)
+
+
+def speed(text: str) -> float:
+    """Return how many seconds are told a second: a number above 0, or infinite for max."""
+    if text == "max":
+        return math.inf
+    try:
+        found = float(text.removesuffix("x").removesuffix("×"))
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= MOST_SPEED:
+        told = _("{text} is no speed: max, or a number above 0, such as 10")
+        raise ArgumentTypeError(told.format(text=printable(text)))
+    return found
 
 
 def seconds(text: str) -> float:

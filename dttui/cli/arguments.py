@@ -12,7 +12,7 @@ from argparse import (
 )
 
 from dttui import __version__
-from dttui.cli.argument_values import event_kinds, final_states, natural, positive, ranks, seconds
+from dttui.cli.argument_values import event_kinds, final_states, natural, positive, ranks, seconds, speed
 from dttui.cli.estimate_arguments import add_arguments
 from dttui.i18n import LANGUAGES, _
 from dttui.spec import did_you_mean, printable
@@ -36,6 +36,7 @@ COMMANDS = {
     "logs": ("inspect", "logs"),
     "diagnose": ("diagnosing", "diagnose_job"),
     "stacks": ("stacks", "stacks"),
+    "replay": ("replaying", "replay"),
     "remove": ("removing", "remove_jobs"),
     "envs": ("hosts", "envs"),
     "agents": ("agents", "agents"),
@@ -67,6 +68,13 @@ class _Parser(ArgumentParser):
         super()._check_value(action, value)
 
 
+class _Output(Action):
+    """Keeps the form of the results, and that one was asked for: what a screen shows too is then printed."""
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: object, option: str | None = None) -> None:
+        namespace.output, namespace.prints = values, True
+
+
 def make_parser() -> ArgumentParser:
     """Return the parser of the whole command line."""
     common = ArgumentParser(add_help=False, argument_default=SUPPRESS)
@@ -86,6 +94,7 @@ def make_parser() -> ArgumentParser:
         inventory=None,
         demo=False,
         output="human",
+        prints=False,
         lang=None,
         verbose=0,
         spare=None,
@@ -217,6 +226,7 @@ def make_parser() -> ArgumentParser:
     for place, letter in (("first", "A"), ("second", "B")):
         both.add_argument(place, metavar=letter, help=_("job id or name, the start of an id, or `last`"))
     _add_events(verbs.add_parser("events", parents=[common], help=_("print all that happened in a job")))
+    _add_replay(verbs.add_parser("replay", parents=[common], help=_("tell a job again, at a chosen speed")))
     sick = verbs.add_parser(
         "doctor",
         parents=[common, bounded],
@@ -317,7 +327,7 @@ def _add_timeout(parser: ArgumentParser, default: object = SUPPRESS) -> None:
 def _add_common(parser: ArgumentParser) -> None:
     parser.add_argument("--inventory", metavar="FILE", help=_("inventory of environments"))
     parser.add_argument("--demo", action="store_true", help=_("use the embedded cluster: three environments here"))
-    parser.add_argument("--output", choices=["human", "json", "jsonl"], help=_("format of the results"))
+    parser.add_argument("--output", action=_Output, choices=["human", "json", "jsonl"], help=_("format of the results"))
     parser.add_argument("--lang", choices=LANGUAGES, help=_("language of messages"))
     parser.add_argument("-v", "--verbose", action="count", help=_("say more; twice for SSH too"))
 
@@ -365,6 +375,18 @@ def _add_events(parser: ArgumentParser) -> None:
     parser.add_argument("--kind", type=event_kinds, metavar="KINDS", help=kind_help)
     parser.add_argument("--node", help=_("only this node"))
     parser.add_argument("--since", metavar="10m|TIME", help=_("only what happened since then"))
+
+
+def _add_replay(parser: ArgumentParser) -> None:
+    parser.description = _(
+        "States, readings of hosts, what ranks report and print, in the order of time, up to now where the job runs: "
+        "on a terminal on the run screen, else as text, as with --output human or jsonl."
+    )
+    _add_job(parser)
+    speed_help = _("so many times as fast as it was, 10 by default; max for all at once")
+    parser.add_argument("--speed", type=speed, metavar="10|max", default=10.0, help=speed_help)
+    ranks_help = _("as text, with the lines of these ranks: all, none, or numbers such as 0,3; 0 by default")
+    parser.add_argument("--logs", dest="ranks", type=ranks, metavar="RANKS", default=(0,), help=ranks_help)
 
 
 def _add_rank_logs(parser: ArgumentParser, **defaults: object) -> None:

@@ -14,6 +14,22 @@ from dttui.cli.printing import print_findings
 from dttui.cli.sources import inventory_path, read_inventory
 from dttui.errors import UsageError
 from dttui.i18n import _
+from dttui.jobs import JobDirectory
+
+
+def open_replay(directory: JobDirectory, options: Namespace) -> int:
+    """Show a job's past on the run screen until the person leaves it; no host is asked for it."""
+    from dttui.inventory import Inventory
+    from dttui.tui.app import TuiOptions, run_app
+
+    _take_terminal()
+    return run_app(TuiOptions(Inventory(), None, attach=directory, replay_speed=options.speed, theme=options.theme))
+
+
+def _take_terminal() -> None:
+    if not sys.stderr.isatty():  # Textual paints there, and what was led elsewhere is for errors.
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # typeshed has it final, Python does not
+    end_with_terminal((STDIN, STDERR if sys.stderr.isatty() else STDOUT))
 
 
 def open_screen(options: Namespace) -> int:
@@ -35,9 +51,7 @@ def open_screen(options: Namespace) -> int:
     if loaded is not None:  # Of another form than a job file: this is there to read when the screen is left.
         print_findings(loaded.notes, sys.stderr)
     print_findings(App().hardware_findings(), sys.stderr)
-    if not sys.stderr.isatty():  # Textual paints there, and what was led elsewhere is for errors.
-        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # typeshed has it final, Python does not
-    end_with_terminal((STDIN, STDERR if sys.stderr.isatty() else STDOUT))
+    _take_terminal()
     return run_app(
         TuiOptions(
             inventory=read_inventory(options, required=False),

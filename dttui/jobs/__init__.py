@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dttui.jobs.figures import Figure as Figure
     from dttui.jobs.figures import figure_names as figure_names
     from dttui.jobs.following import JobFollower as JobFollower
+    from dttui.jobs.following import metric_event as metric_event
     from dttui.jobs.log_following import LogFollower as LogFollower
     from dttui.jobs.log_following import LogLines as LogLines
     from dttui.jobs.log_following import left_out_text as left_out_text
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
     from dttui.jobs.log_following import watching as watching
     from dttui.jobs.log_following import whole_line as whole_line
     from dttui.jobs.log_times import parse_since as parse_since
+    from dttui.jobs.past import Moment as Moment
+    from dttui.jobs.past import Past as Past
+    from dttui.jobs.past import PastReading as PastReading
+    from dttui.jobs.past import PastReport as PastReport
+    from dttui.jobs.past import chosen as chosen
+    from dttui.jobs.replay import PastFollower as PastFollower
+    from dttui.jobs.replay import PastLogs as PastLogs
+    from dttui.jobs.replay import ReplayClock as ReplayClock
     from dttui.jobs.view import JobView as JobView
     from dttui.jobs.view import NodeView as NodeView
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from dtagent.protocol.events import Event, EventKind
+from dtagent.protocol.events import Event, EventKind, Metric
 
 from dttui.jobs.directory import JobDirectory
 from dttui.jobs.event_log import parse_event
 from dttui.jobs.log_masks import hidden
 from dttui.jobs.log_times import start_since
 from dttui.jobs.metrics import MAX_LINE_BYTES, parse_report
-from dttui.jobs.plan_file import read_plan_file
+from dttui.jobs.plan_file import SeenPlan, read_plan_file
 from dttui.jobs.sparse_files import kept_parts, missing_notice, next_kept, read_kept
 from dttui.jobs.unwritten import ANSWER_S, Unwritten
 from dttui.jobs.view import JobView
@@ -52,13 +52,16 @@ class GrowingFile:
         last_lines: int | None = None,
         since: float | None = None,
         redaction: Redaction | None = None,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         """Read from the start, or of what is there at first only the end: so many lines or bytes, or since a time.
 
-        Of a copy of a log what is secret is left out, where there is a `redaction`.
+        Of a copy of a log what is secret is left out, where there is a `redaction`. Of `read_bytes` there are about so
+        many in what comes at once; a line that is longer comes in parts.
         """
         self._path = path
         self._redaction = redaction
+        self._read_bytes = read_bytes
         self._offset = 0
         self._inode: int | None = None
         self._newest: list[bytes] = []
@@ -69,19 +72,19 @@ class GrowingFile:
         """Whether all of it was read although lines since a time were wanted, as none of them carries one."""
 
     def read(self, *, to_the_end: bool = False) -> list[bytes]:
-        """Return the complete lines that came since the last call, at most about 1 MiB of them.
+        """Return the complete lines that came since the last call, at most about `read_bytes` of them.
 
         With `to_the_end` nothing more will be written, and what follows the last newline is a line too.
         """
         with contextlib.suppress(FileNotFoundError), self._path.open("rb", buffering=0) as stream:
             self._begin(stream, to_the_end=to_the_end)
             size = os.fstat(stream.fileno()).st_size
-            start, data = read_kept(stream.fileno(), self._offset, READ_BYTES)
+            start, data = read_kept(stream.fileno(), self._offset, self._read_bytes)
             dropped = self._dropped(stream, start)
             self._offset = start
             whole = data[: data.rfind(b"\n") + 1]
-            is_last = len(data) < READ_BYTES and (to_the_end or start + len(data) < size)
-            if data != whole and (is_last or (not whole and len(data) == READ_BYTES)):
+            is_last = len(data) < self._read_bytes and (to_the_end or start + len(data) < size)
+            if data != whole and (is_last or (not whole and len(data) == self._read_bytes)):
                 whole = data + b"\n"
                 self._offset -= 1
             self._offset += len(whole)
@@ -92,6 +95,11 @@ class GrowingFile:
             self._newest = (self._newest + short)[-KEPT_LINES:]
             return lines
         return []
+
+    @property
+    def offset(self) -> int:
+        """Where in the file what comes next begins."""
+        return self._offset
 
     def unread(self, *, to_the_end: bool = False) -> int:
         """Return how many lines there are to be read."""
@@ -287,11 +295,15 @@ class JobFollower:
                 return
             plan = read_plan_file(self.directory.plan)
             self._plan_version = version
-            before = self.view.nodes
-            self.view.set_plan(plan)
-            for name, node in self.view.nodes.items():
-                if name in before:
-                    self.view.nodes[name] = replace(before[name], plan=node.plan)
+            self._take_plan(plan)
+
+    def _take_plan(self, plan: SeenPlan) -> None:
+        """Show another plan; of nodes that were in the one before the rest stays as it is known."""
+        before = self.view.nodes
+        self.view.set_plan(plan)
+        for name, node in self.view.nodes.items():
+            if name in before:
+                self.view.nodes[name] = replace(before[name], plan=node.plan)
 
     def _metric(self, line: bytes) -> list[Event]:
         found = parse_report(line)
@@ -299,19 +311,14 @@ class JobFollower:
             return []
         attempt, metric = found
         self.view.add_metric(metric, attempt)
-        data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
-        return [
-            Event(
-                -1,
-                metric.time or 0.0,
-                EventKind.METRIC,
-                "",
-                self.view.attempt,
-                None,
-                metric.rank,
-                {**data, **metric.extra},
-            )
-        ]
+        return [metric_event(metric, self.view.attempt)]
+
+
+def metric_event(metric: Metric, attempt: int) -> Event:
+    """Return a report as an event of its own kind."""
+    data = {name: value for name, value in vars(metric).items() if value is not None and name != "extra"}
+    told = {**data, **metric.extra}
+    return Event(-1, metric.time or 0.0, EventKind.METRIC, "", attempt, None, metric.rank, told)
 
 
 @functools.cache

@@ -108,7 +108,7 @@ class LogFollower:
 
     def _changed(self, nodes: Iterable[str], *, to_the_end: bool) -> Iterator[tuple[str, Path]]:
         for node in nodes:
-            for path in _files(self._directory.logs(self.attempt, node)):
+            for path in log_files(self._directory.logs(self.attempt, node)):
                 if self._takes(path.stem, path.suffix[1:]):
                     if path not in self._readers:
                         self._readers[path] = GrowingFile(
@@ -157,7 +157,7 @@ def left_out_text(count: int, job_id: str) -> str:
     return text.format(count=count, id=job_id)
 
 
-def _files(directory: Path) -> list[Path]:
+def log_files(directory: Path) -> list[Path]:
     """Return the log files of a node: those of ranks in their order, then those of what starts or serves them."""
     with contextlib.suppress(FileNotFoundError):
         return sorted((path for path in directory.iterdir() if path.suffix in (".out", ".err")), key=_order)

@@ -92,6 +92,12 @@ def start_since(stream: BinaryIO, since: float) -> tuple[int, bool]:
         position, rest = position + whole, block[whole:]
 
 
+def line_time(line: bytes) -> float | None:
+    """Return the Unix time that a line carries near its beginning, without an offset in the time of this machine."""
+    match = _STAMP.match(line)
+    return _timestamp(match) if match is not None else None
+
+
 def _timestamp(match: re.Match[bytes]) -> float | None:
     day, clock, offset = (part.decode() if part else "" for part in match.groups())
     zone = "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}" if offset else ""

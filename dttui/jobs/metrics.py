@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import Any
@@ -90,6 +91,15 @@ def parse_report(line: bytes) -> tuple[int, Metric] | None:
         return attempt_of(body), taken(Metric, body)
     except (FrameError, ValueError):
         return None
+
+
+def source_of(line: bytes) -> str:
+    """Return from which node a line of it came; empty where it does not say."""
+    with contextlib.suppress(FrameError, ValueError):
+        source = decode(line).get(SOURCE)
+        if isinstance(source, list) and len(source) > 1:
+            return str(source[1])
+    return ""
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

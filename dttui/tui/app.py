@@ -76,6 +76,8 @@ class TuiOptions:
     """Job file that the draft was read from."""
     attach: JobDirectory | None = None
     """Job to show at once."""
+    replay_speed: float | None = None
+    """At which that job's past is told, and nothing else shown; `None` to show it as it is."""
     launch: Launcher | None = None
     """What starts a planned job, where it is not to be launched."""
     check: Checks | None = None
@@ -159,7 +161,13 @@ class DttuiApp(App[None]):
         yield SystemCommand(_("Quit"), _("Quit; jobs go on running"), self.action_leave)
 
     async def on_mount(self) -> None:
-        """Begin to watch the environments, and to compose a job."""
+        """Begin to watch the environments, and to compose a job; or tell of one that has run."""
+        if self.options.attach is not None and self.options.replay_speed is not None:
+            from dttui.tui.screens.replay import ReplayScreen
+
+            speed = self.options.replay_speed
+            await self.push_screen(ReplayScreen(self.options.attach, self._face, self.attachments, speed=speed))
+            return
         if COMPOSING in sys.modules:
             await self._begin()
             return

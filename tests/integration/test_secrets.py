@@ -107,6 +107,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "history": [["history"], ["history", "--output", "json"]],
     "compare": [["compare", "ID", "last"], ["compare", "ID", "ID", "--output", "json"]],
     "events": [["events", "ID"], ["events", "ID", "--output", "jsonl"]],
+    "replay": [
+        ["replay", "ID", "--speed", "max", "--logs", "all"],
+        ["replay", "ID", "--speed", "max", "--logs", "all", "--output", "jsonl"],
+    ],
     "again": [["again", "ID", "--dry-run"], ["again", "ID", "--dry-run", "--set", "run.env.A=b"]],
     "restart": [["restart", "ID", "--dry-run"]],
     "attach": [["attach", "ID"], ["attach", "ID", "--output", "jsonl"]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from dtagent.protocol.events import EventKind, JobState
@@ -20,7 +21,7 @@ from dttui.app import App
 from dttui.diagnosis import Diagnosis
 from dttui.errors import DttuiError, NotFinishedError
 from dttui.i18n import _
-from dttui.jobs import JobDirectory, JobFollower, JobView, LogFollower, speed_of, watching
+from dttui.jobs import JobDirectory, JobFollower, JobView, LogFollower, PastLogs, speed_of, watching
 from dttui.sanitize import clean
 from dttui.timestamps import elapsed_s
 from dttui.tui import words
@@ -85,8 +86,8 @@ class RunScreen(Screen[None]):
         self._face = face
         self._attachments = attachments
         self._just_launched = just_launched
-        self.follower = JobFollower(directory)
-        self._logs: LogFollower | None = None
+        self.follower = self._make_follower()
+        self._logs: LogFollower | PastLogs | None = None
         self._log_choice: tuple[str, str | None] | None = None
         self._progress = ""
         self._opened_why = False
@@ -96,6 +97,18 @@ class RunScreen(Screen[None]):
         self._has_plots = False
         self._silence = ""
         """Why nobody knows what becomes of the job; empty while its controller does."""
+
+    def _make_follower(self) -> JobFollower:
+        return JobFollower(self.directory)
+
+    def _now(self) -> float:
+        """Return the Unix time that is shown."""
+        return time.time()
+
+    @property
+    def _has_told_all(self) -> bool:
+        """Whether nothing follows what is shown, but for what comes with this look."""
+        return self.follower.is_over
 
     @property
     def view(self) -> JobView:
@@ -208,7 +221,7 @@ class RunScreen(Screen[None]):
         failed: dict[str, set[int | None]] = {}
         for failure in view.failures:
             failed.setdefault(failure.node, set()).add(failure.rank)
-        now = time.time()
+        now = self._now()
         rows = tuple(
             node_row(node, view.job_id, failed.get(name, ()), is_over=self.follower.is_over, now=now)
             for name, node in view.nodes.items()
@@ -221,7 +234,7 @@ class RunScreen(Screen[None]):
         self._read_log()
         if not self._has_plots:
             self._draw_plots()
-        if self.follower.is_over and not new:
+        if self._has_told_all and not new:
             self._show_places()
             self._timer.pause()
             self.refresh_bindings()
@@ -241,7 +254,7 @@ class RunScreen(Screen[None]):
             Content.styled(f"  {attempt}", "$muted"),
         ]
         if view.started_at is not None:
-            left.append(Content(f"  {words.clock(elapsed_s(view.started_at, view.ended_at))}"))
+            left.append(Content(f"  {words.clock(elapsed_s(view.started_at, view.ended_at or self._now()))}"))
         self.query_one(TitleBar).show(Content("").join(left), self._newest())
         status = self.query_one("#run-status", Static)
         self.set_class(self.follower.is_over, "-over")
@@ -257,7 +270,7 @@ class RunScreen(Screen[None]):
         if not self.follower.is_over:
             if self._silence:
                 return Content.styled(f"⚠ {self._silence}", "$state-unknown")
-            now = time.time()
+            now = self._now()
             text = line(view.headline(now)) or self._progress
             is_unseen = any(node.is_unseen for node in view.nodes.values())
             if is_unseen or (view.apart and text == line(view.apart)):
@@ -357,15 +370,18 @@ class RunScreen(Screen[None]):
     def _open_log(self) -> None:
         if self._log_choice is not None:
             stream = self._log_choice[1]
-            self._logs = LogFollower(
-                self.directory,
-                self.view.attempt,
-                takes=lambda process, kind: stream in (None, f"{process}.{kind}"),
-                last_lines=MAX_LINES,
-                redaction=self.view.redaction(),
-                allowance=watching(),
-            )
+            self._logs = self._follow_logs(lambda process, kind: stream in (None, f"{process}.{kind}"))
             self.query_one(LogPanel).clear()
+
+    def _follow_logs(self, takes: Callable[[str, str], bool]) -> LogFollower | PastLogs:
+        return LogFollower(
+            self.directory,
+            self.view.attempt,
+            takes=takes,
+            last_lines=MAX_LINES,
+            redaction=self.view.redaction(),
+            allowance=watching(),
+        )
 
     def _offer_logs(self) -> None:
         nodes = [

@@ -1,0 +1,100 @@
+"""A job's past on the run screen, told again at a chosen speed: no host or controller is asked, nothing stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from dttui.app import App
+from dttui.i18n import _
+from dttui.jobs import JobDirectory, JobFollower, LogFollower, PastFollower, PastLogs
+from dttui.tui import words
+from dttui.tui.attachments import Attachments
+from dttui.tui.commands import N_
+from dttui.tui.screens.run import RunScreen
+
+FASTER = 2.0
+LEAST_SPEED, MOST_SPEED = 0.125, 65536.0
+LEAP = 0.05
+"""Of the whole, that a key leaps over."""
+
+
+class ReplayScreen(RunScreen):
+    """Shows at each moment what a screen showed that was there then."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "pause", N_("pause"), id="replay.pause", tooltip=N_("Stand still, or go on")),
+        Binding("plus", "faster", N_("faster"), id="replay.faster", tooltip=N_("Tell it twice as fast")),
+        Binding("minus", "slower", N_("slower"), id="replay.slower", tooltip=N_("Tell it half as fast")),
+        Binding("b", "leap(-1)", N_("rewind"), id="replay.back", tooltip=N_("Leap back by a twentieth of it")),
+        Binding("f", "leap(1)", N_("forward"), id="replay.forward", tooltip=N_("Leap ahead by a twentieth of it")),
+        Binding("escape", "app.leave", N_("leave"), id="replay.leave", tooltip=N_("Leave the replay")),
+    ]
+
+    def __init__(self, directory: JobDirectory, face: App, attachments: Attachments, *, speed: float) -> None:
+        """Begin with the job's first event, at so many times the speed at which it ran."""
+        self._past = PastFollower(directory, speed=speed)
+        self._told_by = self._past.clock
+        self.directory = directory
+        super().__init__(directory, face, attachments, just_launched=False)
+
+    def _make_follower(self) -> JobFollower:
+        return self._past
+
+    def _now(self) -> float:
+        return self._told_by.now()
+
+    @property
+    def _has_told_all(self) -> bool:
+        return self._past.has_told_all
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer nothing that does something to the job."""
+        return action != "stop" and super().check_action(action, parameters)
+
+    def action_pause(self) -> None:
+        """Stand still, or go on."""
+        self._told_by.pause(is_paused=not self._told_by.is_paused)
+        self.poll()
+
+    def action_faster(self) -> None:
+        """Go on twice as fast."""
+        self._told_by.set_speed(min(MOST_SPEED, self._told_by.speed * FASTER))
+
+    def action_slower(self) -> None:
+        """Go on half as fast."""
+        self._told_by.set_speed(max(LEAST_SPEED, min(MOST_SPEED, self._told_by.speed) / FASTER))
+
+    def action_leap(self, direction: int) -> None:
+        """Go on from a later or an earlier moment; what was before an earlier one is read once more."""
+        clock = self._told_by
+        clock.seek(clock.now() + direction * LEAP * (clock.end - clock.begin))
+        if direction < 0:
+            self._past = self.follower = PastFollower(self.directory, clock)
+            self._opened_why = False
+            self._open_log()
+        self._timer.resume()
+        self._plot_timer.resume()
+        self.poll()
+
+    def _listen(self) -> None:  # type: ignore[override]  # nobody asks anything, and nobody is asked
+        """There is no controller to be there for."""
+
+    def _follow_logs(self, takes: Callable[[str, str], bool]) -> LogFollower | PastLogs:
+        return PastLogs(self.directory, self.view.attempt, self._told_by, takes, self.view.redaction())
+
+    def _show_why(self) -> None:
+        """Tell why it failed once it has: what is found of a job that runs, asks for one that does."""
+        if self.view.state.is_final:
+            super()._show_why()
+
+    def _status(self) -> Content:
+        clock = self._told_by
+        mark = "■" if self._past.has_told_all else "⏸" if clock.is_paused else "▶"
+        speed = _("at once") if math.isinf(clock.speed) else f"{clock.speed:g}×"
+        told = _("replay {speed}, {time}").format(speed=speed, time=words.time_of_day(clock.now()))
+        return Content.assemble((f"{mark} {told}  ", "bold"), super()._status())
