@@ -165,6 +165,20 @@ def test_after_a_reboot_nobody_with_an_old_pid_is_touched(agent: Conversation) -
         stranger.kill()
 
 
+def test_a_supervisor_that_lives_hears_of_a_stop_though_the_host_says_that_it_has_booted_since(
+    agent: Conversation,
+) -> None:
+    """Within 30 s; nothing is left: whoever holds the lock lives, and his pid and start time are his."""
+    run(agent, "since", ["sleep", "317"])
+    supervisor_of(agent.root, "since")
+    files = AttemptFiles.of(agent.root, "since", 0)
+    told = json.loads(files.supervisor.read_text())
+    files.supervisor.write_text(json.dumps({**told, "boot_id": "another boot"}))
+    agent.stop("since")
+    assert agent.end_of("since")["state"] == "ended"
+    assert processes_with("DTTUI_JOB_ID=since") == []
+
+
 def test_a_discarded_attempt_cannot_be_started_late(agent: Conversation) -> None:
     """Refused at once; nothing was started."""
     agent.prepare("late")

@@ -103,9 +103,12 @@ def is_locked(path: Path) -> bool:
 
 
 def identity(files: AttemptFiles) -> ProcessId | None:
-    """Return who the attempt's supervisor is or was in this boot of the host."""
+    """Return who the attempt's supervisor is or was in this boot of the host.
+
+    Who holds its lock lives, whatever the host says of its boot: no lock outlives one.
+    """
     told = _report_of(files)
-    if told is None or told["boot_id"] != processes.boot_id():
+    if told is None or (told["boot_id"] != processes.boot_id() and not is_locked(files.lock)):
         return None
     return ProcessId(told["pid"], told["start_time"])
 

@@ -17,6 +17,7 @@ _RESUMING = "tests/faults/test_resuming.py::"
 _TRAINS_ON = "tests/faults/test_trains_on.py::"
 _FRAMEWORKS = "tests/frameworks/test_recovery.py::"
 _COPIES = "tests/faults/test_copies.py::"
+_AMID = "tests/faults/test_amid_recovery.py::"
 _HANG = "tests/faults/test_hang.py::"
 _TOGETHER = "tests/integration/test_together.py::"
 
@@ -138,6 +139,51 @@ ROWS = (
             f"{_RECOVERY}test_a_job_that_waits_for_another_attempt_says_until_when_and_can_be_stopped",
         ),
         left="what ran on a host that does not come back",
+    ),
+    Fault(
+        "a supervisor or its journal lost in a job that is started again",
+        "on hosts with a shared directory of checkpoints, SIGKILL to a supervisor; four times more, with the daemon, "
+        "and the journal torn, with a bit flipped, empty, or with records of a later version",
+        ("P2", "P3", "P4"),
+        200,
+        (f"{_AMID}test_whatever_became_of_a_supervisor_or_its_journal_the_next_attempt_begins_where_it_should",),
+    ),
+    Fault(
+        "ranks deaf to a stop, pids of others, another boot",
+        "in a job that is started again: ranks that ignore SIGTERM, with children in sessions of their own; the pids "
+        "of what was killed had by other processes; a host switched off and on; another boot id while all runs on",
+        ("P2", "P3"),
+        200,
+        (
+            f"{_AMID}test_no_rank_outlives_its_attempt_and_whoever_has_its_pid_after_it_lives_on",
+            f"{_DEATHS}test_a_supervisor_that_lives_hears_of_a_stop_though_the_host_says_that_it_has_booted_since",
+        ),
+    ),
+    Fault(
+        "an hour between the clocks of hosts",
+        "one an hour ahead and one an hour behind, while a rank on each is killed in turn",
+        ("P3",),
+        200,
+        (f"{_AMID}test_an_hour_between_the_clocks_of_hosts_changes_nothing_of_a_recovery",),
+    ),
+    Fault(
+        "login node restarted in a recovery",
+        "the controller killed while a host that is off is waited for, its log torn and of the future; dttui on "
+        "another boot, with clocks that began anew",
+        ("P1", "P4"),
+        200,
+        (f"{_AMID}test_a_login_node_that_is_restarted_amid_a_recovery_goes_on_with_that",),
+    ),
+    Fault(
+        "a checkpoint damaged, or cut by a full disk",
+        "the newest cut short or with a digit changed before a rank is killed; a directory of checkpoints that fills "
+        "up in the middle of a write",
+        ("P3",),
+        200,
+        (
+            f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",
+            f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",
+        ),
     ),
     Fault(
         "ranks that train apart",
