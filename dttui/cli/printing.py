@@ -140,7 +140,7 @@ class Printer:
 
     def _note_errors(self, findings: Iterable[Event]) -> None:
         for event in findings:
-            if event.data["severity"] == Severity.ERROR.value and event.message.strip():
+            if event.data.get("severity") == Severity.ERROR.value and event.message.strip():
                 self._errors.add(one_line(event.message))
 
     def _was_said(self, text: str) -> bool:
@@ -175,11 +175,12 @@ def event_text(event: Event) -> str:
         return f"  {event.node}: {state}" + (f" ({event.message})" if event.message else "")
     if event.kind is EventKind.FINDING:
         hint = f" → {event.data['hint']}" if event.data.get("hint") else ""
-        mark = _MARKS.get(event.data["severity"], "·")
-        place = " {file}:{line}:{column}".format(**event.data) if "file" in event.data and mark != "·" else ""
-        return f"{mark} {event.data['code']}{place}: {event.message}{hint}"
+        mark = _MARKS.get(str(event.data.get("severity")), "·")
+        has_place = mark != "·" and {"file", "line", "column"} <= event.data.keys()
+        place = " {file}:{line}:{column}".format(**event.data) if has_place else ""
+        return f"{mark} {event.data.get('code', '')}{place}: {event.message}{hint}"
     if event.kind is EventKind.METRIC_ALERT:
-        return f"{_MARKS.get(event.data['severity'], '·')} {event.data['code']}: {event.message}"
+        return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.data.get('code', '')}: {event.message}"
     if event.kind is EventKind.ALERT:
         return f"{_MARKS.get(str(event.data.get('severity')), '·')} {event.message}"
     return "" if event.kind is EventKind.OUTCOME else event.message

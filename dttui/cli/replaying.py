@@ -16,6 +16,7 @@ from dtagent.protocol.rpc import FrameError, decode, to_wire
 
 from dttui import jobs
 from dttui.cli.printing import Printer, one_line
+from dttui.cli.rank_logs import check_ranks
 from dttui.errors import ExitCode, UsageError
 from dttui.i18n import _
 from dttui.jobs import (
@@ -49,7 +50,9 @@ def replay(options: Namespace) -> int:
         return open_replay(directory, options)
     if options.output == "json":
         raise UsageError(_("what is told as time goes by makes no JSON document"), _("Use --output jsonl."))
-    past = Past(directory, chosen(options.ranks) if options.ranks else None, _view(directory).redaction())
+    view = _view(directory)
+    check_ranks(options.ranks, {name: node.ranks for name, node in view.nodes.items()}, directory.job_id)
+    past = Past(directory, chosen(options.ranks) if options.ranks else None, view.redaction())
     clock, teller = ReplayClock(past.begin, past.end, options.speed), _Teller(options.output, directory.job_id)
     while (following := past.next_time) is not None:
         if (wait_s := clock.wait_s(following)) > 0:

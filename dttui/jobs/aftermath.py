@@ -73,5 +73,7 @@ class Aftermath:
 
 def left_behind(end: Event) -> tuple[str, ...]:
     """Return the nodes of which the end of a job says that something of it may still run there."""
-    nodes = end.data.get(OUTCOME, {}).get("nodes", {})
-    return tuple(name for name, item in nodes.items() if item.get("end") in _UNCLEAN)
+    outcome = end.data.get(OUTCOME)
+    nodes = outcome.get("nodes") if isinstance(outcome, dict) else None
+    told = nodes.items() if isinstance(nodes, dict) else ()
+    return tuple(name for name, item in told if isinstance(item, dict) and item.get("end") in _UNCLEAN)

@@ -84,7 +84,7 @@ class Past:
         directory: of the job.
         takes: which logs are wanted; without it none.
         redaction: leaves out of them what is secret.
-        only_logs_of: the one attempt whose logs are told, and nothing else.
+        only_logs_of: the attempt and the node whose logs are told, and nothing else.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Past:
         directory: JobDirectory,
         takes: Takes | None = None,
         redaction: Redaction = NO_VALUES,
-        only_logs_of: int | None = None,
+        only_logs_of: tuple[int, str] | None = None,
     ) -> None:
         self._directory = directory
         self._takes = takes
@@ -127,16 +127,16 @@ class Past:
             told, self._next = self._next, next(self._rest, None)
             yield told
 
-    def _merged(self, only_logs_of: int | None) -> Iterator[Moment]:
+    def _merged(self, only_logs_of: tuple[int, str] | None) -> Iterator[Moment]:
         """Yield all; of the same time what an event is about comes before it, so that an end is told last."""
         course = self._course
         if only_logs_of is not None:
-            logs = self._logs(only_logs_of) if only_logs_of in course.attempts else ()
-            return heapq.merge(*logs, key=lambda moment: moment.time)
+            attempt, node = only_logs_of
+            return heapq.merge(*self._logs(attempt, [node]), key=lambda moment: moment.time)
         streams: list[Iterator[Moment]] = [self._readings(node) for node in course.nodes]
         streams.append(self._reports())
         for attempt in course.attempts if self._takes is not None else ():
-            streams += self._logs(attempt)
+            streams += self._logs(attempt, self._nodes_of(attempt))
         streams.append(_events(self._directory, course))
         return heapq.merge(*streams, key=lambda moment: moment.time)
 
@@ -165,18 +165,20 @@ class Past:
             when = self._within(told, when)
             yield Moment(when, PastReport(attempt, metric, line))
 
-    def _logs(self, attempt: int) -> Iterator[Iterator[Moment]]:
-        names = list(self._course.nodes)
+    def _nodes_of(self, attempt: int) -> list[str]:
         with contextlib.suppress(OSError, ValueError):
-            names = [node.name for node in read_plan_file(self._directory.bound_plan(attempt)).nodes]
-        for node in names:
+            return [node.name for node in read_plan_file(self._directory.bound_plan(attempt)).nodes]
+        return list(self._course.nodes)
+
+    def _logs(self, attempt: int, nodes: Sequence[str]) -> Iterator[Iterator[Moment]]:
+        for node in nodes:
             for path in log_files(self._directory.logs(attempt, node)):
                 if self._takes is not None and self._takes(path.stem, path.suffix[1:]):
                     yield self._log(attempt, node, path)
 
     def _log(self, attempt: int, node: str, path: Path) -> Iterator[Moment]:
         """Yield the lines of a log. One without a time lies as far between two others as its bytes do."""
-        when, last = self._course.attempts[attempt]
+        when, last = self._course.attempts.get(attempt, (self.begin, self.end))
         when = self._course.started.get(attempt, when)
         size = 0
         with contextlib.suppress(OSError):
@@ -209,6 +211,7 @@ def _read_course(directory: JobDirectory) -> _Course:
     with contextlib.suppress(OSError, ValueError):
         found.nodes = [node.name for node in read_plan_file(directory.plan).nodes]
     when: float | None = None
+    is_over = False
     names = dict.fromkeys(found.nodes)
     for event in read_events(directory.events):
         when = max(timestamp_or(event.time, when or 0.0), when or 0.0)
@@ -217,13 +220,25 @@ def _read_course(directory: JobDirectory) -> _Course:
             found.attempts.setdefault(event.attempt, [when, when])[1] = when
             if event.kind is EventKind.JOB_STATE and event.data.get("state") in _STARTED:
                 found.started.setdefault(event.attempt, when)
+        is_over = is_over or event.kind is EventKind.OUTCOME
         offset = event.data.get("clock_offset_s")
         if event.node is not None:
             names[event.node] = None
             if isinstance(offset, (int, float)) and math.isfinite(offset):
                 found.offsets[event.node] = float(offset)
     found.nodes = list(names)
+    if not is_over and when is not None:  # Hosts and ranks go on to tell where nothing else happens.
+        written = map(_written_at, (directory.metrics, *map(directory.samples, found.nodes)))
+        found.end = max(found.end, *written)
+        if found.attempts:
+            found.attempts[max(found.attempts)][1] = found.end
     return found
+
+
+def _written_at(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _lines(reader: GrowingFile, *, to_the_end: bool = False) -> Iterator[tuple[int, bytes]]:

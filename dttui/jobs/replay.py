@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
 from dtagent.protocol.events import Event
@@ -158,33 +159,34 @@ class PastFollower(JobFollower):
 
 
 class PastLogs:
-    """The logs of an attempt as they were at the time that a replay has come to; it is asked as a `LogFollower` is.
+    """The logs of a node as they were at the time that a replay has come to; it is asked as a `LogFollower` is.
 
     Args:
         directory: of the job.
         attempt: the number of the attempt.
+        node: whose they are.
         clock: of the replay.
         takes: which files are wanted.
         redaction: leaves out what is secret.
     """
 
     def __init__(
-        self, directory: JobDirectory, attempt: int, clock: ReplayClock, takes: Takes, redaction: Redaction
+        self, directory: JobDirectory, attempt: int, node: str, clock: ReplayClock, takes: Takes, redaction: Redaction
     ) -> None:
         self.attempt = attempt
         self._clock = clock
-        self._past = Past(directory, takes, redaction, attempt)
+        self._past = Past(directory, takes, redaction, (attempt, node))
 
-    def poll(self, nodes: Iterable[str]) -> list[LogLines]:
-        """Return the lines of some nodes' files that came since the last call, of very many the newest."""
-        wanted, found = set(nodes), list[LogLines]()
+    def poll(self, nodes: Collection[str]) -> list[LogLines]:
+        """Return the lines that came since the last call, of very many the newest, if it is one of these nodes."""
+        found = deque[LogLines](maxlen=MOST_LINES)
         deadline = time.monotonic() + AT_ONCE_S
         for moment in self._past.until(self._clock.now()):
-            if isinstance(moment.what, LogLines) and moment.what.node in wanted:
+            if isinstance(moment.what, LogLines) and moment.what.node in nodes:
                 found.append(moment.what)
             if time.monotonic() > deadline:
                 break
-        return joined_lines(found[-MOST_LINES:])
+        return joined_lines(found)
 
 
 def joined_lines(found: Iterable[LogLines]) -> list[LogLines]:

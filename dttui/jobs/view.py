@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 WAITS_FOR_ROOM = "waits_for_room"
 """In the data of progress: the controller of a job that is over only waits for room, or for hosts that keep logs."""
+_OF_ANOTHER_KIND = (KeyError, TypeError, ValueError, AttributeError)
+"""What data of an event raises that are not as its kind has them: a damaged one, or one of another version."""
 NODE_OUT = "node-out"
 """Code of a finding on a node without which an elastic job goes on."""
 
@@ -229,7 +232,8 @@ class JobView:
             EventKind.OUTCOME: self._end,
         }.get(event.kind)
         if take is not None:
-            take(event)
+            with contextlib.suppress(*_OF_ANOTHER_KIND):
+                take(event)
 
     def _begin(self, attempt: int) -> None:
         """Forget what was of an earlier attempt alone: it is over, and its nodes begin anew."""

@@ -85,7 +85,8 @@ class ReplayScreen(RunScreen):
         """There is no controller to be there for."""
 
     def _follow_logs(self, takes: Callable[[str, str], bool]) -> LogFollower | PastLogs:
-        return PastLogs(self.directory, self.view.attempt, self._told_by, takes, self.view.redaction())
+        node = self._log_choice[0] if self._log_choice is not None else ""
+        return PastLogs(self.directory, self.view.attempt, node, self._told_by, takes, self.view.redaction())
 
     def _show_why(self) -> None:
         """Tell why it failed once it has: what is found of a job that runs, asks for one that does."""

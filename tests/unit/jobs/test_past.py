@@ -192,6 +192,59 @@ def test_what_is_no_speed_is_refused(wrong: str) -> None:
     assert (done.returncode, "is no speed" in done.stderr) == (ExitCode.USAGE, True)
 
 
+def test_of_a_job_that_runs_on_after_its_last_event_readings_and_reports_are_told_when_they_came() -> None:
+    job = Writer()
+    job.state(0, "RUNNING")
+    for at in (10, 500, 900):
+        job.reading("a", at, at)
+        job.report(at + 5, at)
+    os.utime(job.directory.metrics, (BEGIN + 905, BEGIN + 905))
+    os.utime(job.directory.samples("a"), (BEGIN + 900, BEGIN + 900))
+    past = Past(job.directory)
+    assert past.end == BEGIN + 905
+    assert [at for at, _what in told(past)] == [0, 10, 15, 500, 505, 900, 905]
+
+
+ODD: tuple[dict[str, Any], ...] = (
+    {"kind": "finding"},
+    {"kind": "finding", "data": {"code": 3, "severity": [1], "file": "x"}},
+    {"kind": "metric_alert"},
+    {"kind": "job_state", "data": {"state": {}}},
+    {"kind": "preflight", "node": "a", "data": {"cells": 4, "versions": [1]}},
+    {"kind": "node_state", "node": "a", "data": {"state": [], "gpu_ids": 3, "clock_offset_s": "x"}},
+    {"kind": "ranks", "node": "a", "data": {"ranks": 5}},
+    {"kind": "progress", "data": {"missing": {"a": 7}, "absent_ranks": 3}},
+    {"kind": "rank_failed", "data": {"time": "x", "tail": 5}},
+    {"kind": "job_state", "data": {"state": "FAILED", "attempt_outcome": 5, "first_failure": 7}},
+    {"kind": "outcome", "data": {"state": "FAILED", "exit_code": []}},
+    {"kind": "of-tomorrow", "data": {}},
+)
+"""What is an event, and not as its kind has it."""
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:60])
+def test_an_event_that_is_not_as_its_kind_has_it_says_nothing_and_ends_no_verb(
+    job: Writer, odd: dict[str, Any]
+) -> None:
+    path = job.directory.events
+    lines = path.read_text().splitlines(keepends=True)
+    lines.insert(2, json.dumps({"seq": 9, "time": BEGIN + 2, "message": "odd", **odd}) + "\n")
+    path.write_text("".join(lines))
+    name = job.directory.job_id
+    for verb in (
+        ["replay", name, "--speed", "max", "--output", "human"],
+        ["replay", name, "--speed", "max", "--output", "jsonl"],
+        ["events", name],
+        ["compare", name, name],
+        ["history"],
+    ):
+        done = dttui_here(*verb)
+        assert (done.returncode, "internal" in done.stderr) == (ExitCode.OK, False), (verb, done.stderr)
+    past = PastFollower(job.directory)
+    past.catch_up()
+    assert (past.view.state, past.view.exit_code) == (JobState.FAILED, 100)
+
+
 def test_files_of_a_hundred_megabytes_are_told_in_little_memory(job: Writer) -> None:
     line = json.dumps({"rank": 0, "step": 1, "loss": 1.0, "time": BEGIN + 50, "extra": {"x" * 900: 1.0}}) + "\n"
     with job.directory.metrics.open("w") as stream:
@@ -212,7 +265,7 @@ def test_logs_are_shown_as_far_as_they_had_come(job: Writer) -> None:
     now = 0.0
     clock = ReplayClock(BEGIN, BEGIN + 100, 1.0, lambda: now)
     job.log("a", "".join(f"line {number:02}\n" for number in range(80)))
-    logs = PastLogs(job.directory, 0, clock, lambda _process, _stream: True, NO_VALUES)
+    logs = PastLogs(job.directory, 0, "a", clock, lambda _process, _stream: True, NO_VALUES)
     assert logs.poll(["a"]) == []
     now = 60.5
     (part,) = logs.poll(["a"])
