@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dtagent.protocol.tree import decode_tree
+
 from dttui.errors import DttuiError
 from dttui.jobs.course import Both, Course, side_by_side
 from dttui.jobs.directory import JobDirectory
@@ -19,6 +21,7 @@ from dttui.words import listed
 
 MOST_ROWS = 20
 """Steps that are shown side by side."""
+DIGEST_CHARS = 12
 MOST_NAMES = 3
 """Nodes that a version is told of; the others are counted."""
 
@@ -28,7 +31,8 @@ class Difference:
     """A value that is not the same in both."""
 
     key: str
-    """As `--set` takes it, for a key of the job file; below `plan` what was made of it for the last attempt."""
+    """As `--set` takes it, for a key of the job file; below `plan` what was made of it for the last attempt, and below
+    `files` the beginning of the SHA-256 of each file that was sent."""
     first: Any
     """`None` where it has none."""
     second: Any
@@ -97,14 +101,17 @@ def _read(directory: JobDirectory) -> ComparedJob:
         trouble = error.message
     if isinstance(plan, SeenPlan):
         configuration |= {f"{_PLAN}{key}": value for key, value in _planned(plan).items()}
+    with contextlib.suppress(OSError, ValueError):
+        sent = decode_tree(directory.files(view.attempt).read_text(encoding="utf-8"))
+        configuration |= {f"{_FILES}{item.path}": item.digest[:DIGEST_CHARS] for item in sent}
     return ComparedJob(view, Course.read(directory.metrics), configuration, trouble, _versions(view))
 
 
-_PLAN = "plan."
+_PLAN, _FILES = "plan.", "files."
 
 
 def _is_planned(key: str) -> bool:
-    return key.startswith(_PLAN)
+    return key.startswith((_PLAN, _FILES))
 
 
 def _planned(plan: SeenPlan) -> dict[str, Any]:
