@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dtagent.protocol.checkpoints import (
     MAX_DIRECTORIES,
@@ -34,11 +34,13 @@ from dttui.planning.binding import checkpoint_directory
 from dttui.planning.models import BoundPlan
 from dttui.planning.resumption import Resume, Resumption
 from dttui.spec.failure_causes import CauseKind, kind_of
-from dttui.spec.findings import warning
+from dttui.spec.findings import info, warning
 
 SEARCH_S = 30.0
 _AT_ONCE = min(MAX_DIRECTORIES, MAX_STORES - 1)
 """Attempts that hosts are asked about in one call, the newest first: nearly always these have one."""
+VERIFY_S = 10.0
+"""How long the newest may be read for before it is gone on from: a changed one may load without a word."""
 MOST = 8
 """Of each directory, so many of the newest are told: where hosts write a part each, the newest that all have counts."""
 MOST_IN_VAIN = 2
@@ -88,6 +90,7 @@ async def find_resume(
             asked = [*([] if first else [stores.own]), *stores.older[first : first + len(numbers)]]
             await _add_copies(copies, nodes, asked)
             found = await _placed(before, answers, copies, unwanted, nodes, stores, resumption, log)
+        _tell_passed(answers, found.attempt if found is not None else 0, log)
         if found is not None:
             return found
     return None
@@ -103,12 +106,39 @@ async def _answers(
     """Return what each node that answers has itself, by where it looked."""
     places = {node.name: _places(before, node.name, shared=resumption.shared) for node in nodes}
     asked = [node for node in nodes if places[node.name] and node.client is not None]
-    replies = await asyncio.gather(*(_ask(node, places[node.name], unwanted, log) for node in asked))
-    return {
+    # Where all see the same, one reads it.
+    verified = [node for node in asked if not resumption.shared or node is asked[0]]
+    replies = await asyncio.gather(
+        *(_ask(node, places[node.name], unwanted, log, VERIFY_S if node in verified else 0.0) for node in asked)
+    )
+    answers = {
         node.name: dict(zip(places[node.name], reply.directories, strict=False))
         for node, reply in zip(asked, replies, strict=True)
         if reply is not None
     }
+    if not resumption.shared:
+        return answers
+    passed = {item.path for found in answers.get(asked[0].name, {}).values() for item in found.passed} if asked else ()
+    return {
+        name: {
+            where: replace(told, complete=[item for item in told.complete if item.path not in passed])
+            for where, told in by_place.items()
+        }
+        for name, by_place in answers.items()
+    }
+
+
+def _tell_passed(answers: Mapping[str, Mapping[_Place, CheckpointsOf]], since: int, log: AttemptLog) -> None:
+    """Tell what is newer in the attempts since one than what is complete, and why it is not gone on from."""
+    told: set[str] = set()
+    for name, by_place in answers.items():
+        for item in (item for where, found in by_place.items() if where.attempt >= since for item in found.passed):
+            if item.path not in told:
+                told.add(item.path)
+                reason = agent_text(item.why, item.why_notice)
+                message = msg("{checkpoint} of {host} is passed over: {reason}",
+                               checkpoint=item.path, host=name, reason=reason)  # fmt: skip
+                log.tell(info("checkpoint-passed", item.path, message))
 
 
 async def _placed(
@@ -259,9 +289,9 @@ def _age(item: PlacedCheckpoint) -> tuple[int, float]:
 
 
 async def _ask(
-    node: NodeRun, places: Sequence[_Place], unwanted: Sequence[str], log: AttemptLog
+    node: NodeRun, places: Sequence[_Place], unwanted: Sequence[str], log: AttemptLog, verify_s: float
 ) -> CheckpointsReply | None:
-    request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S)
+    request = CheckpointsRequest([place.directory for place in places], list(unwanted), MOST, SEARCH_S, verify_s)
     try:
         if node.client is None:
             return None

@@ -249,3 +249,46 @@ def test_what_others_write_into_a_directory_that_is_a_checkpoint_itself_says_not
     search = newest_complete(own)
     assert [(item.path, item.size_bytes) for item in search.complete] == [(str(own), (own / "state.pt").stat().st_size)]
     assert search.passed == []
+
+
+def test_a_torch_file_in_which_bits_have_changed_is_found_where_it_is_to_be_gone_on_from(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"weights": torch.arange(4096.0), "step": 20, "more": [torch.ones(3)]}
+    for step in (10, 20):
+        (tmp_path / f"step-{step}").mkdir()
+        torch.save(state, tmp_path / f"step-{step}" / "state.pt")
+        (tmp_path / f"step-{step}" / "COMPLETE").touch()
+    path = tmp_path / "step-20" / "state.pt"
+    whole = path.read_bytes()
+
+    def newest(verify_s: float = 30.0) -> int | None:
+        found = newest_complete(tmp_path, verify_s=verify_s).newest
+        return found.step if found is not None else None
+
+    assert newest() == 20
+    with zipfile.ZipFile(path) as archive:
+        (data,) = (entry for entry in archive.infolist() if entry.filename.endswith("data/0"))
+        places = [data.header_offset + 200 + data.file_size * part // 8 for part in range(8)]
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert newest() == 10
+        assert newest(0.0) == 20  # A look for what is to be copied reads none of it.
+        (passed,) = newest_complete(tmp_path, verify_s=30.0).passed
+        assert passed.why == "state.pt has changed since it was written: its checksum does not hold"
+
+
+def test_a_torch_file_without_checksums_is_taken_and_one_that_takes_too_long_to_read_too(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    checkpoint = _complete(tmp_path, 20)
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"weights": torch.arange(4096.0)}, checkpoint / "state.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert newest_complete(tmp_path, verify_s=30.0).newest is not None
+    torch.save({"weights": torch.arange(1e6)}, checkpoint / "state.pt")
+    data = bytearray((checkpoint / "state.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (checkpoint / "state.pt").write_bytes(data)
+    assert newest_complete(tmp_path, verify_s=1e-9).newest is not None
+    assert newest_complete(tmp_path, verify_s=30.0).newest is None

@@ -103,7 +103,7 @@ class Training:
 
     def files(self, host: Host, attempt: int) -> AttemptFiles:
         """Return the files of an attempt on a host, as they are seen here."""
-        return AttemptFiles.of(Path(f"/proc/{host.pid}/root/var/tmp/dtagent-0"), self.directory.job_id, attempt)
+        return AttemptFiles.of(root_of(host), self.directory.job_id, attempt)
 
     def supervisor(self, host: Host, attempt: int) -> int:
         return int(json.loads(self.files(host, attempt).supervisor.read_text())["pid"])
@@ -140,6 +140,11 @@ class Training:
         for host in self.hosts:
             left = functools.partial(processes_of, self.lab, host.name, self.directory)
             wait_until(lambda left=left: not left(), f"nothing to be left on {host.name}")  # type: ignore[misc]
+
+
+def root_of(host: Host) -> Path:
+    """Return the root of a host's agent, as it is seen here."""
+    return Path(f"/proc/{host.pid}/root/var/tmp/dtagent-0")
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -13,13 +14,16 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from dtagent.locations import AttemptFiles
 from dtagent.protocol.events import EventKind
 from dtagent.supervision import journal
 
 from tests.faults.login_node import start_after_restart
-from tests.faults.shell_training import DEADLINE_S, TRAINS, Training
+from tests.faults.shell_training import DEADLINE_S, TRAINS, Training, root_of
 from tests.faults.test_login_node import kill_controller
-from tests.faults.test_recovery import lab, processes_of, restarts
+from tests.faults.test_recovery import ended, lab, on_hosts, processes_of, restarts, submitted
+from tests.integration.headless import example_job
+from tests.integration.test_gpt_example import TINY
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
 from tests.lab.probes import SYSTEM_PYTHON
@@ -337,3 +341,31 @@ def test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over(lab: Lab, sh
     events = training.let_go()
     training.check(begun)
     assert [event.data["cause"] for event in restarts(events)] == ["disk-full"]
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed: pip install .[torch]")
+def test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from(lab: Lab, shared: Path, tmp_path: Path) -> None:
+    """Over within 240 s: torch itself would load it without a word."""
+    args = ["--steps", "300", "--checkpoint-every", "20", "--keep-checkpoints", "9", "--resume", *TINY]
+    checkpoint = {"dir": f"{SHARED}/kept", "shared": True}
+    path = example_job(tmp_path, BOTH, *args)
+    directory = submitted(path, on_hosts(lab, tmp_path), on_node_failure="restart", checkpoint=checkpoint)
+
+    def complete() -> list[Path]:
+        return sorted((mark.parent for mark in (shared / "kept").glob("step-*/COMPLETE")), reverse=True)
+
+    wait_until(lambda: len(complete()) >= 2, "two checkpoints", DEADLINE_S)
+    rank = json.loads((AttemptFiles.of(root_of(lab["gpu1"]), directory.job_id, 0).ranks / "0.json").read_text())["pid"]
+    lab["gpu1"].run(["kill", "-STOP", str(rank)])
+    newest, before, *_ = complete()
+    flip(newest / "state.pt")
+    lab["gpu1"].run(["kill", "-KILL", str(rank)])
+    events = ended(directory, 240)
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (resumed,) = (event for event in events if event.data.get("resume_from"))
+    assert resumed.data["resume_from"] == f"{SHARED}/kept/{before.name}"
+    (passed,) = (event for event in events if event.data.get("code") == "checkpoint-passed")
+    assert passed.message.endswith("state.pt has changed since it was written: its checksum does not hold")
+    said = (directory.logs(1, "gpu1") / "0.out").read_text()
+    assert f"resumed after step {int(before.name[5:])}" in said

@@ -38,7 +38,8 @@ def main(mark: str, text: str) -> None:
 
 def _found(request: dict[str, Any]) -> CheckpointsOf:
     try:
-        search = newest_complete(Path(request["directory"]), frozenset(request["unwanted"]), request["most"])
+        unwanted, verify_s = frozenset(request["unwanted"]), float(request["verify_s"])
+        search = newest_complete(Path(request["directory"]), unwanted, request["most"], verify_s)
     except OSError as error:
         return CheckpointsOf(detail=sentences.SEARCH_FAILED(error=error.strerror or str(error)))
     return CheckpointsOf(search.complete, search.passed[:MOST_TOLD])

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dtagent.checkpoints.entries import Entry, entries_of, files_of
 from dtagent.checkpoints.shards import SHARD, check_shards, metadata_files, number_in
-from dtagent.checkpoints.wholeness import TornError, check_file
+from dtagent.checkpoints.wholeness import TornError, check_contents, check_file
 from dtagent.protocol import sentences
 from dtagent.protocol.said import Said
 from dtagent.system.untrusted_files import UnusableFileError, read, read_object
@@ -106,6 +107,24 @@ def check(candidate: Candidate) -> None:
     elif candidate.form == "torch-dcp":
         check_shards(path, may_be_overwritten=candidate.step is None)
     _check_files(candidate)
+
+
+def verify(candidate: Candidate, deadline: float) -> None:
+    """Look whether the files of a complete one still hold what was written to them, as far as they have checksums.
+
+    Args:
+        candidate: what has passed `check`.
+        deadline: by the monotonic clock; what could not be read by then passes.
+
+    Raises:
+        TornError: one does not.
+        OSError: one cannot be read.
+    """
+    for file, _seen in files_of(candidate.path, _MOST_FILES):
+        name = file.name if file == candidate.path else os.path.relpath(file, candidate.path)
+        check_contents(file.resolve() if file.is_symlink() else file, name, deadline)
+        if time.monotonic() > deadline:
+            return
 
 
 def _found(form: str, entry: Entry) -> Candidate:

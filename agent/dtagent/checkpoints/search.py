@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtagent.checkpoints.entries import files_of
-from dtagent.checkpoints.forms import Candidate, candidates, check
+from dtagent.checkpoints.forms import Candidate, candidates, check, verify
 from dtagent.checkpoints.wholeness import TornError
 from dtagent.protocol import sentences
 from dtagent.protocol.checkpoints import FoundCheckpoint, PassedCheckpoint
@@ -33,13 +34,14 @@ class Search:
         return self.complete[0] if self.complete else None
 
 
-def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 1) -> Search:
+def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 1, verify_s: float = 0.0) -> Search:
     """Return the newest complete checkpoints of a directory, and what was passed over for them.
 
     Args:
         directory: where a script writes them; it may be one checkpoint itself.
         unwanted: paths of those that are complete by their looks, but led to nothing.
         most: how many are looked for.
+        verify_s: how long the newest may be read for, to see whether it has changed since it was written.
 
     Raises:
         OSError: the directory cannot be read; one that does not exist has none.
@@ -49,6 +51,7 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
         of_directory = candidates(directory)
     except FileNotFoundError:
         return found
+    deadline = time.monotonic() + verify_s
     for item in of_directory:
         path = os.path.abspath(item.path)
         try:
@@ -56,6 +59,8 @@ def newest_complete(directory: Path, unwanted: Container[str] = (), most: int = 
                 raise TornError(sentences.CAME_TO_NOTHING())
             described = _described(item, path)  # Before the look: whatever is changed from then on is seen by that.
             check(item)
+            if verify_s and not found.complete:
+                verify(item, deadline)
             found.complete.append(described)
         except TornError as error:
             found.passed.append(PassedCheckpoint(path, error.why))

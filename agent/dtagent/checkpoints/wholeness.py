@@ -1,8 +1,9 @@
 """Whether a file of a checkpoint was written to its end, told from the file alone.
 
 Nothing is run of what a file holds, and little of it is read: of an archive the record at its end, of safetensors the
-header. Formats: safetensors (eight bytes of length, a JSON header with offsets), zip archives as torch, numpy and Keras
-write them (PKWARE's APPNOTE 6.3.3, 4.3.6 to 4.3.16), pickles, JSON.
+header. Only what an attempt is to go on from is read to its end, where it has checksums. Formats: safetensors (eight
+bytes of length, a JSON header with offsets), zip archives as torch, numpy and Keras write them (PKWARE's APPNOTE 6.3.3,
+4.3.6 to 4.3.16), pickles, JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,6 +62,45 @@ def check_file(path: Path, name: str) -> None:
     check = _check_archive if suffix in _ARCHIVES else checks.get(suffix)
     if check is not None:
         check(path, name)
+
+
+def check_contents(path: Path, name: str, deadline: float) -> None:
+    """Look whether an archive still holds what was written to it, by its checksums; other formats have none, and pass.
+
+    torch can be told to write none: each is 0 then.
+
+    Args:
+        path: where it is.
+        name: what it is called.
+        deadline: by the monotonic clock; what could not be read by then passes.
+
+    Raises:
+        TornError: it does not.
+        OSError: it cannot be read.
+    """
+    if os.path.splitext(name)[1] not in (*_ARCHIVES, ".pkl"):
+        return
+    with opened(path) as stream:
+        if stream.read(4) != _ENTRY:
+            return
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                for entry in archive.infolist():
+                    if entry.CRC and not _is_intact(archive, entry, deadline):
+                        return
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise TornError(sentences.FILE_HAS_CHANGED(file=name)) from error
+        except (NotImplementedError, RuntimeError, ValueError, struct.error):
+            return  # Of a kind that nobody writes checkpoints in: who loads it tells.
+
+
+def _is_intact(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, deadline: float) -> bool:
+    """Read an entry to its end, where its checksum is compared; return whether there was time for it."""
+    with archive.open(entry) as content:
+        while content.read(MIB):
+            if time.monotonic() > deadline:
+                return False
+    return True
 
 
 def _check_safetensors(path: Path, name: str) -> None:

@@ -52,7 +52,9 @@ class Checkpoints:
     async def _look(self, directory: str, request: CheckpointsRequest) -> CheckpointsOf:
         seconds = min(max(request.seconds, 1.0), MAX_SEARCH_S)
         most = min(max(request.most, 1), MAX_COMPLETE)
-        text = json.dumps({"directory": directory, "unwanted": request.unwanted, "most": most, "seconds": seconds})
+        verify_s = min(max(request.verify_s, 0.0), seconds / 2)
+        wanted = {"directory": directory, "unwanted": request.unwanted, "most": most, "seconds": seconds}
+        text = json.dumps(wanted | {"verify_s": verify_s})
         try:
             return await asyncio.wait_for(self._searches.run(lambda: search(text, seconds)), seconds + _LATE_S)
         except asyncio.TimeoutError:

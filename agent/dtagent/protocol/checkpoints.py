@@ -24,6 +24,8 @@ class CheckpointsRequest:
     """How many are told of each directory."""
     seconds: float = 20.0
     """How long the search of each may take: a network disk that is gone hangs."""
+    verify_s: float = 0.0
+    """How long of it the newest may be read for, to see by checksums whether it has changed since it was written."""
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ ROWS = (
         200,
         (
             f"{_AMID}test_a_damaged_checkpoint_is_passed_over_for_the_one_before",
+            f"{_AMID}test_a_checkpoint_in_which_bits_have_changed_is_not_trained_on_from",
             f"{_AMID}test_a_checkpoint_for_which_the_disk_had_no_room_is_passed_over",
         ),
     ),
