@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.launching import example, slots
-from tests.integration.gangs import ONE, TWO
-from tests.integration.restarted_jobs import KEPT_EVERY, trains_on_after_a_lost_rank_and_a_lost_master
+from tests.integration.gangs import ONE, THREE, TWO
+from tests.integration.restarted_jobs import (
+    KEPT_EVERY,
+    continues_after_a_lost_master,
+    trains_on_after_a_lost_rank_and_a_lost_master,
+)
 from tests.integration.test_gpt_example import TINY
 from tests.processes import demo_root as demo_root
 from tests.processes import shared_agents as shared_agents
@@ -28,6 +32,17 @@ def test_fsdp_trains_on_from_its_sharded_checkpoint(tmp_path: Path) -> None:
     job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
     losses = trains_on_after_a_lost_rank_and_a_lost_master(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
     assert losses[STEPS] < losses[1] - 1.5
+
+
+def test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run(tmp_path: Path) -> None:
+    """Over within 300 s: what three ranks have kept is shared out anew among two."""
+    job = example("pytorch-fsdp")
+    job["cluster"] = slots({ONE: 1, TWO: 1, THREE: 1})
+    job["settings"] |= {"steps": STEPS, "checkpoint_every": KEPT_EVERY}
+    job["communication"] = {"collective_timeout": "10s"}
+    found, expected = continues_after_a_lost_master(tmp_path, "pytorch-fsdp", job, Path(sys.executable), STEPS)
+    assert found == pytest.approx(expected, abs=0.01)  # The same batches, added up in another order.
+    assert found[STEPS] < found[1] - 1.5
 
 
 def test_ddp_trains_on_from_its_checkpoint(tmp_path: Path) -> None:

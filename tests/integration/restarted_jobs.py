@@ -30,6 +30,7 @@ KEPT_EVERY = 10
 STEPS_BETWEEN = 15
 """From the first step of an attempt to its loss, so that a checkpoint is there."""
 REPLACE = {"on_node_failure": "replace", "spares": [THREE], "heartbeat_s": 5}
+CONTINUE = {"on_node_failure": "continue", "min_nodes": 2, "heartbeat_s": 5}
 
 
 def trains_on_after_a_lost_rank_and_a_lost_master(
@@ -80,11 +81,54 @@ def trains_on_after_a_lost_rank_and_a_lost_master(
     return losses
 
 
-def _start(directory: Path, name: str, job: dict[str, Any], python: Path, env: Mapping[str, str]) -> JobDirectory:
+def continues_after_a_lost_master(
+    directory: Path, name: str, job: dict[str, Any], python: Path, steps: int
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Train an elastic example on three hosts, and take away the master's; return the losses, and those of a whole run.
+
+    Args:
+        directory: an empty one, for the job files, the scripts and the checkpoints.
+        name: the example's.
+        job: what stands below `distributed_training`; a checkpoint every `KEPT_EVERY` steps.
+        python: interpreter of the ranks.
+        steps: how many it makes.
+    """
+    for place in ("whole", "broken"):
+        (directory / place).mkdir()
+    whole = _start(directory / "whole", name, job, python, {}, CONTINUE)
+    wait_until(whole.is_over, "the whole run to end", DEADLINE_S)
+    running = _start(directory / "broken", name, job, python, {}, CONTINUE)
+    _wait_for_steps(running, 0, STEPS_BETWEEN)
+    with _frozen(running, ONE, attempt=0):
+        wait_until(lambda: len(_comebacks(running)) == 1, "the second attempt to make steps", DEADLINE_S)
+    wait_until(running.is_over, "the job to end", DEADLINE_S)
+    events = running.read_events()
+    assert events[-1].data["state"] == "SUCCEEDED", events[-1].message
+    (restart,) = (event for event in events if event.data.get("state") == "RESTARTING")
+    assert restart.data["cause"] == "node-lost"
+    assert [node.name for node in running.read_bound_plan(1).plan.nodes] == [TWO, THREE]
+    (resumed,) = (event for event in events if event.data.get("resume_from"))
+    (comeback,) = _comebacks(running)
+    assert f" at step {resumed.data['step'] + 1}, " in comeback.message
+    left = f"DTTUI_JOB_ID={running.job_id}"
+    wait_until(lambda: not processes_with(left), "what was left on the lost host to end", DEADLINE_S)
+    found, expected = _losses(running, 0), _losses(whole, 0)
+    assert sorted(found) == sorted(expected) == list(range(1, steps + 1))
+    return found, expected
+
+
+def _start(
+    directory: Path,
+    name: str,
+    job: dict[str, Any],
+    python: Path,
+    env: Mapping[str, str],
+    recovery: Mapping[str, Any] = REPLACE,
+) -> JobDirectory:
     work = directory / "work"
     shutil.copytree(EXAMPLES / name, work, ignore=shutil.ignore_patterns("__pycache__"))
     job["run"] = {**job["run"], "workdir": "work", "python": str(python), "env": dict(env)}
-    job["recovery"] = {**REPLACE, "checkpoint": {"dir": str(directory / "kept"), "shared": True}}
+    job["recovery"] = {**recovery, "checkpoint": {"dir": str(directory / "kept"), "shared": True}}
     path = directory / "job.yaml"
     path.write_text(yaml.safe_dump({"distributed_training": job}, sort_keys=False))
     started = dttui("--demo", "--apply", path, "--detach", "--output", "json")

@@ -120,10 +120,11 @@ ROWS = (
     ),
     Fault(
         "the rendezvous host of an elastic job off, which is to continue",
-        "the master's host switched off while three hosts train by torchrun's c10d",
+        "the master's host switched off, or all of its processes halted, while three hosts train by torchrun's c10d",
         ("P3",),
-        240,
+        300,
         (
+            f"{_TRAINS_ON}test_fsdp_continues_without_its_masters_host_with_the_losses_of_a_whole_run",
             f"{_ELASTIC}test_a_job_that_is_to_continue_survives_its_rendezvous_host_by_another_attempt_of_those_that_are_left",
         ),
         left="what ran on a host that does not come back",
