@@ -94,7 +94,7 @@ def test_every_command_that_a_text_names_is_taken_by_its_parser() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["dttui replay job-1", "dttui ps --everything", "dttui agents redeploy a", "dtagent restart", "dttui stop --yes"],
+    ["dttui rewind job-1", "dttui ps --everything", "dttui agents redeploy a", "dtagent restart", "dttui stop --yes"],
 )
 def test_what_no_parser_takes_is_found(command: str) -> None:
     assert why_refused(command)
