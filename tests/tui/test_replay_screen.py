@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from dtagent.protocol.events import JobState
-from textual.widgets import Log
+from textual.widgets import Log, TabbedContent
 
 from dttui.tui.app import DttuiApp
 from dttui.tui.screens.replay import ReplayScreen
 from tests.tui import job_files
 from tests.tui.fake_fleet import job, make_app, make_inventory
 from tests.tui.job_files import JobWriter
-from tests.tui.looking import grid, look, screen_text, text_of
+from tests.tui.looking import grid, look, screen_text, text_of, until
 from tests.tui.screens import CHOSEN
 
 SIZE = (120, 40)
@@ -51,6 +51,24 @@ async def test_a_replay_is_paused_and_goes_on_faster_slower_ahead_and_back() -> 
         assert "⏸ replay" in text_of(app, "#run-status")
         assert "FAILED" not in text_of(app, "#title-left")
         assert text_of(app, "#run-events") == begun
+        assert app.screen.query_one(TabbedContent).active == "loss"
+        assert "The script has reported no metrics yet." in screen_text(app)
+        assert "loss by step" not in screen_text(app)
+        assert text_of(app, "#run-why") == text_of(app, "#run-places") == ""
+
+
+async def test_what_was_told_at_once_can_be_told_again_from_an_earlier_moment() -> None:
+    writer = job_files.failed(job(*CHOSEN), make_inventory())
+    app = replayed(writer, float("inf"))
+    async with app.run_test(size=SIZE) as pilot:
+        await look(app, pilot)
+        assert "■ replay at once" in text_of(app, "#run-status")
+        await pilot.press("p", *["b"] * 21)
+        await look(app, pilot)
+        assert "⏸ replay 10×" in text_of(app, "#run-status")
+        assert "FAILED" not in text_of(app, "#title-left")
+        await pilot.press("p")
+        await until(pilot, lambda: "FAILED" in text_of(app, "#title-left"), "the job to have failed again")
 
 
 async def test_a_replay_stops_nothing_brings_up_no_controller_and_is_left_by_escape(

@@ -16,9 +16,10 @@ from dttui.tui import words
 from dttui.tui.attachments import Attachments
 from dttui.tui.commands import N_
 from dttui.tui.screens.run import RunScreen
+from dttui.tui.widgets.prose import Prose
 
 FASTER = 2.0
-LEAST_SPEED, MOST_SPEED = 0.125, 65536.0
+LEAST_SPEED, USUAL_SPEED, MOST_SPEED = 0.125, 10.0, 65536.0
 LEAP = 0.05
 """Of the whole, that a key leaps over."""
 
@@ -63,23 +64,36 @@ class ReplayScreen(RunScreen):
 
     def action_faster(self) -> None:
         """Go on twice as fast."""
-        self._told_by.set_speed(min(MOST_SPEED, self._told_by.speed * FASTER))
+        if not math.isinf(self._told_by.speed):
+            self._told_by.set_speed(min(MOST_SPEED, self._told_by.speed * FASTER))
 
     def action_slower(self) -> None:
         """Go on half as fast."""
-        self._told_by.set_speed(max(LEAST_SPEED, min(MOST_SPEED, self._told_by.speed) / FASTER))
+        speed = self._told_by.speed
+        self._told_by.set_speed(USUAL_SPEED if math.isinf(speed) else max(LEAST_SPEED, speed / FASTER))
 
     def action_leap(self, direction: int) -> None:
         """Go on from a later or an earlier moment; what was before an earlier one is read once more."""
         clock = self._told_by
-        clock.seek(clock.now() + direction * LEAP * (clock.end - clock.begin))
+        wanted = clock.now() + direction * LEAP * (clock.end - clock.begin)
+        if direction < 0 and math.isinf(clock.speed):  # Or it would be at its end again at once.
+            clock.set_speed(USUAL_SPEED)
+        clock.seek(wanted)
         if direction < 0:
             self._past = self.follower = PastFollower(self.directory, clock)
-            self._opened_why = False
+            self._forget_the_end()
             self._open_log()
         self._timer.resume()
         self._plot_timer.resume()
         self.poll()
+
+    def _forget_the_end(self) -> None:
+        """Show nothing of what comes later."""
+        if self._opened_why:
+            self.action_tab("loss")
+        self._opened_why = False
+        for selector in ("#run-places", "#why-places", "#run-why"):
+            self.query_one(selector, Prose).show(Content(""))
 
     def _listen(self) -> None:  # type: ignore[override]  # nobody asks anything, and nobody is asked
         """There is no controller to be there for."""

@@ -63,6 +63,9 @@ class MetricPlots(HorizontalScroll, can_focus=False):
         told.update(Content.styled(note, "$muted"))
         told.display = bool(note)
         before: Widget = told
+        named = {plot.name for plot in plots}
+        for name, drawn in self._widgets.items():
+            drawn.display = name in named
         for plot in plots:
             widget = self._widgets.get(plot.name)
             if widget is None:
@@ -88,7 +91,7 @@ class MetricPlots(HorizontalScroll, can_focus=False):
         self._fit()
 
     def _fit(self) -> None:
-        count = len(self._widgets)
+        count = sum(widget.display for widget in self._widgets.values())
         self.can_focus = self.size.width < count * LEAST_WIDTH
         width = self.size.width // max(1, self.size.width // LEAST_WIDTH) if self.can_focus else "1fr"
         for widget in self._widgets.values():
