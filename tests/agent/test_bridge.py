@@ -26,6 +26,15 @@ from dtagent.cli import main
 sys.exit(main(sys.argv[1:]))
 """
 """The bridge, with a client that counts as gone sooner."""
+KILLED = """
+import os, select, signal, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+select.select([0], [], [], 5)
+"""
 FLOOD_CALLS = 4000
 
 
@@ -240,6 +249,18 @@ def test_a_bridge_reaches_a_daemon_though_the_one_before_has_lost_its_socket(tmp
     assert second.child.poll() is None
     subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=30)
     second.end()
+
+
+def test_who_has_the_socket_of_a_daemon_that_was_killed_is_not_taken_for_one(tmp_path: Path) -> None:
+    """A process that a daemon was just starting has it for a moment: here until the test ends, or for 5 s."""
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(root / "agent.sock")], stdin=subprocess.PIPE) as killed:
+        killed.wait(30)
+        bridge = Bridge(root)
+        bridge.greet()
+        subprocess.run([sys.executable, "-I", "-m", "dtagent", "stop", "--root", str(root)], check=True, timeout=30)
+        bridge.end()
 
 
 def test_a_daemon_that_cannot_start_is_told_with_where_its_reason_is(tmp_path: Path) -> None:

@@ -55,8 +55,32 @@ def dial(root: str, watched: tuple[int, ...] = (), patience_s: float | None = No
         return None
     finally:
         os.close(directory)
+    if _is_orphaned(channel):
+        channel.close()
+        return None
     channel.setblocking(True)
     return channel
+
+
+def _is_orphaned(channel: socket.socket) -> bool:
+    """Whether who made the socket is gone, and nobody will ever answer there.
+
+    A process that a daemon was starting when it was killed has its socket, until it has become another program.
+    """
+    pid = int.from_bytes(_credentials_of(channel)[:4], sys.byteorder)
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            return stream.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        pass
+    try:
+        if pid > 0:  # It is 0 where it is of another namespace.
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patience_s: float) -> None:
@@ -81,5 +105,8 @@ def _knock(channel: socket.socket, address: str, watched: tuple[int, ...], patie
 
 def owner_of(channel: socket.socket) -> int:
     """Return the user id of the process at the other end."""
-    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
-    return int.from_bytes(credentials[4:8], sys.byteorder)
+    return int.from_bytes(_credentials_of(channel)[4:8], sys.byteorder)
+
+
+def _credentials_of(channel: socket.socket) -> bytes:
+    return channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS)
