@@ -125,6 +125,8 @@ def isolated_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         directory.mkdir()
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(directory))
     monkeypatch.setenv("LANG", "C.UTF-8")
+    # Tests that run at once on this machine all have the same GPUs of the stub.
+    monkeypatch.setenv("DTAGENT_GPU_LOCKS", str(home / "gpu-locks"))
     # Short: sockets are made below it, and their paths hold 107 bytes at most.
     demo_root = tempfile.mkdtemp(prefix="dttui-")
     monkeypatch.setenv("DTTUI_DEMO_ROOT", demo_root)

@@ -95,7 +95,7 @@ def _run(arguments: list[str]) -> int:
     if options.verb == "supervise":
         from dtagent.supervision import supervisor
 
-        return supervisor.main(options.directory, *options.descriptors)
+        return supervisor.main(options.directory, *options.descriptors, gpu_locks=options.gpu_locks)
     if sys.stdout is None:
         raise DtagentError("stdout is closed")
     status = _show(options, root)
@@ -153,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     supervise = add("supervise", "own the processes of one attempt (the daemon starts these)")
     supervise.add_argument("directory", metavar="DIR", type=Path, help="of the attempt")
     supervise.add_argument("descriptors", metavar="FD", type=int, nargs="+", help="its lock; a socket")
+    supervise.add_argument("--gpu-locks", metavar="FD", type=int, nargs="+", default=[], help="of its GPUs")
     return parser
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,13 +24,19 @@ class Conversation:
     """One client of the agent under `root`; the daemon is shut down at the end unless told otherwise."""
 
     def __init__(
-        self, root: Path, *, env: dict[str, str] | None = None, keep_daemon: bool = False, greets: bool = True
+        self,
+        root: Path,
+        *,
+        env: dict[str, str] | None = None,
+        keep_daemon: bool = False,
+        greets: bool = True,
+        before: Sequence[str] = (),
     ) -> None:
         self.root = root
         self._numbers = itertools.count(1)
         self._keep_daemon = keep_daemon
         self.child = subprocess.Popen(
-            [sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root), "--idle-exit", "60"],
+            [*before, sys.executable, "-I", "-m", "dtagent", "connect", "--root", str(root), "--idle-exit", "60"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,

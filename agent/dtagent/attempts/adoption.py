@@ -10,7 +10,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,9 @@ def locked(files: AttemptFiles) -> Iterator[int]:
         os.close(lock)
 
 
-def spawn(directory: Path, secrets: dict[str, str], lock: int, warm: int | None = None) -> None:
+def spawn(
+    directory: Path, secrets: dict[str, str], lock: int, warm: int | None = None, *, gpu_locks: Sequence[int] = ()
+) -> None:
     """Start a supervisor that no longer belongs to this process: own session, no terminal, own standard streams.
 
     Where systemd lets this user's processes outlive a logout, it goes into a scope of its own, which neither the end of
@@ -59,29 +61,33 @@ def spawn(directory: Path, secrets: dict[str, str], lock: int, warm: int | None 
         secrets: environment variables of its processes.
         lock: what `locked` gave; the supervisor inherits it.
         warm: a socket that it inherits too, to have its launcher forked.
+        gpu_locks: what keeps other users from its GPUs; it and its processes inherit them.
     """
+    descriptors = [lock] if warm is None else [lock, warm]
     if linger.can_outlive_logout():
         name = f"{SCOPE_PREFIX}{hashlib.sha256(str(directory).encode()).hexdigest()[:16]}.scope"
         # It fails before there is a supervisor, or not at all; where it does not come back that is not known.
-        if _supervise(linger.scope_argv(name), directory, secrets, lock, warm) == 0:
+        if _supervise(linger.scope_argv(name), directory, secrets, descriptors, gpu_locks) == 0:
             return
         LOG.warning("no scope for %s: its supervisor stays with the daemon, whose end it outlives", directory)
-    _supervise([], directory, secrets, lock, warm)
+    _supervise([], directory, secrets, descriptors, gpu_locks)
 
 
-def _supervise(before: list[str], directory: Path, secrets: dict[str, str], lock: int, warm: int | None) -> int:
-    descriptors = [lock] if warm is None else [lock, warm]
+def _supervise(
+    before: list[str], directory: Path, secrets: dict[str, str], descriptors: list[int], gpu_locks: Sequence[int]
+) -> int:
+    held = ["--gpu-locks", *map(str, gpu_locks)] if gpu_locks else []
     with open(directory / "supervisor.err", "ab") as errors:
         # `supervise` forks away, so this child ends at once and the daemon has none to wait for.
         return subprocess.run(
-            [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), *map(str, descriptors)],
+            [*before, own_python(), "-I", "-m", "dtagent", "supervise", str(directory), *map(str, descriptors), *held],
             input=json.dumps(secrets).encode(),
             stdout=subprocess.DEVNULL,
             stderr=errors,
             cwd="/",
             env=linger.user_environment() if before else None,
             start_new_session=True,
-            pass_fds=descriptors,
+            pass_fds=[*descriptors, *gpu_locks],
             timeout=SPAWN_TIMEOUT_S,
             check=False,
         ).returncode

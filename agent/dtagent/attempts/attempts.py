@@ -22,6 +22,7 @@ from dtagent.attempts.host_requirements import HostRequirements, look
 from dtagent.attempts.leases import Leases
 from dtagent.attempts.preparation import is_known, key_of, was_started
 from dtagent.attempts.retention import Retention
+from dtagent.attempts.shared_gpus import SharedGpus
 from dtagent.attempts.warming import WarmStarts
 from dtagent.attempts.work import Work
 from dtagent.errors import RpcError
@@ -50,10 +51,16 @@ MOST_FOLDERS = 1000
 class Attempts:
     """All attempts under one root, by what a client may ask for."""
 
-    def __init__(self, root: Path, free_gpus: Callable[[], list[int]], warm_starts: WarmStarts | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        free_gpus: Callable[[], list[int]],
+        warm_starts: WarmStarts | None = None,
+        shared_gpus: SharedGpus | None = None,
+    ) -> None:
         self._root = root
         self._warm_starts = warm_starts or WarmStarts()
-        self._leases = Leases(root, free_gpus)
+        self._leases = Leases(root, free_gpus, shared_gpus or SharedGpus())
         self._work = Work(root)
         self.census = Census(root)
         self.retention = Retention(root, self.census, self.status)
@@ -83,21 +90,22 @@ class Attempts:
         found = found or look(request)
         if found.refusal is not None:
             raise found.refusal
-        gpu_ids = self._leases.take_gpus(request)
-        for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
-            make_private(directory)
-        _copy_payload(files.payload)
-        reply = PrepareReply(
-            directory=str(files.directory),
-            python=found.python,
-            payload=str(files.payload),
-            interface=found.interface,
-            source_address=found.source_address,
-            master_port=self._leases.take_port(request) if request.reserve_port else None,
-            gpu_ids=gpu_ids,
-            user_ids=f"{os.getuid()}:{os.getgid()}",
-        )
-        preparation.write(files, request, reply)
+        with self._leases.kept_on_success(request.key):
+            gpu_ids = self._leases.take_gpus(request)
+            for directory in (files.logs, files.ranks, files.failures, files.work, files.checkpoints):
+                make_private(directory)
+            _copy_payload(files.payload)
+            reply = PrepareReply(
+                directory=str(files.directory),
+                python=found.python,
+                payload=str(files.payload),
+                interface=found.interface,
+                source_address=found.source_address,
+                master_port=self._leases.take_port(request) if request.reserve_port else None,
+                gpu_ids=gpu_ids,
+                user_ids=f"{os.getuid()}:{os.getgid()}",
+            )
+            preparation.write(files, request, reply)
         self._leases.renew(request.key)
         return reply
 
@@ -165,12 +173,12 @@ class Attempts:
             self.census.expect(files)
             with adoption.locked(files) as lock:
                 write_atomic(files.start, json.dumps(to_wire(replace(request, secrets={}, rendezvous_key=""))))
-                self._leases.release(request.key)
-                if any(process.warm_start for process in request.processes):
-                    with self._warm_starts.hand_over(preparation.read(files)[1].python) as warm:
-                        adoption.spawn(files.directory, request.secrets, lock, warm.fileno())
-                else:
-                    adoption.spawn(files.directory, request.secrets, lock)
+                with self._leases.handed_over(request.key) as held, contextlib.ExitStack() as stack:
+                    warm = None
+                    if any(process.warm_start for process in request.processes):
+                        python = preparation.read(files)[1].python
+                        warm = stack.enter_context(self._warm_starts.hand_over(python)).fileno()
+                    adoption.spawn(files.directory, request.secrets, lock, warm, gpu_locks=held)
         return self.status(request.key)
 
     def stop(self, request: StopRequest) -> NodeStatus:

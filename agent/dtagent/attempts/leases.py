@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dtagent.attempts import preparation
+from dtagent.attempts.shared_gpus import SharedGpus
 from dtagent.errors import RpcError
 from dtagent.protocol import sentences
 from dtagent.protocol.attempt_key import AttemptKey
 from dtagent.protocol.preparation import PrepareReply, PrepareRequest
 from dtagent.protocol.rpc import ErrorCode
+from dtagent.protocol.said import Said
+from dtagent.system import users
+from dtagent.system.gpu_locks import Holder, Purpose
 from dtagent.system.network import reserve_port
 
 LEASE_S = 60.0
@@ -36,8 +41,9 @@ class Claim:
 class Leases:
     """What the attempts under one root have set aside. Callers see to it that one at a time asks."""
 
-    def __init__(self, root: Path, free_gpus: Callable[[], list[int]]) -> None:
+    def __init__(self, root: Path, free_gpus: Callable[[], list[int]], shared_gpus: SharedGpus) -> None:
         self._root = root
+        self._shared_gpus = shared_gpus
         self._free_gpus = free_gpus
         self._ports: dict[AttemptKey, socket.socket] = {}
         self._heard: dict[AttemptKey, float] = {}
@@ -51,14 +57,40 @@ class Leases:
     def release(self, key: AttemptKey) -> None:
         """End the lease, and let go of the port."""
         self._heard.pop(key, None)
+        self._shared_gpus.release(key)
+        self._release_port(key)
+
+    @contextlib.contextmanager
+    def handed_over(self, key: AttemptKey) -> Iterator[list[int]]:
+        """End the lease of an attempt whose supervisor is about to start, which is to inherit what is yielded."""
+        self._heard.pop(key, None)
+        self._release_port(key)
+        held = self._shared_gpus.hand_over(key)
+        try:
+            yield held
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def kept_on_success(self, key: AttemptKey) -> Iterator[None]:
+        """Let go of what is set aside meanwhile if nothing comes of it."""
+        try:
+            yield
+        except BaseException:
+            self.release(key)
+            raise
+
+    def _release_port(self, key: AttemptKey) -> None:
         held = self._ports.pop(key, None)
         if held is not None:
             held.close()
 
     def expire(self) -> None:
-        """Let go of the ports of those who have fallen silent."""
-        for key in [key for key in self._ports if not self._is_live(key)]:
-            self.release(key)
+        """Let go of the ports and GPUs of those who have fallen silent."""
+        for key in {*self._ports, *self._shared_gpus.keys()}:
+            if not self._is_live(key):
+                self.release(key)
 
     def take_gpus(self, request: PrepareRequest) -> list[int]:
         """Choose the GPUs of an attempt, and see to it that there are simulated ones.
@@ -84,20 +116,26 @@ class Leases:
                 raise RpcError(_refused_by(holders, request.key), refusal)
         if not request.cuda_slots:
             return []
+        self.expire()
         owners = {index: claim.key.job_id for claim in claims for index in claim.gpu_ids}
-        free_gpus = [index for index in self._free_gpus() if index not in owners]
-        if len(free_gpus) < request.cuda_slots:
-            wanted, free = request.cuda_slots, len(free_gpus)
+        chosen = self._shared_gpus.take(
+            request.key, [index for index in self._free_gpus() if index not in owners], request.cuda_slots
+        )
+        self.renew(request.key)
+        if len(chosen) < request.cuda_slots:
+            self.release(request.key)
+            wanted, free = request.cuda_slots, len(chosen)
             refusal = sentences.GPUS_WANTED(wanted=wanted, free=free)
-            if owners:
-                who = [
-                    sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
-                    for job, gpus in _gpus_by_job(owners).items()
-                ]
+            others = self._shared_gpus.holders([*owners])
+            who = [
+                sentences.JOB_HAS_GPUS_SINCE(job=job, gpus=gpus, since=_since(claims, job))
+                for job, gpus in _gpus_by_job(owners).items()
+            ] + others_have(others)
+            if who:
                 refusal = sentences.GPUS_HELD(wanted=wanted, free=free, who=who)
-            holders = [claim for claim in claims if claim.gpu_ids]
+            holders = [claim for claim in claims if claim.gpu_ids] + [_claim(*item) for item in others.items()]
             raise RpcError(_refused_by(holders, request.key), refusal)
-        return free_gpus[: request.cuda_slots]
+        return chosen
 
     def take_port(self, request: PrepareRequest) -> int:
         """Reserve a port. Raises RpcError REFUSED where all are taken."""
@@ -123,6 +161,14 @@ class Leases:
         if owners:
             who = [sentences.JOB_HAS_GPUS(job=job, gpus=gpus) for job, gpus in _gpus_by_job(owners).items()]
             raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=who))
+        if request.cuda_slots and not self._shared_gpus.is_held(request.key):  # The daemon was another one then.
+            kept = self._shared_gpus.take(request.key, reply.gpu_ids, len(reply.gpu_ids))
+            if len(kept) < len(reply.gpu_ids):
+                self._shared_gpus.release(request.key)
+                others = self._shared_gpus.holders([])
+                wanted_by_others = {index: others[index] for index in reply.gpu_ids if index in others}
+                who = others_have(wanted_by_others)
+                raise RpcError(ErrorCode.WRONG_STATE, sentences.TOO_LATE_FOR_GPUS(who=who))
         taken = sum(claim.simulated_slots for claim in claims)
         if request.simulated_total and taken + request.simulated_slots > request.simulated_total:
             jobs = ", ".join(sorted(claim.key.job_id for claim in claims if claim.simulated_slots))
@@ -171,10 +217,37 @@ def _refused_by(holders: list[Claim], asking: AttemptKey) -> ErrorCode:
     return ErrorCode.CONTENDED if goes_first else ErrorCode.REFUSED
 
 
+def _claim(index: int, holder: Holder) -> Claim:
+    purpose = holder.purpose
+    key = AttemptKey(purpose.job_id, purpose.attempt)
+    # Who does not say for what gives way to nobody.
+    return Claim(key, (index,), 0, purpose.is_started or not purpose.job_id, purpose.since_s)
+
+
+def others_have(holders: Mapping[int, Holder]) -> list[Said]:
+    """Say who has GPUs by the locks of this host, since when, and for how long they are meant to."""
+    by_purpose: dict[tuple[int, Purpose], list[int]] = {}
+    for index, holder in sorted(holders.items()):
+        by_purpose.setdefault((holder.uid, holder.purpose), []).append(index)
+    return [
+        sentences.USER_HAS_GPUS_SINCE(
+            user=users.name_of(uid),
+            job=purpose.job_id or "?",
+            gpus=", ".join(map(str, indices)),
+            since=_point(purpose.since_s),
+        )
+        for (uid, purpose), indices in by_purpose.items()
+    ]
+
+
 def _since(claims: list[Claim], job_id: str) -> str:
-    """Return when a job that has claims got the first, as text that means the same on every host."""
-    first_s = min(claim.since_s for claim in claims if claim.key.job_id == job_id)
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(first_s))
+    """Return when a job that has claims got the first."""
+    return _point(min(claim.since_s for claim in claims if claim.key.job_id == job_id))
+
+
+def _point(time_s: float) -> str:
+    """Return a point in time as text that means the same on every host."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_s))
 
 
 def _gpus_by_job(owners: dict[int, str]) -> dict[str, str]:

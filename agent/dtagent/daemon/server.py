@@ -20,6 +20,7 @@ from dtagent import __version__
 from dtagent.attempts.attempts import Attempts
 from dtagent.attempts.host_requirements import look
 from dtagent.attempts.idle_gpus import idle_gpus
+from dtagent.attempts.shared_gpus import SharedGpus
 from dtagent.attempts.warming import WarmStarts
 from dtagent.calls import Later, Method, Workers
 from dtagent.checks.checkpoints import LIMIT_S as SEARCH_LIMIT_S
@@ -67,6 +68,7 @@ from dtagent.protocol.warm_start import WarmReply, WarmRequest
 from dtagent.replication.service import LIMIT_S as COPY_LIMIT_S
 from dtagent.replication.service import Replication
 from dtagent.stacks import reading
+from dtagent.system import gpu_locks
 from dtagent.telemetry.host import HostReader
 from dtagent.telemetry.nvml import Nvml
 from dtagent.telemetry.sampler import Sampler
@@ -148,7 +150,8 @@ class _Daemon:
         self._root = root
         self._nvml = Nvml()
         self._warm_starts = WarmStarts()
-        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts)
+        shared = SharedGpus(gpu_locks.from_environment(), self._gpu_names)
+        self._attempts = Attempts(root, lambda: idle_gpus(self._nvml, self._sampler), self._warm_starts, shared)
         # Numbers grow from daemon to daemon, so that a client sees at once that there is a new one: counting seconds
         # from its first millisecond on, none catches up with the next.
         first_seq = time.time_ns() // 10**6
@@ -254,6 +257,9 @@ class _Daemon:
                     await connection.serve()
             finally:
                 self._clients -= 1
+
+    def _gpu_names(self) -> dict[int, str]:
+        return {gpu.index: gpu.uuid for gpu in self._nvml.facts().gpus if gpu.uuid}
 
     async def _ping(self, _: None) -> dict[str, float]:
         return {"time": time.time()}

@@ -67,6 +67,12 @@ SIMULATED_WANTED = Sentence("simulated-wanted", "{wanted} simulated GPUs are wan
 SIMULATED_HELD = Sentence("simulated-held", "{wanted} simulated GPUs are wanted and {free} are free here; {who}")
 JOB_HAS_GPUS = Sentence("job-has-gpus", "job {job} has GPU {gpus}")
 JOB_HAS_GPUS_SINCE = Sentence("job-has-gpus-since", "job {job} has GPU {gpus} since {since}")
+USER_HAS_GPUS_SINCE = Sentence("user-has-gpus-since", "job {job} of {user} has GPU {gpus} since {since}")
+GPUS_NOT_LOCKED = Sentence(
+    "gpus-not-locked",
+    "the GPUs of this host cannot be kept from its other users: {path}: {reason}; root mends it by"
+    " install -d -m 1777 {path}",
+)
 JOB_HAS_SIMULATED_SINCE = Sentence("job-has-simulated-since", "job {job} has {count} since {since}")
 PORTS_TAKEN = Sentence("ports-taken", "every port from {first} to {last} is taken")
 TOO_LATE_FOR_GPUS = Sentence("too-late-for-gpus", "the start came too late: {who} by now")

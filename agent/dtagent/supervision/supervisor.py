@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from dtagent.supervision.forkserver_client import ForkServerClient
 from dtagent.supervision.oom_kills import OomKills
 from dtagent.supervision.records import Records
 from dtagent.supervision.self_fence import SelfFence
-from dtagent.system import cgroup, processes, untrusted_files
+from dtagent.system import cgroup, gpu_locks, processes, untrusted_files
 from dtagent.system.retry import retry_when_short
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -53,27 +53,31 @@ WORDS = {"served": SERVED, "stop": STOP, "kill": KILL}
 """What the file `stop` of an attempt may say, the strongest last, and the signal that says the same."""
 
 
-def supervise(directory: Path, warm: ForkServerClient | None = None) -> int:
+def supervise(directory: Path, warm: ForkServerClient | None = None, held: Sequence[int] = ()) -> int:
     """Run the attempt in `directory`, whose lock the caller holds, to its end; return 0, or 1 where it ran before.
 
     Args:
         directory: of the attempt.
         warm: what a process with `warm_start` is forked by.
+        held: descriptors of the locks on its GPUs.
     """
     files = AttemptFiles(directory)
     if journal.has_run(files):
         return 1  # Nothing is started twice.
     request = _request(files.start)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    Supervisor(files, request, warm).run()
+    Supervisor(files, request, warm, held).run()
     return 0
 
 
 class Supervisor:
     """One attempt on this host, from its start to its end."""
 
-    def __init__(self, files: AttemptFiles, request: StartRequest, warm: ForkServerClient | None) -> None:
+    def __init__(
+        self, files: AttemptFiles, request: StartRequest, warm: ForkServerClient | None, held: Sequence[int] = ()
+    ) -> None:
         self._files = files
+        self._held = held
         self._warm = warm
         """Until a process was started by it, or could not be."""
         self._forked: ForkedProcess | None = None
@@ -122,6 +126,10 @@ class Supervisor:
         if not leftovers:
             clear_up(self._files, self._family, self._shared_memory)
         container_removal.carry_out(self._files, self._request.processes)
+        if not leftovers:  # Before the end is known, from which on the next attempt may start.
+            for descriptor in self._held:
+                os.close(descriptor)
+            self._held = ()
         why = sentences.SENTENCES[stop_reason]() if stop_reason is not None else Said("")
         told = {"reason": why, "notice": why.notice}
         self._record(state, **told, leftovers=to_wire(leftovers), usage=self._usage())
@@ -159,6 +167,8 @@ class Supervisor:
                     stderr=err,
                     # Before the program runs, so that nothing it forks is ever outside. There are no threads here.
                     preexec_fn=self._family.cgroup.enter if self._family.cgroup else None,
+                    # Whoever kills this process must not free the GPUs that they still use.
+                    pass_fds=self._held,
                 )
             except (OSError, ValueError) as error:
                 err.write(f"cannot start {spec.argv[0]}: {error}\n".encode())
@@ -294,6 +304,8 @@ class Supervisor:
         self._log_cap.look()
         self._records.look()
         self._oom_kills.look()
+        for descriptor in self._held:
+            gpu_locks.restore(descriptor)
         self._fence.look()
         self._reap()
 
@@ -360,7 +372,7 @@ def clear_up(files: AttemptFiles, family: Family, shared_memory_before: set[int]
         journal.append(files.journal, {"event": "shared_memory_removed", **record, "size_bytes": size_bytes})
 
 
-def main(directory: Path, lock: int, warm: int | None = None) -> int:
+def main(directory: Path, lock: int, warm: int | None = None, *, gpu_locks: Sequence[int] = ()) -> int:
     """Take the secrets from stdin, detach from the caller, supervise.
 
     Args:
@@ -368,10 +380,12 @@ def main(directory: Path, lock: int, warm: int | None = None) -> int:
         lock: inherited descriptor of its locked `supervisor.lock`, which is so never free between the request to start
             and the end of the supervisor.
         warm: inherited descriptor of a socket by which a process is forked.
+        gpu_locks: inherited descriptors of the locks on its GPUs.
     """
     try:
         is_ours = os.path.samestat(os.fstat(lock), os.stat(AttemptFiles(directory).lock))
-        os.set_inheritable(lock, False)
+        for descriptor in (lock, *gpu_locks):
+            os.set_inheritable(descriptor, False)
     except OSError:
         is_ours = False
     if not is_ours:
@@ -384,6 +398,6 @@ def main(directory: Path, lock: int, warm: int | None = None) -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     if warm is None:
-        return supervise(directory)
+        return supervise(directory, held=gpu_locks)
     os.set_inheritable(warm, False)
-    return supervise(directory, ForkServerClient(socket.socket(fileno=warm)))
+    return supervise(directory, ForkServerClient(socket.socket(fileno=warm)), gpu_locks)

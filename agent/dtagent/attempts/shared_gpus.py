@@ -1,0 +1,80 @@
+"""The locks by which the attempts of this user keep GPUs from other users of the host, by the GPUs' numbers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dtagent.errors import RpcError
+from dtagent.protocol import sentences
+from dtagent.protocol.attempt_key import AttemptKey
+from dtagent.protocol.rpc import ErrorCode
+from dtagent.system import gpu_locks
+from dtagent.system.gpu_locks import GpuLocks, Holder, Purpose
+
+
+class SharedGpus:
+    """What is locked here. Callers see to it that one at a time asks.
+
+    Args:
+        locks: of this host; `None` where nobody else uses its GPUs.
+        names: number → a name that it goes by whoever sees it, its UUID.
+    """
+
+    def __init__(self, locks: GpuLocks | None = None, names: Callable[[], dict[int, str]] = dict) -> None:
+        self._locks = locks
+        self._names = names
+        self._held: dict[AttemptKey, list[int]] = {}
+        """Descriptors; none of an attempt where this host has no place for locks."""
+        self._purposes: dict[AttemptKey, Purpose] = {}
+
+    def is_held(self, key: AttemptKey) -> bool:
+        """Whether an attempt's GPUs are locked, as far as they can be."""
+        return self._locks is None or key in self._held
+
+    def keys(self) -> list[AttemptKey]:
+        """Return the attempts that hold some."""
+        return list(self._held)
+
+    def take(self, key: AttemptKey, indices: Sequence[int], count: int) -> list[int]:
+        """Lock as many of these GPUs as are wanted and nobody holds; return which.
+
+        Raises:
+            RpcError: REFUSED where users of this host are not safe from one another.
+        """
+        self.release(key)
+        if self._locks is None:
+            return list(indices[:count])
+        names = self._names()
+        by_name = {names.get(index, f"index-{index}"): index for index in indices}
+        purpose = Purpose(key.job_id, key.attempt, time.time(), is_started=False)
+        try:
+            taken = self._locks.take(list(by_name), count, purpose)
+        except gpu_locks.UnsafeDirectoryError as error:
+            said = sentences.GPUS_NOT_LOCKED(path=str(error.filename), reason=str(error.strerror))
+            raise RpcError(ErrorCode.REFUSED, said) from error
+        self._held[key] = [descriptor for descriptor in taken.values() if descriptor is not None]
+        self._purposes[key] = purpose
+        return [by_name[name] for name in taken]
+
+    def holders(self, own: Sequence[int]) -> dict[int, Holder]:
+        """Return who has which GPU, but for those that are known to be this agent's own."""
+        if self._locks is None:
+            return {}
+        indices = {name: index for index, name in self._names().items()}
+        found = {indices.get(holder.gpu): holder for holder in self._locks.holders()}
+        return {index: holder for index, holder in found.items() if index is not None and index not in own}
+
+    def hand_over(self, key: AttemptKey) -> list[int]:
+        """Return the descriptors of an attempt that is being started; they are the caller's to close."""
+        held = self._held.pop(key, [])
+        for descriptor in held:
+            gpu_locks.tell(descriptor, replace(self._purposes[key], is_started=True))
+        return held
+
+    def release(self, key: AttemptKey) -> None:
+        """Let go of what an attempt has."""
+        for descriptor in self._held.pop(key, []):
+            os.close(descriptor)
