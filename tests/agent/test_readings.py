@@ -82,7 +82,7 @@ def test_facts_of_a_host_whose_disk_hangs_leave_one_thread_however_often_they_ar
         found = collection.collect(["/dead/bin/python"], Nvml(), driver_wait_s=5.0)
         assert found.file_systems is None
         assert found.pythons[0].error == "/dead/bin/python cannot be reached: its file system does not answer"
-    assert len(readers()) == 2
+    wait_until(lambda: len(readers()) == 2, "one thread for each of both that hang")
 
 
 def test_many_interpreters_that_hang_leave_a_bounded_number_of_threads(
