@@ -26,9 +26,8 @@ class SharedGpus:
     def __init__(self, locks: GpuLocks | None = None, names: Callable[[], dict[int, str]] = dict) -> None:
         self._locks = locks
         self._names = names
-        self._held: dict[AttemptKey, list[int]] = {}
-        """Descriptors; none of an attempt where this host has no place for locks."""
-        self._purposes: dict[AttemptKey, Purpose] = {}
+        self._held: dict[AttemptKey, tuple[Purpose, list[int]]] = {}
+        """What for, and descriptors; none of an attempt where this host has no place for locks."""
 
     def is_held(self, key: AttemptKey) -> bool:
         """Whether an attempt's GPUs are locked, as far as they can be."""
@@ -55,8 +54,7 @@ class SharedGpus:
         except gpu_locks.UnsafeDirectoryError as error:
             said = sentences.GPUS_NOT_LOCKED(path=str(error.filename), reason=str(error.strerror))
             raise RpcError(ErrorCode.REFUSED, said) from error
-        self._held[key] = [descriptor for descriptor in taken.values() if descriptor is not None]
-        self._purposes[key] = purpose
+        self._held[key] = purpose, [descriptor for descriptor in taken.values() if descriptor is not None]
         return [by_name[name] for name in taken]
 
     def holders(self, own: Sequence[int]) -> dict[int, Holder]:
@@ -69,12 +67,15 @@ class SharedGpus:
 
     def hand_over(self, key: AttemptKey) -> list[int]:
         """Return the descriptors of an attempt that is being started; they are the caller's to close."""
-        held = self._held.pop(key, [])
+        if key not in self._held:
+            return []
+        purpose, held = self._held.pop(key)
         for descriptor in held:
-            gpu_locks.tell(descriptor, replace(self._purposes[key], is_started=True))
+            gpu_locks.tell(descriptor, replace(purpose, is_started=True))
         return held
 
     def release(self, key: AttemptKey) -> None:
         """Let go of what an attempt has."""
-        for descriptor in self._held.pop(key, []):
-            os.close(descriptor)
+        if key in self._held:
+            for descriptor in self._held.pop(key)[1]:
+                os.close(descriptor)

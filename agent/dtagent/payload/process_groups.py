@@ -201,8 +201,7 @@ class RankRecord:
     def _look_for_use(self) -> None:
         """Count the group that accelerate makes no use of once the script itself communicates in it."""
         group, self._unused = self._unused, None
-        default = sys.modules[C10D]._get_default_group()  # noqa: SLF001 - as above
-        if group is not None and default._get_sequence_number_for_group() > 0:  # noqa: SLF001
+        if group is not None and sys.modules[C10D]._get_default_group()._get_sequence_number_for_group() > 0:  # noqa: SLF001 - as above
             self._groups = [*self._groups, group]
             self.write()
         else:

@@ -75,4 +75,12 @@ ROWS = (
             "tests/unit/preflight/test_preflight.py::test_versions_that_differ_are_a_table_of_most_and_others",
         ),
     ),
+    Fault(
+        "the agent's usual place is another user's, and hosts share a home",
+        "two hosts of one image with one file system for what programs keep in the home, and a directory of another "
+        "user's in /var/tmp; a job is run, another stopped, and one host's agent removed",
+        ("P2",),
+        60,
+        ("tests/faults/test_shared_home.py::test_each_host_has_an_agent_of_its_own_and_jobs_run_and_stop",),
+    ),
 )
